@@ -1,0 +1,79 @@
+"""What toporo raises and warns with.
+
+Every message says what was found, what was expected and what to do next. All errors derive from
+:class:`TopoRoError`, so ``except toporo.TopoRoError`` catches whatever a user's input can cause; each also derives
+from the built-in class a Python programmer would expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "DataError",
+    "DatasetNotFoundError",
+    "GraphError",
+    "GroupMismatchError",
+    "SettingError",
+    "TopoRoError",
+    "TopoRoWarning",
+    "UnknownNameError",
+    "UnsafeFileError",
+    "listed",
+]
+
+
+class TopoRoError(Exception):
+    """Base of every error that toporo raises on purpose."""
+
+
+class DataError(TopoRoError, ValueError):
+    """The numbers given cannot be used: wrong shape, not finite, too few."""
+
+
+class GroupMismatchError(TopoRoError, ValueError):
+    """Two things that must speak of the same groups do not."""
+
+
+class GraphError(TopoRoError, ValueError):
+    """A group graph is malformed, or does not support what is asked of it."""
+
+
+class SettingError(TopoRoError, ValueError):
+    """A setting is outside its range, or two settings contradict each other."""
+
+
+class UnknownNameError(TopoRoError, LookupError):
+    """A method, cut, measure, … that does not exist; the message lists those that do."""
+
+    def __init__(self, kind: str, given: object, valid: Iterable[str]) -> None:
+        names = sorted(valid)
+        close = _closest(str(given), names)
+        hint = f" Did you mean {close!r}?" if close else ""
+        super().__init__(f"unknown {kind} {given!r}.{hint} Valid names: {', '.join(names)}.")
+
+
+class DatasetNotFoundError(TopoRoError, FileNotFoundError):
+    """A benchmark's files are not where they were looked for."""
+
+
+class UnsafeFileError(TopoRoError, ValueError):
+    """A file holds something other than plain data; nothing in it was executed."""
+
+
+class TopoRoWarning(UserWarning):
+    """Legal, but probably not what was meant."""
+
+
+def listed(items: Iterable[object], limit: int = 8) -> str:
+    """Items for a message: ``'a', 'b', … (12 in all)``."""
+    everything = list(items)
+    text = ", ".join(repr(item) for item in everything[:limit])
+    return text if len(everything) <= limit else f"{text}, … ({len(everything)} in all)"
+
+
+def _closest(given: str, names: list[str]) -> str | None:
+    from difflib import get_close_matches
+
+    found = get_close_matches(given, names, n=1, cutoff=0.6)
+    return found[0] if found else None

@@ -1,0 +1,34 @@
+"""Files written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["write_text", "write_whole"]
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+    """Let ``write`` fill a temporary neighbour of ``path``, then rename it over the target.
+
+    A reader sees the old file or the new one, never half of either, also when the process is killed in between.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        write(temporary)
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8 text whole or not at all."""
+    write_whole(path, lambda temporary: _write(temporary, text))
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        stream.write(text)

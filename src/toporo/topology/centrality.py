@@ -1,0 +1,175 @@
+r"""How central each training group is.
+
+Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it looks
+from the training groups towards them (the paper's physical topology); without, among the training groups (its
+data-driven topology). Shortest paths may pass through any group of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterable
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+
+from toporo.errors import GraphError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.topology.graph import GroupGraph
+
+__all__ = ["MEASURES", "betweenness", "centrality", "closeness", "degree", "harmonic"]
+
+Name = Hashable
+Values = dict[Name, float]
+
+
+def centrality(
+    graph: GroupGraph,
+    train: Iterable[Name],
+    test: Iterable[Name] | None = None,
+    *,
+    measure: str = "betweenness",
+    weighted: bool | None = None,
+) -> Values:
+    """Centrality of each training group by a measure's name; see :data:`MEASURES`.
+
+    ``weighted`` decides whether edge lengths count. Unless said, they do not, as in the paper: one hop is one hop.
+    """
+    if measure not in MEASURES:
+        raise UnknownNameError("centrality measure", measure, MEASURES)
+    inside = graph.require(train, what="training group(s)")
+    outside = graph.require(test, what="test group(s)") if test is not None else None
+    if len(inside) < 2:
+        raise GraphError(f"only {len(inside)} training group(s): {listed(inside)}. Centrality compares at least two.")
+    if outside is not None:
+        _check_test(graph, inside, outside)
+    isolated = [name for name in inside if not graph.neighbors(name)]
+    if isolated:
+        warnings.warn(
+            f"training group(s) without any edge: {listed(isolated)}. Their centrality is the lowest possible; "
+            "add their edges, or leave them out.",
+            TopoRoWarning,
+            stacklevel=2,
+        )
+    return MEASURES[measure](graph, inside, outside, bool(weighted))
+
+
+def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    r"""How many shortest paths pass through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
+
+    s runs over training groups and t over test groups (every pair once), or over unordered pairs of training groups
+    when there are no test groups. End points do not count. These are raw path counts, not normalised.
+    """
+    import networkx as nx
+
+    targets = train if test is None else test
+    weight = "weight" if weighted else None
+    counts = nx.betweenness_centrality_subset(graph.to_networkx(), train, targets, normalized=False, weight=weight)
+    # networkx halves the sum on undirected graphs, which is right only where both orders of a pair were counted.
+    factor = 1.0 if test is None else 2.0
+    return {name: factor * counts[name] for name in train}
+
+
+def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    """How many groups touch a group: of all groups, or without test groups of the training groups.
+
+    With ``weighted``, a neighbour counts as 1 / length.
+    """
+    among = set(graph.names) if test is not None else set(train)
+    return {
+        name: sum(1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items() if other in among)
+        for name in train
+    }
+
+
+def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    """One over the mean distance to the test groups (or the other training groups); unreachable ones do not count.
+
+    As usual for graphs in pieces, the value is multiplied by the fraction of targets that can be reached.
+    """
+    import networkx as nx
+
+    targets = train if test is None else test
+    full = graph.to_networkx()
+    values = {}
+    for name in train:
+        reach = nx.single_source_dijkstra_path_length(full, name, weight="weight" if weighted else None)
+        others = [other for other in targets if other != name]
+        found = [reach[other] for other in others if other in reach]
+        values[name] = (len(found) / sum(found)) * (len(found) / len(others)) if found else 0.0
+    return values
+
+
+def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    r"""Where a random walk from the test groups first enters the training set.
+
+    The walk starts at a test group drawn uniformly and steps to a neighbour drawn uniformly (with ``weighted``,
+    in proportion to 1 / length) until it meets a training group. With transition blocks :math:`P_{UU}, P_{UE}` of the
+    other groups U into U and into the training set E, the hitting probabilities solve
+    :math:`(I - P_{UU}) H = P_{UE}`. The values sum to 1: this measure is a distribution already.
+    """
+    if test is None:
+        raise SettingError("the harmonic measure walks from the test groups: name them with test=[...].")
+    reach = graph.hops(train)
+    lost = [name for name in test if reach[name] == math.inf]
+    starts = [name for name in test if reach[name] < math.inf]
+    if lost:
+        warnings.warn(
+            f"no training group can be reached from test group(s) {listed(lost)}: the harmonic measure leaves them out.",
+            TopoRoWarning,
+            stacklevel=3,
+        )
+    absorbing = {name: column for column, name in enumerate(train)}
+    walking = [name for name in graph.names if name not in absorbing and reach[name] < math.inf]
+    row_of = {name: row for row, name in enumerate(walking)}
+    stay = sparse.lil_array((len(walking), len(walking)))
+    enter = np.zeros((len(walking), len(train)))
+    for name, row in row_of.items():
+        conductance = {o: 1.0 / length if weighted else 1.0 for o, length in graph.neighbors(name).items()}
+        total = sum(conductance.values())
+        for other, value in conductance.items():
+            if other in absorbing:
+                enter[row, absorbing[other]] = value / total
+            else:
+                stay[row, row_of[other]] = value / total
+    start = np.zeros(len(walking))
+    start[[row_of[name] for name in starts]] = 1.0 / len(starts)
+    # One solve with the transposed system instead of one a training group: start^T (I - P_UU)^-1 P_UE.
+    visits = spsolve(sparse.csc_array(sparse.eye_array(len(walking)) - stay).T.tocsc(), start)
+    return {name: float(value) for name, value in zip(train, np.atleast_1d(visits) @ enter, strict=True)}
+
+
+#: Name of a measure to its function.
+MEASURES: dict[str, Callable[[GroupGraph, list[Name], list[Name] | None, bool], Values]] = {
+    "betweenness": betweenness,
+    "degree": degree,
+    "closeness": closeness,
+    "harmonic": harmonic,
+}
+
+
+def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
+    if not test:
+        raise GraphError("the list of test groups is empty: name at least one, or pass test=None.")
+    both = [name for name in test if name in set(train)]
+    if both:
+        raise GroupMismatchError(
+            f"group(s) both in training and in test: {listed(both)}. A test group is one that training never sees; "
+            "take them out of one of the two."
+        )
+    reach = graph.hops(train)
+    lost = [name for name in test if reach[name] == math.inf]
+    if len(lost) == len(test):
+        raise GraphError(
+            f"no path leads from any training group to any test group: the graph has {len(graph.components())} "
+            f"pieces, and the test groups ({listed(test)}) lie in others than the training groups. Add edges that join "
+            "them, or use a prior that needs no test groups (test=None)."
+        )
+    if lost:
+        warnings.warn(
+            f"no path leads from the training groups to test group(s) {listed(lost)}: the graph is disconnected, and "
+            "they do not count towards centrality.",
+            TopoRoWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,412 @@
+"""Which groups hang together: an undirected graph whose nodes are group names.
+
+An edge may carry a *length* (a distance between the two groups, 1 unless said otherwise). Hops count edges and ignore
+lengths; weighted measures use them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import GraphError, GroupMismatchError, listed
+from toporo.files import write_text
+from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+
+if TYPE_CHECKING:
+    import networkx as nx
+    from matplotlib.axes import Axes
+
+    from toporo.topology.prior import Prior
+
+__all__ = ["GroupGraph", "Origin"]
+
+Name = Hashable
+SCHEMA = "toporo.graph/1"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a graph came from; a prior made from it repeats this, so that every result can say what it saw.
+
+    Attributes
+    ----------
+    kind : ``"given"`` (a physical graph) or ``"learned"`` (cut from distances between groups' data).
+    saw_test_inputs : whether inputs of test groups took part in learning it.
+    details : how it was learned: features, kernel, scales, cut, …
+    """
+
+    kind: str = "given"
+    saw_test_inputs: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class GroupGraph:
+    """An undirected graph over groups, keyed by group name.
+
+    Build one with :meth:`from_edges`, :meth:`from_adjacency`, :meth:`from_networkx`, :meth:`from_neighbors`,
+    :meth:`from_csv` or :meth:`from_json`, or learn one from data with :func:`toporo.learn_topology`.
+
+    >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
+    >>> graph.hops(["NY"])["IN"]
+    3
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Name],
+        lengths: Mapping[tuple[Name, Name], float],
+        *,
+        origin: Origin | None = None,
+        positions: Mapping[Name, tuple[float, float]] | None = None,
+    ) -> None:
+        self.groups = Groups(nodes)
+        self.origin = origin or Origin()
+        self.positions = dict(positions) if positions else None
+        edges: dict[tuple[Name, Name], float] = {}
+        neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
+        for (a, b), given in lengths.items():
+            a, b, length = plain_name(a), plain_name(b), float(given)
+            _check_edge(a, b, length, self.groups)
+            if neighbors[a].get(b, length) != length:
+                raise GraphError(
+                    f"edge {a!r}–{b!r} is given twice with different lengths ({neighbors[a][b]:g} and {length:g}). "
+                    "The graph is undirected: give each pair once, or the same length both ways."
+                )
+            neighbors[a][b] = neighbors[b][a] = length
+        rank = {name: code for code, name in enumerate(self.names)}
+        for a in self.names:
+            for b in sorted(neighbors[a], key=rank.__getitem__):
+                if rank[a] < rank[b]:
+                    edges[(a, b)] = neighbors[a][b]
+        self._edges = edges
+        self._neighbors = neighbors
+
+    # ------------------------------------------------------------------ construction
+
+    @classmethod
+    def from_edges(cls, edges: Iterable[Sequence[Any]], nodes: Iterable[Name] | None = None) -> GroupGraph:
+        """From pairs ``(a, b)`` or triples ``(a, b, length)``; ``nodes`` adds groups that touch nobody."""
+        lengths: dict[tuple[Name, Name], float] = {}
+        for number, edge in enumerate(edges):
+            if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) not in (2, 3):
+                raise GraphError(f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length).")
+            pair = (plain_name(edge[0]), plain_name(edge[1]))
+            length = _as_length(edge[2], f"edge {number}, {pair[0]!r}–{pair[1]!r}") if len(edge) == 3 else 1.0
+            if lengths.get(pair, length) != length:
+                raise GraphError(
+                    f"edge {pair[0]!r}–{pair[1]!r} is given twice with different lengths "
+                    f"({lengths[pair]:g} and {length:g}). Give each pair once."
+                )
+            lengths[pair] = length
+        everyone = {name: None for pair in lengths for name in pair} | {plain_name(n): None for n in nodes or ()}
+        if not everyone:
+            raise GraphError("the edge list is empty: a graph needs at least one edge, or nodes=[...].")
+        return cls(everyone, lengths)
+
+    @classmethod
+    def from_adjacency(cls, matrix: Any, names: Sequence[Name], *, weighted: bool | None = None) -> GroupGraph:
+        """From a symmetric, non-negative matrix; row i is the group ``names[i]``. The diagonal is ignored.
+
+        Non-zero entries are edges. With ``weighted`` (the default when an entry other than 0 and 1 occurs) they are
+        lengths, else every edge has length 1.
+        """
+        dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+        try:
+            array = np.asarray(dense, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise GraphError("the adjacency matrix must hold numbers.") from None
+        labels = [plain_name(name) for name in names]
+        if array.ndim != 2 or array.shape[0] != array.shape[1]:
+            raise GraphError(f"an adjacency matrix is square; found shape {array.shape}.")
+        if len(labels) != len(array) or len(set(labels)) != len(labels):
+            raise GraphError(
+                f"the adjacency matrix has {len(array)} rows, but {len(set(labels))} distinct names were given "
+                f"({len(labels)} in all). Give one distinct name a row."
+            )
+        if not np.isfinite(array).all():
+            raise GraphError("the adjacency matrix holds NaN or infinite entries; use 0 for 'no edge'.")
+        if (array < 0).any():
+            i, j = np.argwhere(array < 0)[0]
+            raise GraphError(
+                f"the adjacency matrix has a negative entry: {array[i, j]:g} between {labels[i]!r} and {labels[j]!r}. "
+                "Entries are 0 for 'no edge', else 1 or a positive length."
+            )
+        if not np.array_equal(array, array.T):
+            i, j = np.argwhere(array != array.T)[0]
+            raise GraphError(
+                f"the adjacency matrix is not symmetric: {labels[i]!r}→{labels[j]!r} is {array[i, j]:g} but "
+                f"{labels[j]!r}→{labels[i]!r} is {array[j, i]:g}. The graph is undirected; "
+                "symmetrise first, e.g. np.maximum(A, A.T)."
+            )
+        if weighted is None:
+            weighted = bool(((array != 0) & (array != 1)).any())
+        rows, columns = np.nonzero(np.triu(array, 1))
+        lengths = {(labels[i], labels[j]): float(array[i, j]) if weighted else 1.0 for i, j in zip(rows, columns)}
+        return cls(labels, lengths)
+
+    @classmethod
+    def from_networkx(cls, graph: nx.Graph, *, length: str = "weight") -> GroupGraph:
+        """From an undirected networkx graph; the edge attribute ``length`` is its length (1 where absent)."""
+        if graph.is_directed():
+            raise GraphError("the networkx graph is directed; pass graph.to_undirected() if both ways mean the same.")
+        if graph.is_multigraph():
+            raise GraphError("the networkx graph is a multigraph; pass nx.Graph(graph) to merge parallel edges.")
+        edges = [(a, b, data.get(length, 1.0)) for a, b, data in graph.edges(data=True) if a != b]
+        return cls.from_edges(edges, nodes=graph.nodes)
+
+    @classmethod
+    def from_neighbors(cls, neighbors: Mapping[Any, Iterable[Name]]) -> GroupGraph:
+        """From ``{group: its neighbours}``; one direction is enough."""
+        edges: list[tuple[Name, Name]] = []
+        for name, others in neighbors.items():
+            if isinstance(others, str):
+                raise GraphError(f"the neighbours of {name!r} are the text {others!r}: expected a list of names.")
+            edges += [(name, other) for other in others]
+        return cls.from_edges(edges, nodes=neighbors)
+
+    @classmethod
+    def from_csv(
+        cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None
+    ) -> GroupGraph:
+        """From a file of edges: two columns of names and optionally a third of lengths.
+
+        Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
+        ``from,to,length``, …). All names are text.
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise GraphError(f"no such file of edges: {file}. Expected a CSV with the columns source,target[,length].")
+        try:
+            with file.open(newline="", encoding="utf-8-sig") as stream:
+                rows = [(n, [cell.strip() for cell in row]) for n, row in enumerate(csv.reader(stream, delimiter=delimiter), 1)]
+        except UnicodeDecodeError:
+            raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
+        rows = [(n, row) for n, row in rows if any(row)]
+        if rows and (header if header is not None else all(cell.lower() in _HEADERS for cell in rows[0][1])):
+            rows = rows[1:]
+        for n, row in rows:
+            if len(row) not in (2, 3) or not row[0] or not row[1]:
+                raise GraphError(
+                    f"{file}, line {n}: found {row!r}, expected two group names and optionally a length "
+                    f"(separated by {delimiter!r})."
+                )
+        if not rows:
+            raise GraphError(f"{file} holds no edges: expected lines such as NY,PA or NY,PA,1.5.")
+        return cls.from_edges(
+            (row[0], row[1]) if len(row) == 2 else (row[0], row[1], _as_length(row[2], f"{file}, line {n}"))
+            for n, row in rows
+        )
+
+    # ------------------------------------------------------------------ what it holds
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The groups, in canonical order."""
+        return self.groups.names
+
+    @property
+    def edges(self) -> dict[tuple[Name, Name], float]:
+        """Length by edge, each edge once."""
+        return dict(self._edges)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether any edge has a length other than 1."""
+        return any(length != 1.0 for length in self._edges.values())
+
+    def neighbors(self, name: Name) -> dict[Name, float]:
+        """The groups that touch ``name``, and how long each edge is."""
+        self.require([name])
+        return dict(self._neighbors[plain_name(name)])
+
+    def require(self, names: Iterable[Name], *, what: str = "group(s)") -> list[Name]:
+        """The names as a list of distinct groups; an error that lists those the graph does not have."""
+        wanted = list(dict.fromkeys(plain_name(name) for name in names))
+        unknown = [name for name in wanted if name not in self.groups]
+        if unknown:
+            raise GroupMismatchError(
+                f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}. "
+                "Add the missing groups and their edges to the graph, or leave them out of the data."
+            )
+        return wanted
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.groups
+
+    def __eq__(self, other: object) -> bool:
+        """Same groups, same edges, same lengths; where they came from does not matter."""
+        return isinstance(other, GroupGraph) and self.groups == other.groups and self._edges == other._edges
+
+    def __hash__(self) -> int:
+        return hash((self.groups, frozenset(self._edges.items())))
+
+    def __repr__(self) -> str:
+        kind = "weighted, " if self.is_weighted else ""
+        return f"GroupGraph({len(self)} groups, {len(self._edges)} edges, {kind}{self.origin.kind})"
+
+    # ------------------------------------------------------------------ walks on it
+
+    def hops(self, sources: Iterable[Name]) -> dict[Name, float]:
+        """Fewest edges from any of ``sources`` to every group: an int, or ``math.inf`` where there is no path."""
+        frontier = self.require(sources, what="source group(s)")
+        reached: dict[Name, float] = {name: 0 for name in frontier}
+        distance = 0
+        while frontier:
+            distance += 1
+            found = {other for name in frontier for other in self._neighbors[name] if other not in reached}
+            reached |= {name: distance for name in found}
+            frontier = list(found)
+        return {name: reached.get(name, math.inf) for name in self.names}
+
+    def components(self) -> list[tuple[Name, ...]]:
+        """Connected components, largest first, each in canonical order."""
+        left = dict.fromkeys(self.names)
+        parts: list[tuple[Name, ...]] = []
+        while left:
+            reach = self.hops([next(iter(left))])
+            part = tuple(name for name in self.names if reach[name] < math.inf)
+            parts.append(part)
+            for name in part:
+                del left[name]
+        return sorted(parts, key=len, reverse=True)
+
+    def subgraph(self, names: Iterable[Name]) -> GroupGraph:
+        """The graph of these groups and the edges among them."""
+        kept = set(self.require(names))
+        edges = {pair: length for pair, length in self._edges.items() if pair[0] in kept and pair[1] in kept}
+        positions = {n: at for n, at in self.positions.items() if n in kept} if self.positions else None
+        return GroupGraph(kept, edges, origin=self.origin, positions=positions)
+
+    # ------------------------------------------------------------------ other forms
+
+    def adjacency(self, *, weighted: bool = False) -> npt.NDArray[np.float64]:
+        """The matrix in the order of :attr:`names`: 0/1, or lengths when ``weighted``."""
+        matrix = np.zeros((len(self), len(self)))
+        for (a, b), length in self._edges.items():
+            i, j = self.groups.encode([a, b])
+            matrix[i, j] = matrix[j, i] = length if weighted else 1.0
+        return matrix
+
+    def to_networkx(self) -> nx.Graph:
+        """As a networkx graph; lengths are the edge attribute ``weight``."""
+        import networkx as nx
+
+        graph = nx.Graph()
+        graph.add_nodes_from(self.names)
+        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self._edges.items())
+        return graph
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """As JSON text; written to ``path`` too, if given (all of it or nothing)."""
+        content = {
+            "schema": SCHEMA,
+            "origin": {
+                "kind": self.origin.kind,
+                "saw_test_inputs": self.origin.saw_test_inputs,
+                "details": dict(self.origin.details),
+            },
+            "groups": [name_to_json(name) for name in self.names],
+            "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self._edges.items()],
+        }
+        if self.positions:
+            content["positions"] = [[name_to_json(name), list(at)] for name, at in self.positions.items()]
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        if path is not None:
+            write_text(path, text + "\n")
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
+        """From a file written by :meth:`to_json`, or from its text."""
+        text = str(source)
+        where = "the JSON text"
+        if not text.lstrip().startswith("{"):
+            where = text
+            if not Path(text).is_file():
+                raise GraphError(f"no such graph file: {text}.")
+            text = Path(text).read_text(encoding="utf-8")
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise GraphError(f"{where} is not valid JSON ({error}).") from None
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            found = content.get("schema") if isinstance(content, dict) else type(content).__name__
+            raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {found!r}.")
+        try:
+            edges = {(name_from_json(a), name_from_json(b)): length for a, b, length in content["edges"]}
+            positions = {name_from_json(name): (x, y) for name, (x, y) in content.get("positions", [])}
+            return cls(
+                [name_from_json(name) for name in content["groups"]],
+                edges,
+                origin=Origin(**content.get("origin", {})),
+                positions=positions or None,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, GraphError):
+                raise
+            raise GraphError(f"{where} is damaged: {type(error).__name__}: {error}.") from None
+
+    # ------------------------------------------------------------------ conveniences
+
+    def prior(self, train: Iterable[Name], test: Iterable[Name] | None = None, **settings: Any) -> Prior:
+        """The prior over ``train`` groups by their centrality; see :func:`toporo.topology.prior.make_prior`."""
+        from toporo.topology.prior import make_prior
+
+        return make_prior(self, train, test, **settings)
+
+    def plot(
+        self,
+        ax: Axes | None = None,
+        *,
+        train: Iterable[Name] | None = None,
+        test: Iterable[Name] | None = None,
+        sizes: Mapping[Any, float] | None = None,
+        labels: bool | None = None,
+    ) -> Axes:
+        """Draw the graph: train and test groups in two colours, a node's area by ``sizes`` (e.g. its centrality).
+
+        Labels are shown for up to 60 groups unless said otherwise. Returns the matplotlib axes.
+        """
+        from toporo.topology.draw import draw_graph
+
+        return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
+
+
+def _check_edge(a: Name, b: Name, length: float, groups: Groups) -> None:
+    for name in (a, b):
+        if name not in groups:
+            raise GraphError(f"edge {a!r}–{b!r} names {name!r}, which is not among the graph's groups.")
+    if a == b:
+        raise GraphError(f"{a!r} has an edge to itself; a group graph has no loops. Remove that edge.")
+    if not (length > 0 and math.isfinite(length)):
+        raise GraphError(
+            f"edge {a!r}–{b!r} has length {length:g}: a length is positive and finite. Leave the edge out to say that "
+            "the two groups do not touch."
+        )
+
+
+def _as_length(value: Any, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise GraphError(
+            f"{where}: the length {value!r} is not a number. (If this is a header line of a file, pass header=True.)"
+        ) from None
+
+
+_HEADERS = {"source", "target", "from", "to", "a", "b", "u", "v", "src", "dst", "group", "neighbor", "neighbour"}
+_HEADERS |= {f"{word}{gap}{i}" for word in ("group", "node", "state") for gap in ("", "_") for i in (1, 2, "a", "b")}
+_HEADERS |= {"length", "weight", "distance"}

@@ -1,0 +1,187 @@
+"""The prior p over training groups that the worst-case weights are kept near."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.topology.centrality import centrality
+from toporo.topology.graph import GroupGraph
+
+__all__ = ["NORMALIZATIONS", "Prior", "make_prior"]
+
+Name = Hashable
+NORMALIZATIONS = ("softmax", "sum")
+
+#: A prior whose largest weight is within this factor of its smallest says next to nothing.
+FLAT_RATIO = 1.05
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Weights over the training groups, by name, and how they came about.
+
+    Attributes
+    ----------
+    weights : non-negative, summing to one.
+    measure : the centrality they come from, or ``"uniform"`` / ``"given"``.
+    normalization, temperature : how centralities became weights (None where they did not).
+    saw_test_adjacency : whether the edges of test groups took part.
+    saw_test_inputs : whether inputs of test groups took part in learning the graph.
+    centrality : the values before normalisation.
+    """
+
+    weights: Mapping[Name, float]
+    measure: str = "given"
+    normalization: str | None = None
+    temperature: float | None = None
+    saw_test_adjacency: bool = False
+    saw_test_inputs: bool = False
+    centrality: Mapping[Name, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        weights = {plain_name(name): float(value) for name, value in self.weights.items()}
+        if len(weights) < 2:
+            raise DataError(
+                f"a prior over {len(weights)} group(s) ({listed(weights)}) leaves nothing to weigh: robust training "
+                "needs at least two training groups. With a single group, use ERM."
+            )
+        bad = {name: value for name, value in weights.items() if not (math.isfinite(value) and value >= 0)}
+        if bad:
+            raise DataError(f"prior weights must be finite and non-negative; found {bad}.")
+        total = sum(weights.values())
+        if abs(total - 1.0) > 1e-6:
+            raise DataError(f"prior weights sum to {total:g}, expected 1; Prior.from_weights(...) normalises them.")
+        groups = Groups(weights)
+        object.__setattr__(self, "weights", {name: weights[name] / total for name in groups})
+
+    @classmethod
+    def uniform(cls, names: Iterable[Name]) -> Prior:
+        """The same weight for every group: the control that any claim about a prior needs."""
+        groups = Groups(names)
+        return cls({name: 1.0 / len(groups) for name in groups}, measure="uniform")
+
+    @classmethod
+    def from_weights(cls, weights: Mapping[Any, float], **about: Any) -> Prior:
+        """From any non-negative numbers by name; scaled to sum to one."""
+        total = float(sum(weights.values())) if weights else 0.0
+        if not (math.isfinite(total) and total > 0):
+            raise DataError(f"prior weights sum to {total:g}: give finite, non-negative numbers, not all of them zero.")
+        return cls({name: value / total for name, value in weights.items()}, **about)
+
+    @property
+    def groups(self) -> Groups:
+        """The training groups."""
+        return Groups(self.weights)
+
+    @property
+    def effective_groups(self) -> float:
+        """The exponential of the entropy: m for a uniform prior, 1 for one that bets on a single group."""
+        values = np.asarray([value for value in self.weights.values() if value > 0])
+        return float(np.exp(-(values * np.log(values)).sum()))
+
+    @property
+    def saw(self) -> tuple[str, ...]:
+        """What of the test groups this prior knows: ``"test adjacency"``, ``"test inputs"``, or nothing."""
+        return ("test adjacency",) * self.saw_test_adjacency + ("test inputs",) * self.saw_test_inputs
+
+    def __getitem__(self, name: Name) -> float:
+        return self.weights[plain_name(name)]
+
+    def shuffled(self, seed: int) -> Prior:
+        """The same weights handed to other groups at random: a control for whether *which* group matters."""
+        names = list(self.weights)
+        order = np.random.default_rng(seed).permutation(len(names))
+        values = [self.weights[names[i]] for i in order]
+        return Prior(dict(zip(names, values, strict=True)), measure=f"shuffled {self.measure}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        return {
+            "weights": [[name_to_json(name), value] for name, value in self.weights.items()],
+            "measure": self.measure,
+            "normalization": self.normalization,
+            "temperature": self.temperature,
+            "saw_test_adjacency": self.saw_test_adjacency,
+            "saw_test_inputs": self.saw_test_inputs,
+            "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Prior:
+        """The inverse of :meth:`to_dict`."""
+        try:
+            fields = dict(content)
+            for key in ("weights", "centrality"):
+                fields[key] = {name_from_json(name): float(value) for name, value in fields[key]}
+            return cls(**fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a stored prior: {type(error).__name__}: {error}.") from None
+
+
+def make_prior(
+    graph: GroupGraph,
+    train: Iterable[Name],
+    test: Iterable[Name] | None = None,
+    *,
+    measure: str = "betweenness",
+    normalization: str | None = None,
+    temperature: float = 1.0,
+    weighted: bool | None = None,
+) -> Prior:
+    r"""The prior over training groups by their centrality in the graph.
+
+    Parameters
+    ----------
+    graph : a given or learned :class:`GroupGraph`.
+    train, test : names; with ``test``, centrality looks from the training groups towards the test groups.
+    measure : ``"betweenness"`` (the paper's), ``"degree"``, ``"closeness"`` or ``"harmonic"``.
+    normalization : ``"softmax"``: :math:`p_e \propto \exp(c_e / T)` on raw values, as the paper prints it;
+        ``"sum"``: :math:`p_e \propto c_e`. Softmax unless the measure is ``"harmonic"``, which is a distribution as it is.
+    temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the result
+        of training depends on it, so it is recorded in the prior.
+
+    >>> graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
+    >>> graph.prior(train=["a", "b", "c"], test=["x"], normalization="sum").weights  # a-b-c-x: c is passed twice
+    {'a': 0.0, 'b': 0.3333333333333333, 'c': 0.6666666666666666}
+    """
+    if normalization is None:
+        normalization = "sum" if measure == "harmonic" else "softmax"
+    if normalization not in NORMALIZATIONS:
+        raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise SettingError(f"temperature is {temperature!r}: expected a positive number.")
+    values = centrality(graph, train, test, measure=measure, weighted=weighted)
+    names = Groups(values)
+    raw = names.align(values)
+    if normalization == "softmax":
+        scaled = (raw - raw.max()) / temperature
+        weights = np.exp(scaled) / np.exp(scaled).sum()
+    elif raw.sum() > 0:
+        weights = raw / raw.sum()
+    else:
+        weights = np.full(len(raw), 1.0 / len(raw))
+    prior = Prior(
+        names.named(weights),
+        measure=measure,
+        normalization=normalization,
+        temperature=float(temperature) if normalization == "softmax" else None,
+        saw_test_adjacency=test is not None,
+        saw_test_inputs=graph.origin.saw_test_inputs,
+        centrality=names.named(raw),
+    )
+    if weights.max() <= FLAT_RATIO * weights.min():
+        warnings.warn(
+            f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with it "
+            "is training without a topology. Use a smaller temperature, another measure, or a sparser graph.",
+            TopoRoWarning,
+            stacklevel=2,
+        )
+    return prior
