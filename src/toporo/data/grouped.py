@@ -1,0 +1,141 @@
+"""Rows with a group each."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, SettingError, listed
+from toporo.groups import GroupIds, Groups, plain_name
+
+__all__ = ["GroupedData", "Split", "group_rng"]
+
+Name = Hashable
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two disjoint parts of grouped data, each with every group in it."""
+
+    train: GroupedData
+    validation: GroupedData
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedData:
+    """Inputs, targets and the group of every row. Arrays are numpy; the groups are exactly those that occur.
+
+    Build it with :meth:`from_arrays` or :meth:`from_frame`, which check what they are given.
+    """
+
+    x: npt.NDArray[Any]
+    y: npt.NDArray[Any]
+    codes: npt.NDArray[np.int64]
+    groups: Groups
+
+    @classmethod
+    def from_arrays(cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, expect: Iterable[Name] = ()) -> GroupedData:
+        """From arrays with one row a sample.
+
+        ``expect`` names groups that must be there: one without rows is an error, and so is a row of no group.
+        """
+        inputs, targets = _numbers(x, "x"), _numbers(y, "y")
+        ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+        if not len(inputs) == len(targets) == len(ids):
+            raise DataError(
+                f"x has {len(inputs)} rows, y {len(targets)} and groups {len(ids)}: they must agree, in the same order."
+            )
+        counts = np.bincount(np.asarray(ids.codes), minlength=len(ids.groups))
+        empty = [name for name, count in zip(ids.groups, counts, strict=True) if not count]
+        empty += [name for name in expect if name not in ids.groups]
+        if empty:
+            raise DataError(f"empty group(s), without a single row: {listed(empty)}. Drop them or give them rows.")
+        return cls(inputs, targets, np.asarray(ids.codes, dtype=np.int64), ids.groups)
+
+    @classmethod
+    def from_frame(cls, frame: Any, *, target: str, group: str, features: Iterable[str] | None = None) -> GroupedData:
+        """From a pandas data frame of numeric columns (all but target and group, unless ``features`` names them)."""
+        columns = list(frame.columns)
+        chosen = [c for c in columns if c not in (target, group)] if features is None else list(features)
+        missing = [c for c in (target, group, *chosen) if c not in columns]
+        if missing:
+            raise DataError(f"no column(s) {listed(missing)} in the frame. It has: {listed(columns, 20)}.")
+        if not chosen:
+            raise DataError("the frame has no feature columns beside the target and the group.")
+        return cls.from_arrays(frame[chosen].to_numpy(), frame[target].to_numpy(), frame[group].tolist())
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def ids(self) -> GroupIds:
+        """The group of every row."""
+        return GroupIds(self.codes, self.groups)
+
+    @property
+    def sizes(self) -> dict[Name, int]:
+        """Rows by group."""
+        counts = np.bincount(self.codes, minlength=len(self.groups))
+        return {name: int(count) for name, count in zip(self.groups, counts, strict=True)}
+
+    def rows(self, name: Name) -> npt.NDArray[np.intp]:
+        """Where a group's rows are."""
+        return np.flatnonzero(self.codes == self.groups.encode([name])[0])
+
+    def take(self, rows: npt.NDArray[Any]) -> GroupedData:
+        """These rows; groups that do not occur among them are gone."""
+        return GroupedData.from_arrays(self.x[rows], self.y[rows], self.groups.decode(self.codes[rows]))
+
+    def select(self, names: Iterable[Name]) -> GroupedData:
+        """The rows of these groups."""
+        wanted = [plain_name(name) for name in names]
+        return self.take(np.flatnonzero(np.isin(self.codes, self.groups.encode(wanted))))
+
+    def split(self, fraction: float, seed: int) -> Split:
+        """Set aside ``fraction`` of every group's rows for validation, the same rows for the same seed.
+
+        Which rows of a group go depends on the seed and on that group alone, not on the other groups.
+        """
+        if not 0 < fraction < 1:
+            raise SettingError(f"fraction is {fraction!r}: expected a number between 0 and 1.")
+        held: list[npt.NDArray[np.intp]] = []
+        for name in self.groups:
+            rows = self.rows(name)
+            count = round(fraction * len(rows))
+            if not 0 < count < len(rows):
+                raise DataError(
+                    f"group {name!r} has {len(rows)} row(s): too few to set {fraction:.0%} aside and keep some. "
+                    "Drop it, merge it with another, or use another fraction."
+                )
+            held.append(group_rng(name, seed).permutation(rows)[:count])
+        mask = np.zeros(len(self), dtype=bool)
+        mask[np.concatenate(held)] = True
+        return Split(self.take(np.flatnonzero(~mask)), self.take(np.flatnonzero(mask)))
+
+
+def group_rng(name: Name, *seeds: int) -> np.random.Generator:
+    """A random stream of a group's own: other groups coming or going do not change it."""
+    return np.random.default_rng([*seeds, zlib.crc32(repr(name).encode())])
+
+
+def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
+    if array.ndim == 0:
+        raise DataError(f"{what} is a single number: expected one row a sample.")
+    if array.dtype.kind == "f":
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        if bad.any():
+            raise DataError(
+                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(array)} rows (first: row "
+                f"{int(np.argmax(bad))}). Impute or drop those rows first."
+            )
+    return array

@@ -1,0 +1,181 @@
+"""What all objectives share: per-sample losses and groups in, one scalar to back-propagate out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.groups import GroupIds, Groups
+from toporo.robust import WeightRule
+from toporo.topology.prior import Prior
+
+__all__ = ["GroupMeans", "Objective", "WeightedObjective", "group_means"]
+
+Name = Hashable
+
+
+class GroupMeans:
+    """Mean loss by group of one batch: ``values`` (0 where absent), ``present`` (0 or 1), both of length m."""
+
+    __slots__ = ("present", "values")
+
+    def __init__(self, values: Tensor, present: Tensor) -> None:
+        self.values = values
+        self.present = present
+
+    def mean(self) -> Tensor:
+        """Mean over the groups in the batch."""
+        return self.values.sum() / self.present.sum().clamp(min=1.0)
+
+    def weighted(self, weights: Tensor) -> Tensor:
+        r""":math:`\frac{m}{|B|} \sum_{e \in B} q_e \ell_e` over the groups B in the batch.
+
+        With all groups present this is the weighted sum. Otherwise the factor makes up for the absent ones: if every
+        group is as likely to be in a batch as any other, the expectation is in proportion to the full weighted sum,
+        and equal weights give the plain mean.
+        """
+        share = self.present.sum().clamp(min=1.0) / len(self.present)
+        return (weights * self.values).sum() / share
+
+
+def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
+    """Average per-sample values by group, on the values' device, without waiting for it."""
+    counts = torch.zeros(m, dtype=values.dtype, device=values.device)
+    counts = counts.index_add(0, codes, torch.ones_like(values))
+    sums = torch.zeros(m, dtype=values.dtype, device=values.device).index_add(0, codes, values)
+    return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(values.dtype))
+
+
+class Objective(nn.Module, ABC):
+    """Turns per-sample losses and group ids into the scalar that one training step minimises.
+
+    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry a sample (of any task loss, with
+    its graph attached), and ``groups`` is one of
+
+    - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` yields them: joined by name;
+    - an integer tensor of codes in the order of :attr:`groups`.
+
+    A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
+    and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
+    """
+
+    #: What the call needs besides losses and groups: any of ``"logits"``, ``"features"``.
+    needs: ClassVar[frozenset[str]] = frozenset()
+    #: Whether the constructor takes a prior (first) instead of the groups.
+    takes_prior: ClassVar[bool] = False
+
+    def __init__(self, groups: Groups | Iterable[Name]) -> None:
+        super().__init__()
+        self.groups = groups if isinstance(groups, Groups) else Groups(groups)
+        self._known: dict[Groups, bool] = {}
+
+    def forward(
+        self,
+        losses: Tensor,
+        groups: GroupIds | Tensor,
+        *,
+        logits: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """The scalar to back-propagate."""
+        if losses.ndim != 1:
+            raise DataError(
+                f"losses have shape {tuple(losses.shape)}, expected one value a sample: use reduction='none' and, for "
+                "several outputs a sample, average over them."
+            )
+        given = {"logits": logits, "features": features}
+        for name in sorted(self.needs):
+            if given[name] is None:
+                raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
+        return self.compute(losses, self._codes(groups, losses), logits=logits, features=features)
+
+    @abstractmethod
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        """The method itself, on checked input; ``codes`` are in the order of :attr:`groups`."""
+
+    @property
+    def weights(self) -> dict[Name, float]:
+        """How much each group counts at present, by name."""
+        return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
+
+    def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
+        if isinstance(groups, GroupIds):
+            if groups.groups not in self._known:
+                self.groups.require_same(groups.groups, what=f"the groups of {type(self).__name__}")
+                self._known[groups.groups] = True  # equal names mean equal order: Groups are canonical
+            codes = torch.as_tensor(groups.codes)
+        elif isinstance(groups, Tensor):
+            codes = groups
+        else:
+            raise DataError(
+                f"groups are {type(groups).__name__}: expected a tensor of codes or GroupIds. "
+                "Groups.of(names) turns names into GroupIds."
+            )
+        if codes.shape != losses.shape:
+            raise DataError(f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one a sample.")
+        if codes.is_floating_point() or codes.dtype == torch.bool:
+            raise DataError(f"group codes have type {codes.dtype}: expected integers.")
+        if codes.device.type == "cpu" and len(codes):  # on a GPU the check would wait for the device
+            low, high = int(codes.min()), int(codes.max())
+            if low < 0 or high >= len(self.groups):
+                raise GroupMismatchError(
+                    f"group codes run from {low} to {high}, but there are {len(self.groups)} groups "
+                    f"(codes 0 to {len(self.groups) - 1})."
+                )
+        return codes.to(device=losses.device, dtype=torch.long)
+
+
+class WeightedObjective(Objective):
+    """A weighted sum of group losses whose weights follow a rule: IW-ERM, group DRO, TRO.
+
+    A batch may lack groups. The rule then works with the last loss seen of each; before the first sight of a group, with
+    the mean over the groups in the batch, which neither raises nor lowers its weight.
+    """
+
+    q: Tensor
+    prior_weights: Tensor
+    last_losses: Tensor
+    seen: Tensor
+
+    def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None) -> None:
+        self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
+        super().__init__(groups or self.prior.groups)
+        weights = self.groups.align(self.prior.weights, what="the prior")
+        self._rule = rule
+        self.register_buffer("prior_weights", torch.as_tensor(weights))
+        self.register_buffer("q", self._rule.init(torch.as_tensor(weights)))
+        self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        means = group_means(losses, codes, len(self.groups))
+        if self.q.device != losses.device:
+            self.to(losses.device)
+        if self.training:
+            self._advance(means)
+        return means.weighted(self.q.to(losses.dtype))
+
+    @torch.no_grad()
+    def _advance(self, means: GroupMeans) -> None:
+        values, present = means.values.detach().to(self.q.dtype), means.present.to(self.q.dtype)
+        self.last_losses = torch.where(present > 0, values, self.last_losses)
+        self.seen = torch.maximum(self.seen, present)
+        typical = values.sum() / present.sum().clamp(min=1.0)
+        self.q = self._rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
+
+    @property
+    def weights(self) -> dict[Name, float]:
+        return self.groups.named(self.q.tolist())
+
+
+def check_strength(value: float, what: str) -> float:
+    """A non-negative, finite regularisation strength."""
+    number = float(value)
+    if not 0 <= number < float("inf"):
+        raise SettingError(f"{what} is {value!r}: expected a finite number of at least 0.")
+    return number

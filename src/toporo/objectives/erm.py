@@ -1,0 +1,19 @@
+"""Empirical risk minimisation."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from toporo.objectives.base import Objective
+
+__all__ = ["ERM"]
+
+
+class ERM(Objective):
+    r"""The mean loss over samples, :math:`\min_\theta \frac1n \sum_i \ell_i(\theta)`; groups play no part.
+
+    On group-balanced batches this is the mean over groups, i.e. TRO with a uniform prior and an infinite penalty.
+    """
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        return losses.mean()

@@ -1,0 +1,31 @@
+"""Group distributionally robust optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from toporo.errors import UnknownNameError
+from toporo.groups import Groups
+from toporo.objectives.base import WeightedObjective
+from toporo.robust import ascent, mirror
+from toporo.topology.prior import Prior
+
+__all__ = ["GroupDRO"]
+
+
+class GroupDRO(WeightedObjective):
+    r"""The worst mixture of groups without any prior, :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.
+
+    Parameters
+    ----------
+    step : step size of the weights.
+    update : ``"mirror"``, the exponentiated gradient of Sagawa et al. (2020), or ``"projected"``, projected gradient
+        ascent, which is TRO with penalty 0.
+    """
+
+    def __init__(self, groups: Groups | Iterable[Hashable], step: float = 0.01, update: str = "mirror") -> None:
+        rules = {"mirror": mirror, "projected": ascent}
+        if update not in rules:
+            raise UnknownNameError("weight update of group DRO", update, rules)
+        names = groups if isinstance(groups, Groups) else Groups(groups)
+        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names)

@@ -1,0 +1,60 @@
+"""Invariant risk minimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from toporo.errors import DataError, SettingError
+from toporo.groups import Groups
+from toporo.objectives.base import Objective, check_strength, group_means
+
+__all__ = ["IRM"]
+
+
+class IRM(Objective):
+    r"""Mean group loss plus the IRMv1 penalty (Arjovsky et al. 2019):
+
+    .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta)
+              + \lambda \frac1m \sum_e \big( \partial_w\, \ell_e(w \cdot f_\theta)|_{w=1} \big)^2 .
+
+    The derivative by a scale on the logits is :math:`\langle \partial \ell_i / \partial f_i, f_i \rangle` for each
+    sample, so it works for any task loss. (Scaling log-probabilities instead, as the paper's published code does, makes
+    the penalty degenerate.)
+
+    Parameters
+    ----------
+    penalty : :math:`\lambda`.
+    anneal : for this many steps the penalty counts with strength min(1, penalty), as in the authors' experiments. With
+        a penalty above 1 the sum is divided by it afterwards, to keep the gradient's scale.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    steps: Tensor
+
+    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0, anneal: int = 0) -> None:
+        super().__init__(groups)
+        self.penalty = check_strength(penalty, "penalty")
+        if anneal < 0:
+            raise SettingError(f"anneal is {anneal!r}: expected a number of steps of at least 0.")
+        self.anneal = int(anneal)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        if logits is None or not logits.requires_grad or not losses.requires_grad:
+            raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
+        if self.steps.device != losses.device:
+            self.to(losses.device)
+        (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
+        by_scale = (slope * logits).flatten(1).sum(dim=1) if logits.ndim > 1 else slope * logits
+        means = group_means(losses, codes, len(self.groups))
+        slopes = group_means(by_scale, codes, len(self.groups))
+        invariance = (slopes.values**2).sum() / slopes.present.sum().clamp(min=1.0)
+        ready = (self.steps >= self.anneal).to(losses.dtype)
+        strength = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
+        if self.training:
+            self.steps = self.steps + 1
+        return (means.mean() + strength * invariance) / strength.clamp(min=1.0)

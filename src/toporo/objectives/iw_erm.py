@@ -1,0 +1,26 @@
+"""Importance-weighted ERM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from toporo.groups import Groups
+from toporo.objectives.base import WeightedObjective
+from toporo.robust import exact
+from toporo.topology.prior import Prior
+
+__all__ = ["IWERM"]
+
+
+class IWERM(WeightedObjective):
+    r"""Fixed weights, :math:`\min_\theta \sum_e p_e \ell_e(\theta)`: TRO with an infinite penalty.
+
+    The control that shows what a prior does by itself, without any worst case.
+    """
+
+    takes_prior: ClassVar[bool] = True
+
+    def __init__(self, prior: Prior | Mapping[Any, float], groups: Groups | None = None) -> None:
+        super().__init__(prior, exact(math.inf), groups)

@@ -1,0 +1,32 @@
+"""Spectral decoupling."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import ClassVar
+
+from torch import Tensor
+
+from toporo.errors import DataError
+from toporo.groups import Groups
+from toporo.objectives.base import Objective, check_strength
+
+__all__ = ["SD"]
+
+
+class SD(Objective):
+    r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), which keeps strong features from starving others:
+
+    .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{2n} \sum_i \|f_\theta(x_i)\|^2 .
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 0.1) -> None:
+        super().__init__(groups)
+        self.penalty = check_strength(penalty, "penalty")
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        if logits is None:
+            raise DataError("SD needs logits.")
+        return losses.mean() + 0.5 * self.penalty * (logits**2).sum() / len(losses)

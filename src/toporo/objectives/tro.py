@@ -1,0 +1,55 @@
+"""Topology-aware robust optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from toporo.groups import Groups
+from toporo.objectives.base import WeightedObjective
+from toporo.robust import make_rule
+from toporo.topology.prior import Prior
+
+__all__ = ["TRO"]
+
+
+class TRO(WeightedObjective):
+    r"""The worst mixture of groups near the topology's prior (Qiao & Peng 2023):
+
+    .. math:: \min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta) - \lambda D(q \| p),
+              \qquad\text{or}\qquad D(q\|p) \le \tau .
+
+    Parameters
+    ----------
+    prior : a :class:`~toporo.Prior`, or weights by group name.
+    penalty : :math:`\lambda`. Infinity is IW-ERM with the prior as weights; with a uniform prior, ERM. 0 is group DRO by
+        projected gradients.
+    step : :math:`\eta_q` of ``ascent`` and ``mirror``.
+    update : ``"ascent"`` (the paper's alternation), ``"exact"`` (best response to each batch), ``"mirror"`` or
+        ``"constrained"`` (takes ``radius`` instead of ``penalty``).
+    divergence : D: ``"l2"`` (the paper's), ``"kl"`` or ``"chi2"``.
+    radius : :math:`\tau` of ``update="constrained"``.
+    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
+
+    >>> import torch
+    >>> objective = TRO({"NY": 0.5, "PA": 0.5}, penalty=1.0, step=0.5)
+    >>> _ = objective(torch.tensor([1.0, 3.0]), torch.tensor([0, 1]))  # PA, the second name, has the larger loss
+    >>> objective.weights
+    {'NY': 0.0, 'PA': 1.0}
+    """
+
+    takes_prior: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        prior: Prior | Mapping[Any, float],
+        penalty: float = 1.0,
+        step: float = 0.1,
+        *,
+        update: str = "ascent",
+        divergence: str = "l2",
+        radius: float | None = None,
+        groups: Groups | None = None,
+    ) -> None:
+        rule = make_rule(update, step=step, strength=penalty, radius=radius, penalty=divergence)
+        super().__init__(prior, rule, groups)

@@ -1,0 +1,29 @@
+"""Variance risk extrapolation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from torch import Tensor
+
+from toporo.groups import Groups
+from toporo.objectives.base import Objective, check_strength, group_means
+
+__all__ = ["VREx"]
+
+
+class VREx(Objective):
+    r"""Mean group loss plus the variance over groups (Krueger et al. 2021):
+
+    .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta) + \beta\, \mathrm{Var}_e(\ell_e(\theta)) .
+    """
+
+    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0) -> None:
+        super().__init__(groups)
+        self.penalty = check_strength(penalty, "penalty")
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        means = group_means(losses, codes, len(self.groups))
+        average = means.mean()
+        squares = means.present * (means.values - average) ** 2
+        return average + self.penalty * squares.sum() / means.present.sum().clamp(min=1.0)

@@ -1,0 +1,159 @@
+r"""Penalties D(q‖p) that keep the worst-case weights q near the prior p.
+
+Each is three pure functions of arrays (numpy or torch; the last axis runs over groups, leading axes are a batch):
+
+- ``value(q, p)`` is :math:`D(q\|p)`;
+- ``gradient(q, p)`` is :math:`\nabla_q D(q\|p)`;
+- ``best_response(losses, p, strength)`` is
+  :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or an
+  array that broadcasts against the batch with a trailing axis of one.
+
+:func:`best_response` adds the two ends: all weight on the worst groups at 0, the prior itself at infinity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace
+
+from toporo.errors import UnknownNameError
+from toporo.robust.simplex import project_simplex
+
+__all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
+
+
+class Penalty(NamedTuple):
+    """Value, gradient and best response of one divergence."""
+
+    name: str
+    value: Callable[[Any, Any], Any]
+    gradient: Callable[[Any, Any], Any]
+    best_response: Callable[[Any, Any, Any], Any]
+
+
+# ---------------------------------------------------------------- l2, the paper's
+
+
+def _l2_value(q: Any, p: Any) -> Any:
+    r""":math:`\tfrac12 \|q - p\|_2^2`; the half makes the gradient :math:`q - p`, as in Eq. 7 of the paper."""
+    xp = array_namespace(q, p)
+    return 0.5 * xp.sum((q - p) ** 2, axis=-1)
+
+
+def _l2_gradient(q: Any, p: Any) -> Any:
+    return q - p
+
+
+def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
+    r""":math:`\mathrm{Proj}_\Delta(p + \ell / \lambda)`, by completing the square."""
+    return project_simplex(p + losses / strength)
+
+
+# ---------------------------------------------------------------- Kullback–Leibler
+
+
+def _kl_value(q: Any, p: Any) -> Any:
+    r""":math:`\sum_e q_e \log(q_e / p_e)`, with 0 log 0 = 0 and infinity where q puts weight outside p's support."""
+    xp = array_namespace(q, p)
+    inside = q > 0
+    safe_q = xp.where(inside, q, xp.ones_like(q))
+    safe_p = xp.where(p > 0, p, xp.ones_like(p))
+    terms = xp.where(inside, q * xp.log(safe_q / safe_p), xp.zeros_like(q))
+    infinite = xp.full_like(terms, math.inf)
+    return xp.sum(xp.where(inside & (p <= 0), infinite, terms), axis=-1)
+
+
+def _kl_gradient(q: Any, p: Any) -> Any:
+    r""":math:`\log(q_e / p_e) + 1`, kept finite at the edge of the simplex."""
+    xp = array_namespace(q, p)
+    tiny = xp.finfo(q.dtype).tiny
+    return xp.log(xp.clip(q, min=tiny)) - xp.log(xp.clip(p, min=tiny)) + 1.0
+
+
+def _kl_best_response(losses: Any, p: Any, strength: Any) -> Any:
+    r""":math:`q_e \propto p_e \exp(\ell_e / \lambda)`; groups outside p's support stay outside."""
+    xp = array_namespace(losses, p)
+    scaled = losses / strength
+    inside = p > 0
+    lowest = xp.full_like(scaled, -math.inf)
+    top = xp.max(xp.where(inside, scaled, lowest), axis=-1, keepdims=True)
+    weights = p * xp.exp(xp.where(inside, scaled - top, xp.zeros_like(scaled)))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+# ---------------------------------------------------------------- chi-square
+
+
+def _chi2_value(q: Any, p: Any) -> Any:
+    r""":math:`\tfrac12 \sum_e (q_e - p_e)^2 / p_e`, infinite where q puts weight outside p's support."""
+    xp = array_namespace(q, p)
+    inside = p > 0
+    safe = xp.where(inside, p, xp.ones_like(p))
+    terms = xp.where(inside, 0.5 * (q - p) ** 2 / safe, xp.zeros_like(q - p))
+    infinite = xp.full_like(terms, math.inf)
+    return xp.sum(xp.where((q > 0) & ~inside, infinite, terms), axis=-1)
+
+
+def _chi2_gradient(q: Any, p: Any) -> Any:
+    xp = array_namespace(q, p)
+    return (q - p) / xp.clip(p, min=xp.finfo(p.dtype).tiny)
+
+
+def _chi2_best_response(losses: Any, p: Any, strength: Any) -> Any:
+    r""":math:`q_e = p_e \max(0, 1 + (\ell_e - \nu)/\lambda)` with the one :math:`\nu` that makes it sum to one.
+
+    A simplex projection in the metric of p: sort by loss, take the threshold of the support that fits itself.
+    """
+    xp = array_namespace(losses, p)
+    scaled = losses / strength + xp.zeros_like(p)
+    # Groups without prior mass can never receive weight; rank them last so that they cannot open a support.
+    inside = (p > 0) & xp.isfinite(scaled)
+    lowest = xp.min(scaled, axis=-1, keepdims=True) - 1.0
+    order = xp.argsort(xp.where(inside, scaled, lowest + xp.zeros_like(scaled)), axis=-1, descending=True)
+    mass = xp.take_along_axis(p + xp.zeros_like(scaled), order, axis=-1)
+    sorted_losses = xp.take_along_axis(scaled, order, axis=-1)
+    total = xp.cumulative_sum(mass, axis=-1)
+    weighted = xp.cumulative_sum(mass * sorted_losses, axis=-1)
+    safe = xp.clip(total, min=xp.finfo(scaled.dtype).tiny)
+    thresholds = (weighted + total - 1.0) / safe
+    # sum_S p (1 + l - nu) = 1 for the k largest losses; the true support's nu is the largest, as on the simplex.
+    highest = xp.max(xp.where(total > 0, thresholds, xp.full_like(thresholds, -math.inf)), axis=-1, keepdims=True)
+    weights = xp.where(inside, p * xp.clip(1.0 + scaled - highest, min=0.0), xp.zeros_like(scaled))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+#: Name to penalty. A new one is three functions and a line here; the property tests pick it up.
+PENALTIES: dict[str, Penalty] = {
+    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response),
+    "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response),
+    "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response),
+}
+
+
+def get_penalty(name: str | Penalty) -> Penalty:
+    """A penalty by its name."""
+    if isinstance(name, Penalty):
+        return name
+    if name not in PENALTIES:
+        raise UnknownNameError("penalty", name, PENALTIES)
+    return PENALTIES[name]
+
+
+def best_response(losses: Any, p: Any, strength: float, penalty: str | Penalty = "l2") -> Any:
+    r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for any :math:`\lambda \in [0, \infty]`.
+
+    At 0 the weight is shared equally by the groups with the largest loss (for KL and chi-square: among those in the
+    prior's support, since D is infinite elsewhere).
+    """
+    divergence = get_penalty(penalty)
+    xp = array_namespace(losses, p)
+    if math.isinf(strength):
+        return p + xp.zeros_like(losses)
+    if strength > 0:
+        return divergence.best_response(losses, p, strength)
+    allowed = losses if divergence.name == "l2" else xp.where(p > 0, losses, xp.full_like(losses, -math.inf))
+    worst = xp.astype(allowed == xp.max(allowed, axis=-1, keepdims=True), losses.dtype)
+    return worst / xp.sum(worst, axis=-1, keepdims=True)

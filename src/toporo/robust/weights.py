@@ -1,0 +1,173 @@
+r"""How the group weights q move while a model trains.
+
+A rule is a pair of pure functions, in the manner of optax: ``init(prior) -> q`` and
+``update(q, losses, prior) -> q``, on numpy or torch arrays whose last axis runs over groups. No rule looks at a value
+from Python, so on a GPU none of them waits for the device.
+
+==============  ====================================================================================
+``ascent``      :math:`q \leftarrow \mathrm{Proj}_\Delta(q + \eta(\ell - \lambda \nabla D(q\|p)))`, the paper's Eq. 7
+``mirror``      :math:`q \propto q\,\exp(\eta(\ell - \lambda \nabla D(q\|p)))`, the same step in the entropy's geometry
+``exact``       :math:`q = \arg\max_q \langle q, \ell\rangle - \lambda D(q\|p)`, in closed form
+``constrained`` :math:`q = \arg\max_q \langle q, \ell\rangle` s.t. :math:`D(q\|p) \le \tau`, the paper's Eq. 5
+==============  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from array_api_compat import array_namespace
+
+from toporo.errors import SettingError, TopoRoWarning, UnknownNameError
+from toporo.robust.penalties import Penalty, best_response, get_penalty
+from toporo.robust.simplex import project_simplex
+
+__all__ = ["RULES", "WeightRule", "ascent", "constrained", "constrained_response", "exact", "make_rule", "mirror"]
+
+
+class WeightRule(NamedTuple):
+    """``init(prior) -> q`` and ``update(q, losses, prior) -> q``, both pure."""
+
+    init: Callable[[Any], Any]
+    update: Callable[[Any, Any, Any], Any]
+
+
+def ascent(step: float = 0.1, strength: float = 1.0, penalty: str | Penalty = "l2") -> WeightRule:
+    """Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
+
+    At fixed losses and with the l2 penalty this settles only if ``step * strength < 2``; above that q overshoots the
+    prior by more than it was off, and cycles for ever. An infinite strength pins q to the prior.
+    """
+    divergence = _checked(step, strength, penalty)
+    if math.isinf(strength):
+        return _pinned()
+    if step * strength >= 2.0:
+        warnings.warn(
+            f"step * penalty = {step:g} * {strength:g} = {step * strength:g} ≥ 2: the weights q will not settle but "
+            f"cycle around the prior. Use a step below {2.0 / strength:g}, or update='exact', which needs no step.",
+            TopoRoWarning,
+            stacklevel=3,
+        )
+
+    def update(q: Any, losses: Any, prior: Any) -> Any:
+        return project_simplex(q + step * (losses - strength * divergence.gradient(q, prior)))
+
+    return WeightRule(_copy, update)
+
+
+def mirror(step: float = 0.1, strength: float = 0.0, penalty: str | Penalty = "kl") -> WeightRule:
+    """Exponentiated-gradient ascent; with ``strength=0`` it is the update of group DRO (Sagawa et al. 2020)."""
+    divergence = _checked(step, strength, penalty)
+    if math.isinf(strength):
+        return _pinned()
+
+    def update(q: Any, losses: Any, prior: Any) -> Any:
+        xp = array_namespace(losses)
+        slope = losses - strength * divergence.gradient(q, prior) if strength else losses
+        tilted = step * slope
+        weights = q * xp.exp(tilted - xp.max(tilted, axis=-1, keepdims=True))
+        return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+    return WeightRule(_copy, update)
+
+
+def exact(strength: float = 1.0, penalty: str | Penalty = "l2") -> WeightRule:
+    """The best response to the losses at hand. For l2 it equals one ``ascent`` step of size ``1 / strength``."""
+    divergence = _checked(1.0, strength, penalty)
+    return WeightRule(_copy, lambda q, losses, prior: best_response(losses, prior, strength, divergence))
+
+
+def constrained(radius: float, penalty: str | Penalty = "l2") -> WeightRule:
+    """The worst mixture within ``D(q‖p) <= radius`` (Eq. 5 of the paper)."""
+    divergence = get_penalty(penalty)
+    if not radius >= 0:
+        raise SettingError(f"radius is {radius!r}: expected a number of at least 0 (0 keeps q at the prior).")
+    if radius == 0:
+        return _pinned()
+    return WeightRule(_copy, lambda q, losses, prior: constrained_response(losses, prior, radius, divergence))
+
+
+#: Grid points a round and rounds of the bracketing below: 64 points, 10 rounds leave nothing of a range of 1e±16.
+_GRID, _ROUNDS, _DECADES = 64, 10, 16.0
+
+
+def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | Penalty = "l2") -> Any:
+    r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle` subject to :math:`D(q\|p) \le \tau`.
+
+    The optimum is the penalised best response at the multiplier :math:`\lambda` for which :math:`D = \tau`, or at
+    :math:`\lambda = 0` if even that stays inside. D falls as :math:`\lambda` grows, so the root is bracketed on a
+    logarithmic grid whose points are evaluated as one batch, and the bracket refined a fixed number of times: no
+    branch depends on a value, which keeps a GPU busy. The end that satisfies the constraint is returned.
+    """
+    divergence = get_penalty(penalty)
+    xp = array_namespace(losses, prior)
+    device = getattr(losses, "device", None)
+    spread = xp.max(losses, axis=-1, keepdims=True) - xp.min(losses, axis=-1, keepdims=True)
+    tiny = xp.finfo(losses.dtype).tiny
+    # Measure lambda in units of the losses' spread; with equal losses every q is optimal and the prior is returned.
+    scale = xp.clip(spread, min=tiny)[..., None]
+    flat = losses[..., None, :] - xp.max(losses, axis=-1, keepdims=True)[..., None, :]
+    fractions = xp.arange(_GRID, dtype=losses.dtype, device=device) / (_GRID - 1)
+    low = xp.zeros_like(spread) - _DECADES
+    high = xp.zeros_like(spread) + _DECADES
+    for _ in range(_ROUNDS):
+        exponents = low + (high - low) * fractions  # (..., grid), increasing
+        strengths = scale * 10.0 ** exponents[..., None]
+        responses = divergence.best_response(flat, prior[..., None, :], strengths)
+        inside = divergence.value(responses, prior[..., None, :]) <= radius
+        # D falls with lambda: the grid points are 'outside' up to some point and 'inside' from there on.
+        outside_count = xp.sum(xp.astype(~inside, losses.dtype), axis=-1, keepdims=True)
+        width = (high - low) / (_GRID - 1)
+        first_inside = xp.clip(outside_count, max=float(_GRID - 1))
+        last_outside = xp.clip(outside_count - 1.0, min=0.0)
+        low, high = low + width * last_outside, low + width * first_inside
+    bounded = divergence.best_response(losses, prior, scale[..., 0] * 10.0**high)
+    vertex = best_response(losses, prior, 0.0, divergence)
+    free = divergence.value(vertex, prior)[..., None] <= radius
+    result = xp.where(free, vertex, bounded)
+    return xp.where(spread > 0, result, prior + xp.zeros_like(losses))
+
+
+RULES = ("ascent", "exact", "mirror", "constrained")
+
+
+def make_rule(
+    name: str,
+    *,
+    step: float = 0.1,
+    strength: float = 1.0,
+    radius: float | None = None,
+    penalty: str | Penalty = "l2",
+) -> WeightRule:
+    """A rule by its name, with the settings it takes."""
+    if name not in RULES:
+        raise UnknownNameError("weight update", name, RULES)
+    if name == "constrained":
+        if radius is None:
+            raise SettingError("update='constrained' needs radius=, the largest D(q‖p) allowed.")
+        return constrained(radius, penalty)
+    if radius is not None:
+        raise SettingError(f"radius={radius!r} only goes with update='constrained'; update={name!r} takes penalty=.")
+    if name == "exact":
+        return exact(strength, penalty)
+    return (ascent if name == "ascent" else mirror)(step, strength, penalty)
+
+
+def _checked(step: float, strength: float, penalty: str | Penalty) -> Penalty:
+    if not (step > 0 and math.isfinite(step)):
+        raise SettingError(f"step is {step!r}: expected a positive number.")
+    if not strength >= 0:
+        raise SettingError(f"penalty is {strength!r}: expected a number of at least 0, or infinity.")
+    return get_penalty(penalty)
+
+
+def _copy(prior: Any) -> Any:
+    return prior + 0.0
+
+
+def _pinned() -> WeightRule:
+    """q = p for ever: IW-ERM."""
+    return WeightRule(_copy, lambda q, losses, prior: prior + 0.0 * losses)

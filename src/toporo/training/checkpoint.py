@@ -1,0 +1,90 @@
+"""Checkpoints of a run: one safetensors file, tensors and JSON, nothing executable."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from toporo.errors import DataError
+from toporo.files import write_whole
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
+
+SCHEMA = "toporo.checkpoint/1"
+
+
+def save_checkpoint(
+    path: str | os.PathLike[str],
+    *,
+    model: nn.Module,
+    objective: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    about: dict[str, Any],
+) -> None:
+    """Write everything needed to go on exactly; ``about`` is JSON (epoch, history, settings)."""
+    tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
+    tensors |= {f"objective.{key}": value for key, value in objective.state_dict().items()}
+    plain: dict[str, dict[str, Any]] = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{key}"] = value
+            else:
+                plain.setdefault(str(index), {})[key] = value
+    content = {"schema": SCHEMA, "about": json.dumps(about), "optimizer": json.dumps(plain)}
+    # Tensors that share memory are refused by the format; a checkpoint wants values, so copy.
+    copies = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
+    write_whole(path, lambda temporary: save_file(copies, temporary, metadata=content))
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str],
+    *,
+    model: nn.Module,
+    objective: nn.Module,
+    optimizer: torch.optim.Optimizer,
+) -> dict[str, Any]:
+    """Restore all three in place and return what :func:`save_checkpoint` was told ``about`` the run."""
+    tensors, metadata = _read(Path(path))
+    try:
+        model.load_state_dict(_part(tensors, "model."))
+        objective.load_state_dict(_part(tensors, "objective."))
+        state: dict[int, dict[str, Any]] = {
+            int(index): dict(values) for index, values in json.loads(metadata["optimizer"]).items()
+        }
+        for key, value in _part(tensors, "optimizer.").items():
+            index, name = key.split(".", 1)
+            state.setdefault(int(index), {})[name] = value
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        about: dict[str, Any] = json.loads(metadata["about"])
+        return about
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"the checkpoint {path} belongs to another model, objective or optimiser ({error}). "
+            "Delete it to start over, or go back to the settings it was made with."
+        ) from None
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not path.is_file():
+        raise DataError(f"no such checkpoint: {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise DataError(f"{path} is not a readable checkpoint ({error}). Delete it to start over.") from None
+    if metadata.get("schema") != SCHEMA:
+        raise DataError(f"{path} has schema {metadata.get('schema')!r}, expected {SCHEMA!r}. Delete it to start over.")
+    return tensors, metadata
