@@ -1,1 +1,76 @@
+"""toporo: topology-aware robust optimisation, for models that must hold in groups nobody has seen.
+
+>>> import toporo as tr
+>>> graph = tr.GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
+>>> prior = graph.prior(train=["NY", "PA", "OH"], test=["IN"])
+>>> max(prior.weights, key=prior.weights.get)
+'OH'
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from toporo import data, datasets, models, objectives, robust, topology, training
+    from toporo.data.batches import group_batches
+    from toporo.data.grouped import GroupedData
+    from toporo.datasets import load_dataset
+    from toporo.errors import TopoRoError, TopoRoWarning
+    from toporo.groups import GroupIds, Groups
+    from toporo.topology.diffusion import diffusion_emd
+    from toporo.topology.graph import GroupGraph
+    from toporo.topology.learn import learn_topology
+    from toporo.topology.prior import Prior
+
+__all__ = [
+    "GroupGraph",
+    "GroupIds",
+    "GroupedData",
+    "Groups",
+    "Prior",
+    "TopoRoError",
+    "TopoRoWarning",
+    "data",
+    "datasets",
+    "diffusion_emd",
+    "group_batches",
+    "learn_topology",
+    "load_dataset",
+    "models",
+    "objectives",
+    "robust",
+    "topology",
+    "training",
+]
+
+# Where each public name lives. Everything loads when first used, so that importing toporo costs next to nothing.
+_HOME = {
+    "GroupGraph": "toporo.topology.graph",
+    "GroupIds": "toporo.groups",
+    "GroupedData": "toporo.data.grouped",
+    "Groups": "toporo.groups",
+    "Prior": "toporo.topology.prior",
+    "TopoRoError": "toporo.errors",
+    "TopoRoWarning": "toporo.errors",
+    "diffusion_emd": "toporo.topology.diffusion",
+    "group_batches": "toporo.data.batches",
+    "learn_topology": "toporo.topology.learn",
+    "load_dataset": "toporo.datasets",
+}
+_MODULES = ("data", "datasets", "models", "objectives", "robust", "topology", "training")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"toporo.{name}")
+    raise AttributeError(f"module 'toporo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

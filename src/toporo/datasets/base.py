@@ -6,8 +6,11 @@ import hashlib
 import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from toporo.data.grouped import GroupedData
 from toporo.errors import DatasetNotFoundError
@@ -33,6 +36,15 @@ class Benchmark:
     test: tuple[Hashable, ...]
     source: str
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of everything training and evaluation can see."""
+        digest = hashlib.sha256(self.graph.to_json().encode())
+        for array in (self.data.x, self.data.y, self.data.codes):
+            digest.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        digest.update(repr((self.data.groups.names, self.train, self.test)).encode())
+        return digest.hexdigest()
 
 
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:

@@ -33,7 +33,7 @@ class Prior:
     weights : non-negative, summing to one.
     measure : the centrality they come from, or ``"uniform"`` / ``"given"``.
     normalization, temperature : how centralities became weights (None where they did not).
-    saw_test_adjacency : whether the edges of test groups took part.
+    saw_test_adjacency : whether given edges of test groups took part (those learned from their inputs do not count here).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
     """
@@ -173,7 +173,7 @@ def make_prior(
         measure=measure,
         normalization=normalization,
         temperature=float(temperature) if normalization == "softmax" else None,
-        saw_test_adjacency=test is not None,
+        saw_test_adjacency=test is not None and graph.origin.kind == "given",
         saw_test_inputs=graph.origin.saw_test_inputs,
         centrality=names.named(raw),
     )

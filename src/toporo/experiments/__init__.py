@@ -1,0 +1,1 @@
+"""The paper's tables: protocols as data, resumable runs, rows."""
