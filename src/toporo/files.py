@@ -19,7 +19,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> 
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         write(temporary)
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
 

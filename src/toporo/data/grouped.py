@@ -39,7 +39,9 @@ class GroupedData:
     groups: Groups
 
     @classmethod
-    def from_arrays(cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, expect: Iterable[Name] = ()) -> GroupedData:
+    def from_arrays(
+        cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, expect: Iterable[Name] = ()
+    ) -> GroupedData:
         """From arrays with one row a sample.
 
         ``expect`` names groups that must be there: one without rows is an error, and so is a row of no group.

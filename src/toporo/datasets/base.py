@@ -25,7 +25,7 @@ ENVIRONMENT = "TOPORO_DATA"
 class Benchmark:
     """A data set with groups, a graph over them, and which groups training never sees.
 
-    ``source`` says where the rows came from: ``"published"`` (the authors' file, checksum verified), ``"file"`` (a file in
+    ``source`` says where the rows came from: ``"published"`` (the authors' file, checksum verified), ``"file"`` (one in
     their format with another checksum) or ``"generated"``.
     """
 
@@ -56,8 +56,8 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
     if not folder.is_dir():
         how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
         raise DatasetNotFoundError(
-            f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo can "
-            "generate itself."
+            f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
+            "can generate itself."
         )
     return folder
 

@@ -1,9 +1,9 @@
 r"""DG-15 and DG-60: two classes on a spiral, one group an angle.
 
 Group e sits at angle :math:`a_e`; its two classes are at :math:`\pm r(a_e)(\cos a_e, \sin a_e)` with
-:math:`r(a) = 1 + g a / \pi`, 50 points each from a unit Gaussian truncated at radius 1. Two groups touch with probability
-:math:`\cos(a_e - a_{e'})` where that exceeds a cut-off. The decision boundary turns with the angle, so a model fitted to
-some angles is wrong at others.
+:math:`r(a) = 1 + g a / \pi`, 50 points each from a unit Gaussian truncated at radius 1. Two groups touch with
+probability :math:`\cos(a_e - a_{e'})` where that exceeds a cut-off. The decision boundary turns with the angle, so a
+model fitted to some angles is wrong at others.
 
 The published pickles (Xu et al. 2022, used by Qiao & Peng 2023) are read when present, else the same procedure is run.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,8 +83,8 @@ def load(
 ) -> Benchmark:
     """Load the benchmark.
 
-    ``source="published"`` insists on the authors' file, ``"generated"`` on the generator; ``"auto"`` takes the file if the
-    data folder (``folder``, else ``$TOPORO_DATA``) has it. A folder given in the call must have it.
+    ``source="published"`` insists on the authors' file, ``"generated"`` on the generator; ``"auto"`` takes the file if
+    the data folder (``folder``, else ``$TOPORO_DATA``) has it. A folder given in the call must have it.
     """
     if source not in SOURCES:
         raise UnknownNameError("source", source, SOURCES)
@@ -163,19 +164,25 @@ def _benchmark(
     about: dict[str, Any],
 ) -> Benchmark:
     plain = GroupGraph.from_adjacency(adjacency, range(spec.groups))
-    at = {
-        e: (float(_radius(spec, a) * math.cos(a)), float(_radius(spec, a) * math.sin(a))) for e, a in enumerate(angles)
-    }
     x, y, ids = rows
     return Benchmark(
         name=spec.name,
         data=GroupedData.from_arrays(x, y, ids, expect=range(spec.groups)),
-        graph=GroupGraph(plain.names, plain.edges, positions=at),
+        graph=GroupGraph(plain.names, plain.edges, positions=_positions(spec, angles)),
         train=train,
         test=tuple(e for e in range(spec.groups) if e not in train),
         source=source,
         about=about | {"angles": {e: float(a) for e, a in enumerate(angles)}},
     )
+
+
+def _positions(spec: DGSpec, angles: npt.NDArray[Any]) -> dict[Hashable, tuple[float, float]]:
+    """Where to draw the groups: along the spiral in the order of their angles, evenly spaced."""
+    places = np.linspace(0.0, spec.arc * (1.0 - 1.0 / len(angles)), len(angles))
+    return {
+        int(e): (float(_radius(spec, a) * math.cos(a)), float(_radius(spec, a) * math.sin(a)))
+        for e, a in zip(np.argsort(angles), places, strict=True)
+    }
 
 
 def _radius(spec: DGSpec, angle: float) -> float:

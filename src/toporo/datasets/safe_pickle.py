@@ -19,7 +19,7 @@ from toporo.errors import UnsafeFileError
 __all__ = ["read_arrays"]
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Something other than an array turned up."""
 
 
@@ -28,7 +28,7 @@ class _Dtype:
 
     def __init__(self, code: object, align: object = False, copy: object = True) -> None:
         if not isinstance(code, str) or code[:1] not in "fiub":
-            raise _Refused(f"an array of type {code!r}, which is not a number type")
+            raise _RefusedError(f"an array of type {code!r}, which is not a number type")
         self.code = code
         self.order = "="
 
@@ -47,7 +47,7 @@ class _Array:
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
         if not isinstance(dtype, _Dtype) or not isinstance(content, bytes):
-            raise _Refused("an array whose content is not plain bytes")
+            raise _RefusedError("an array whose content is not plain bytes")
         flat = np.frombuffer(content, dtype=dtype.build())
         self.value = flat.reshape(shape, order="F" if fortran else "C").copy()
 
@@ -56,7 +56,7 @@ class _ArrayType:
     """Stands in for the class ``numpy.ndarray``, which array pickles mention but never call."""
 
     def __init__(self, *args: object) -> None:
-        raise _Refused("a direct call of numpy.ndarray")
+        raise _RefusedError("a direct call of numpy.ndarray")
 
 
 def _reconstruct(*args: object) -> _Array:
@@ -74,11 +74,11 @@ _ADMITTED: dict[tuple[str, str], Any] = {
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ADMITTED:
-            raise _Refused(f"a reference to {module}.{name}")
+            raise _RefusedError(f"a reference to {module}.{name}")
         return _ADMITTED[module, name]
 
     def persistent_load(self, pid: object) -> NoReturn:
-        raise _Refused("a reference to an object outside the file")
+        raise _RefusedError("a reference to an object outside the file")
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -87,10 +87,12 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     try:
         with path.open("rb") as stream:
             content = _Reader(stream).load()
-    except _Refused as refused:
+    except _RefusedError as refused:
         raise UnsafeFileError(f"{path} holds {refused}. {expected}") from None
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
-        raise UnsafeFileError(f"{path} is not a readable pickle ({type(error).__name__}: {error}). {expected}") from None
+        raise UnsafeFileError(
+            f"{path} is not a readable pickle ({type(error).__name__}: {error}). {expected}"
+        ) from None
     if not isinstance(content, dict):
         raise UnsafeFileError(f"{path} holds a {type(content).__name__}. {expected}")
     arrays: dict[str, npt.NDArray[Any]] = {}

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import nn
 
+from toporo import __version__
 from toporo.data.grouped import GroupedData, Split
 from toporo.datasets import Benchmark
 from toporo.errors import TopoRoWarning
@@ -49,6 +50,7 @@ class Job:
         """``method-seed-hash``: equal keys mean equal results."""
         content = {
             "schema": SCHEMA,
+            "version": __version__,
             "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in ("title", "paper", "notes")},
             "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control")},
             "seed": self.seed,
@@ -162,8 +164,5 @@ def _prior(job: Job, benchmark: Benchmark, split: Split, out: Path) -> tuple[Pri
     settings = dict(job.protocol.inputs_topology)
     measure = settings.pop("measure")
     test = benchmark.data.select(benchmark.test)
-    graph = learn_topology(
-        split.train.x, split.train.ids, test_features=test.x, test_groups=test.ids, **settings
-    )
+    graph = learn_topology(split.train.x, split.train.ids, test_features=test.x, test_groups=test.ids, **settings)
     return graph.prior(train_names, benchmark.test, measure=measure), graph
-

@@ -78,6 +78,8 @@ def read_rows(path: Path) -> list[Row]:
     try:
         return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
     except FileNotFoundError:
-        raise DataError(f"no results in {path.parent}: run `toporo reproduce` with --out {path.parent} first.") from None
+        raise DataError(
+            f"no results in {path.parent}: run `toporo reproduce` with --out {path.parent} first."
+        ) from None
     except (json.JSONDecodeError, TypeError) as error:
         raise DataError(f"{path} is not a results file of toporo ({error}).") from None

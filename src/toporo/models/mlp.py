@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +24,11 @@ class MLP(nn.Module):
         super().__init__()
         sizes = [inputs, *hidden]
         if min(*sizes, outputs) < 1:
-            raise SettingError(f"every layer needs at least one unit; found inputs, hidden, outputs = {[*sizes, outputs]}.")
+            raise SettingError(
+                f"every layer needs at least one unit; found inputs, hidden, outputs = {[*sizes, outputs]}."
+            )
         layers: list[nn.Module] = []
-        for before, after in zip(sizes, sizes[1:], strict=False):
+        for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(sizes[-1], outputs)

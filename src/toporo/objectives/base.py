@@ -117,7 +117,9 @@ class Objective(nn.Module, ABC):
                 "Groups.of(names) turns names into GroupIds."
             )
         if codes.shape != losses.shape:
-            raise DataError(f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one a sample.")
+            raise DataError(
+                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one a sample."
+            )
         if codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(f"group codes have type {codes.dtype}: expected integers.")
         if codes.device.type == "cpu" and len(codes):  # on a GPU the check would wait for the device
@@ -133,8 +135,8 @@ class Objective(nn.Module, ABC):
 class WeightedObjective(Objective):
     """A weighted sum of group losses whose weights follow a rule: IW-ERM, group DRO, TRO.
 
-    A batch may lack groups. The rule then works with the last loss seen of each; before the first sight of a group, with
-    the mean over the groups in the batch, which neither raises nor lowers its weight.
+    A batch may lack groups. The rule then works with the last loss seen of each; before the first sight of a group,
+    with the mean over the groups in the batch, which neither raises nor lowers its weight.
     """
 
     q: Tensor

@@ -14,7 +14,7 @@ __all__ = ["GroupDRO"]
 
 
 class GroupDRO(WeightedObjective):
-    r"""The worst mixture of groups without any prior, :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.
+    r"""The worst mixture of groups, without a prior: :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.
 
     Parameters
     ----------

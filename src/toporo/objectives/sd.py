@@ -15,7 +15,7 @@ __all__ = ["SD"]
 
 
 class SD(Objective):
-    r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), which keeps strong features from starving others:
+    r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), so that strong features do not starve others:
 
     .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{2n} \sum_i \|f_\theta(x_i)\|^2 .
     """

@@ -22,8 +22,8 @@ class TRO(WeightedObjective):
     Parameters
     ----------
     prior : a :class:`~toporo.Prior`, or weights by group name.
-    penalty : :math:`\lambda`. Infinity is IW-ERM with the prior as weights; with a uniform prior, ERM. 0 is group DRO by
-        projected gradients.
+    penalty : :math:`\lambda`. Infinity is IW-ERM with the prior as weights; with a uniform prior, ERM. 0 is group DRO
+        by projected gradients.
     step : :math:`\eta_q` of ``ascent`` and ``mirror``.
     update : ``"ascent"`` (the paper's alternation), ``"exact"`` (best response to each batch), ``"mirror"`` or
         ``"constrained"`` (takes ``radius`` instead of ``penalty``).

@@ -5,8 +5,8 @@ Each is three pure functions of arrays (numpy or torch; the last axis runs over 
 - ``value(q, p)`` is :math:`D(q\|p)`;
 - ``gradient(q, p)`` is :math:`\nabla_q D(q\|p)`;
 - ``best_response(losses, p, strength)`` is
-  :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or an
-  array that broadcasts against the batch with a trailing axis of one.
+  :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or
+  an array that broadcasts against the batch with a trailing axis of one.
 
 :func:`best_response` adds the two ends: all weight on the worst groups at 0, the prior itself at infinity.
 """
@@ -143,7 +143,7 @@ def get_penalty(name: str | Penalty) -> Penalty:
 
 
 def best_response(losses: Any, p: Any, strength: float, penalty: str | Penalty = "l2") -> Any:
-    r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for any :math:`\lambda \in [0, \infty]`.
+    r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for :math:`\lambda \in [0, \infty]`.
 
     At 0 the weight is shared equally by the groups with the largest loss (for KL and chi-square: among those in the
     prior's support, since D is infinite elsewhere).

@@ -52,7 +52,7 @@ def dense_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) 
     distances += distances.T  # products of floats need not be symmetric to the last bit; the kernel must be
     distances *= -0.5 / width**2
     np.fill_diagonal(distances, 0.0)
-    return np.exp(distances, out=distances)
+    return np.asarray(np.exp(distances, out=distances))
 
 
 def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) -> sparse.csr_array:
@@ -74,9 +74,7 @@ def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) ->
     return kernel
 
 
-def bandwidth(
-    features: Array, sigma: Sigma, *, neighbors: int = 15, distances: Array | None = None
-) -> float:
+def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, distances: Array | None = None) -> float:
     """The kernel width: a positive number as given, ``"median"`` or ``"knn"``.
 
     ``"median"`` is the median distance between two points; ``"knn"`` the median distance from a point to its

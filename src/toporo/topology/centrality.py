@@ -78,7 +78,9 @@ def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weight
     """
     among = set(graph.names) if test is not None else set(train)
     return {
-        name: sum(1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items() if other in among)
+        name: sum(
+            1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items() if other in among
+        )
         for name in train
     }
 
@@ -116,7 +118,7 @@ def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weig
     starts = [name for name in test if reach[name] < math.inf]
     if lost:
         warnings.warn(
-            f"no training group can be reached from test group(s) {listed(lost)}: the harmonic measure leaves them out.",
+            f"no training group can be reached from test group(s) {listed(lost)}: the harmonic measure skips them.",
             TopoRoWarning,
             stacklevel=3,
         )

@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from toporo.topology.affinity import Sigma, bandwidth, check_features, dense_aff
 __all__ = ["DiffusionOperator", "GroupDistances", "diffusion_emd", "dyadic_coefficients", "dyadic_densities"]
 
 Array = npt.NDArray[np.float64]
-Kernel = Array | sparse.csr_array
+Kernel: TypeAlias = Any  # a dense float64 array or a scipy CSR array
 
 #: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
 DENSE_LIMIT = 2000
@@ -196,9 +196,7 @@ def dyadic_coefficients(scales: int, tail: float) -> Array:
     return coefficients
 
 
-def dyadic_densities(
-    operator: DiffusionOperator, indicators: Array, *, scales: int, tail: float
-) -> tuple[Array, int]:
+def dyadic_densities(operator: DiffusionOperator, indicators: Array, *, scales: int, tail: float) -> tuple[Array, int]:
     r""":math:`\mu^{2^k} = P^{2^k} x` for k = 0 … scales, shape (scales + 1, n, m), and the products it took."""
     coefficients = dyadic_coefficients(scales, tail)
     root = np.sqrt(operator.density)[:, None]
@@ -252,7 +250,7 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError(
             f"the affinity is not symmetric (largest difference: {asymmetry:g}); symmetrise first, e.g. (K + K.T) / 2."
         )
-    return matrix  # type: ignore[no-any-return]
+    return matrix
 
 
 def _build_kernel(points: Array, kernel: str, sigma: Sigma, neighbors: int) -> tuple[Kernel, dict[str, Any]]:
@@ -285,7 +283,7 @@ def _truncation_bound(operator: DiffusionOperator, indicators: Array, tail: floa
     r"""Bound on the error of a distance when each power is off by at most ``tail`` in operator norm.
 
     In the symmetric frame :math:`\|\delta\|_2 \le tail\,\|D^{1/2}x\|_2`, and back in the walk's frame
-    :math:`\|D^{-1/2}\delta\|_1 \le \|D^{-1/2}1\|_2\,\|\delta\|_2`. A distance takes two groups, a difference two powers.
+    :math:`\|D^{-1/2}\delta\|_1 \le \|D^{-1/2}1\|_2\,\|\delta\|_2`. Two groups a distance, two powers a difference.
     """
     start = np.sqrt((operator.density[:, None] * indicators**2).sum(axis=0)).max()
     back = np.sqrt((1.0 / operator.density).sum())

@@ -67,11 +67,13 @@ def draw_graph(
             label=title,
         )
     if show:
-        nx.draw_networkx_labels(drawn, at, ax=ax, font_size=7, font_color="white", labels={n: str(n) for n in graph.names})
+        nx.draw_networkx_labels(
+            drawn, at, ax=ax, font_size=7, font_color="white", labels={n: str(n) for n in graph.names}
+        )
     if inside or outside:
         legend = ax.legend(frameon=False, fontsize=8, loc="best")
         for handle in legend.legend_handles:
-            if hasattr(handle, "set_sizes"):
+            if handle is not None and hasattr(handle, "set_sizes"):
                 handle.set_sizes([60.0])
     ax.set_axis_off()
     return ax

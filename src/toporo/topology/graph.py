@@ -151,7 +151,9 @@ class GroupGraph:
         if weighted is None:
             weighted = bool(((array != 0) & (array != 1)).any())
         rows, columns = np.nonzero(np.triu(array, 1))
-        lengths = {(labels[i], labels[j]): float(array[i, j]) if weighted else 1.0 for i, j in zip(rows, columns)}
+        lengths = {
+            (labels[i], labels[j]): float(array[i, j]) if weighted else 1.0 for i, j in zip(rows, columns, strict=True)
+        }
         return cls(labels, lengths)
 
     @classmethod
@@ -175,9 +177,7 @@ class GroupGraph:
         return cls.from_edges(edges, nodes=neighbors)
 
     @classmethod
-    def from_csv(
-        cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None
-    ) -> GroupGraph:
+    def from_csv(cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None) -> GroupGraph:
         """From a file of edges: two columns of names and optionally a third of lengths.
 
         Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
@@ -188,7 +188,10 @@ class GroupGraph:
             raise GraphError(f"no such file of edges: {file}. Expected a CSV with the columns source,target[,length].")
         try:
             with file.open(newline="", encoding="utf-8-sig") as stream:
-                rows = [(n, [cell.strip() for cell in row]) for n, row in enumerate(csv.reader(stream, delimiter=delimiter), 1)]
+                rows = [
+                    (n, [cell.strip() for cell in row])
+                    for n, row in enumerate(csv.reader(stream, delimiter=delimiter), 1)
+                ]
         except UnicodeDecodeError:
             raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
         rows = [(n, row) for n, row in rows if any(row)]
@@ -262,12 +265,12 @@ class GroupGraph:
     def hops(self, sources: Iterable[Name]) -> dict[Name, float]:
         """Fewest edges from any of ``sources`` to every group: an int, or ``math.inf`` where there is no path."""
         frontier = self.require(sources, what="source group(s)")
-        reached: dict[Name, float] = {name: 0 for name in frontier}
+        reached: dict[Name, float] = dict.fromkeys(frontier, 0)
         distance = 0
         while frontier:
             distance += 1
             found = {other for name in frontier for other in self._neighbors[name] if other not in reached}
-            reached |= {name: distance for name in found}
+            reached |= dict.fromkeys(found, distance)
             frontier = list(found)
         return {name: reached.get(name, math.inf) for name in self.names}
 

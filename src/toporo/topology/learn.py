@@ -87,7 +87,7 @@ def cut_graph(
         raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
     m = len(distances.groups)
     k = max(1, round(math.log(m))) if nearest_groups is None else nearest_groups
-    if int(k) != k or not 1 <= k:
+    if int(k) != k or not k >= 1:
         raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
     keep = CUTS[cut](distances.matrix, percentile, min(int(k), m - 1))
     details = dict(distances.settings) | {"cut": cut}
@@ -96,8 +96,7 @@ def cut_graph(
     # Two groups with the same points are at distance 0; an edge needs a positive length.
     shortest = np.finfo(np.float64).tiny
     lengths = {
-        (names[i], names[j]): max(float(distances.matrix[i, j]), shortest)
-        for i, j in np.argwhere(np.triu(keep, 1))
+        (names[i], names[j]): max(float(distances.matrix[i, j]), shortest) for i, j in np.argwhere(np.triu(keep, 1))
     }
     graph = GroupGraph(names, lengths, origin=Origin("learned", saw_test_inputs, details))
     if len(parts := graph.components()) > 1:

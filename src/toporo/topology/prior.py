@@ -33,7 +33,7 @@ class Prior:
     weights : non-negative, summing to one.
     measure : the centrality they come from, or ``"uniform"`` / ``"given"``.
     normalization, temperature : how centralities became weights (None where they did not).
-    saw_test_adjacency : whether given edges of test groups took part (those learned from their inputs do not count here).
+    saw_test_adjacency : whether given edges of test groups took part (edges learned from inputs do not count).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
     """
@@ -144,9 +144,9 @@ def make_prior(
     train, test : names; with ``test``, centrality looks from the training groups towards the test groups.
     measure : ``"betweenness"`` (the paper's), ``"degree"``, ``"closeness"`` or ``"harmonic"``.
     normalization : ``"softmax"``: :math:`p_e \propto \exp(c_e / T)` on raw values, as the paper prints it;
-        ``"sum"``: :math:`p_e \propto c_e`. Softmax unless the measure is ``"harmonic"``, which is a distribution as it is.
-    temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the result
-        of training depends on it, so it is recorded in the prior.
+        ``"sum"``: :math:`p_e \propto c_e`. Softmax unless the measure is ``"harmonic"``, a distribution as it is.
+    temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the
+        result of training depends on it, so it is recorded in the prior.
 
     >>> graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
     >>> graph.prior(train=["a", "b", "c"], test=["x"], normalization="sum").weights  # a-b-c-x: c is passed twice
@@ -179,8 +179,8 @@ def make_prior(
     )
     if weights.max() <= FLAT_RATIO * weights.min():
         warnings.warn(
-            f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with it "
-            "is training without a topology. Use a smaller temperature, another measure, or a sparser graph.",
+            f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with "
+            "it is training without a topology. Use a smaller temperature, another measure, or a sparser graph.",
             TopoRoWarning,
             stacklevel=2,
         )

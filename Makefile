@@ -1,0 +1,51 @@
+# Every target sets up what it needs: a virtual environment in .venv, pinned by constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.core  ## Reproduce DG-15 from generated data; writes runs/dg15/report.html
+	$(BIN)/toporo reproduce dg15 --source generated --out runs/dg15
+
+test: $(VENV)/.dev  ## Run all tests (those on real data need TOPORO_DATA)
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md src tests benchmarks examples
+
+format: $(VENV)/.dev  ## Rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## Measure; tables go to benchmarks/results/
+	$(BIN)/python benchmarks/run.py
+
+clean:  ## Remove the virtual environment and caches (not runs/)
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# $@ is touched last, so an interrupted install is done again.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "toporo needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing toporo into $(VENV) (a few minutes the first time) ..."
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing toporo and its development tools into $(VENV) (a few minutes the first time) ..."
+	@$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.core
