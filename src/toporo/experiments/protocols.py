@@ -20,8 +20,8 @@ class Method:
     """One row of a table: an objective, its settings and where its prior comes from.
 
     ``prior`` is None, ``"uniform"``, ``"physical"`` (the given graph, towards the test groups), ``"data"`` (a graph
-    learned from the ERM features of the training groups, as in the paper) or ``"data-inputs"`` (a graph learned from raw inputs
-    of all groups, the test groups' unlabelled).
+    learned from the ERM features of the training groups, as in the paper) or ``"data-inputs"`` (a graph learned
+    from raw inputs of all groups, the test groups' unlabelled).
     """
 
     name: str

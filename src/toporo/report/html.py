@@ -136,7 +136,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
         Section(
             "Test accuracy over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
-            "the result; validation on training groups cannot choose it, because it is near 100 % almost from the start.",
+            "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
             figures.to_svg(figures.accuracy_by_epoch(ordered, outcome.protocol.epochs)),
         )
     )

@@ -1,0 +1,176 @@
+"""Every penalty in the registry is a divergence, and its best response is the optimum it claims to be."""
+
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.robust.cases import LAW, maximize_on_simplex, priors, problems
+from toporo.errors import SettingError, UnknownNameError
+from toporo.robust import PENALTIES, best_response, get_penalty
+
+PRIOR = np.array([0.5, 0.3, 0.2])
+LOSSES = np.array([1.0, 3.0, 2.0])
+
+
+@pytest.fixture(params=PENALTIES, scope="module")
+def penalty(request):
+    return PENALTIES[request.param]
+
+
+@pytest.fixture(params=["kl", "chi2"], scope="module")
+def supported(request):
+    """The penalties that are infinite outside the prior's support."""
+    return PENALTIES[request.param]
+
+
+@LAW
+@given(prior=priors())
+def test_a_prior_is_at_no_distance_from_itself(array, penalty, prior):
+    assert_allclose(np.asarray(penalty.value(array(prior), array(prior))), 0, atol=1e-16)
+
+
+@LAW
+@given(q=priors(st.just(4)), prior=priors(st.just(4)))
+def test_is_at_least_a_share_of_the_squared_distance(array, penalty, q, prior):
+    """Pinsker for KL and 1/p >= 1 for chi-square: all three are bounded below by ½‖q - p‖², hence non-negative."""
+    assert np.asarray(penalty.value(array(q), array(prior))) >= 0.5 * ((q - prior) ** 2).sum() - 1e-15
+
+
+@pytest.mark.parametrize(("name", "expected"), [("l2", 0.25), ("kl", math.log(2)), ("chi2", 0.5)])
+def test_value_by_hand(array, name, expected):
+    value = PENALTIES[name].value(array([1.0, 0.0]), array([0.5, 0.5]))
+    assert_allclose(np.asarray(value), expected, rtol=1e-15)
+
+
+@LAW
+@given(q=priors(st.just(4)), prior=priors(st.just(4)))
+def test_gradient_matches_finite_differences(array, penalty, q, prior):
+    h = 1e-6 * np.eye(4)
+    slope = [(penalty.value(array(q + e), array(prior)) - penalty.value(array(q - e), array(prior))) / 2e-6 for e in h]
+    assert_allclose(np.asarray(penalty.gradient(array(q), array(prior))), np.array(slope), rtol=1e-6, atol=1e-8)
+
+
+@LAW
+@given(problem=problems())
+def test_best_response_is_first_order_optimal(array, penalty, problem):
+    """The problem is concave: no vertex may promise an improvement along its direction (a duality gap of zero)."""
+    losses, prior, strength = problem
+    q = np.asarray(best_response(array(losses), array(prior), strength, penalty))
+    assert (q >= 0).all()
+    assert_allclose(q.sum(), 1, rtol=1e-12)
+    slope = losses - strength * np.asarray(penalty.gradient(array(q), array(prior)))
+    assert slope.max() - slope @ q <= 1e-9 * (1 + np.abs(losses).max() + strength)
+
+
+@LAW
+@given(problem=problems(), seed=st.integers(0, 99))
+def test_best_response_beats_every_other_mixture(array, penalty, problem, seed):
+    losses, prior, strength = problem
+    rivals = np.concatenate(
+        [np.random.default_rng(seed).dirichlet(np.ones(len(prior)), 50), np.eye(len(prior)), prior[None]]
+    )
+
+    def worth(q):
+        return q @ losses - strength * np.asarray(penalty.value(array(q), array(prior)))
+
+    best = np.asarray(best_response(array(losses), array(prior), strength, penalty))
+    assert worth(best) >= worth(rivals).max() - 1e-12
+
+
+@pytest.mark.parametrize("strength", [0.3, 1.0, 4.0])
+def test_best_response_equals_a_general_solver(array, penalty, strength):
+    rng = np.random.default_rng(0)
+    losses, prior = rng.uniform(0, 2, 5), rng.dirichlet(np.full(5, 3.0))
+    expected = maximize_on_simplex(
+        lambda q: q @ losses - strength * penalty.value(q, prior),
+        lambda q: losses - strength * penalty.gradient(q, prior),
+        5,
+    )
+    found = np.asarray(best_response(array(losses), array(prior), strength, penalty))
+    assert_allclose(found, expected, atol=1e-6)
+
+
+@LAW
+@given(problem=problems(), seed=st.integers(0, 99))
+def test_permuting_the_groups_permutes_the_best_response(array, penalty, problem, seed):
+    losses, prior, strength = problem
+    order = np.random.default_rng(seed).permutation(len(prior))
+    plain = np.asarray(best_response(array(losses), array(prior), strength, penalty))
+    permuted = np.asarray(best_response(array(losses[order]), array(prior[order]), strength, penalty))
+    assert_allclose(permuted, plain[order], atol=1e-12)
+
+
+@pytest.mark.parametrize(("strength", "within"), [(math.inf, 0), (1e12, 1e-11)])
+def test_an_infinite_penalty_gives_the_prior(array, penalty, strength, within):
+    assert_allclose(np.asarray(best_response(array(LOSSES), array(PRIOR), strength, penalty)), PRIOR, atol=within, rtol=0)
+
+
+@pytest.mark.parametrize("strength", [0.0, 1e-3, 1e-9, 1e-20])
+def test_a_vanishing_penalty_gives_the_worst_group(array, penalty, strength):
+    assert_array_equal(np.asarray(best_response(array(LOSSES), array(PRIOR), strength, penalty)), [0, 1, 0])
+
+
+def test_without_a_penalty_equally_bad_groups_share(array, penalty):
+    assert_array_equal(np.asarray(best_response(array([3.0, 3.0, 2.0]), array(PRIOR), 0.0, penalty)), [0.5, 0.5, 0])
+
+
+@pytest.mark.parametrize("strength", [0.0, 1e-3, 1.0, math.inf])
+def test_a_group_outside_the_prior_never_gets_weight(array, supported, strength):
+    """... however large its loss: D is infinite there. The others are weighed as if it did not exist."""
+    losses, prior = array([1.0, 500.0, 1.5]), array([0.4, 0.0, 0.6])
+    found = np.asarray(best_response(losses, prior, strength, supported))
+    rest = best_response(array([1.0, 1.5]), array([0.4, 0.6]), strength, supported)
+    assert found[1] == 0
+    assert_allclose(found[[0, 2]], np.asarray(rest), rtol=1e-12)
+
+
+def test_l2_may_weigh_a_group_outside_the_prior(array):
+    assert_allclose(np.asarray(best_response(array([1.0, 1.5]), array([1.0, 0.0]), 1.0, "l2")), [0.75, 0.25])
+
+
+def test_weight_outside_the_prior_is_infinitely_far(array, supported):
+    assert np.asarray(supported.value(array([0.5, 0.5]), array([1.0, 0.0]))) == math.inf
+    assert np.isfinite(np.asarray(supported.gradient(array([0.5, 0.5]), array([1.0, 0.0]))[0]))
+
+
+def test_a_batch_is_its_rows(array, penalty):
+    """Leading axes of losses, priors and strengths (with a trailing axis of one) are a batch."""
+    rng = np.random.default_rng(0)
+    losses, prior = rng.normal(size=(2, 3, 4)), rng.dirichlet(np.ones(4), (2, 3))
+    strength = rng.uniform(0.1, 5, (2, 3, 1))
+    batch = penalty.best_response(array(losses), array(prior), array(strength))
+    value, gradient = penalty.value(batch, array(prior)), penalty.gradient(batch, array(prior))
+    for i in np.ndindex(2, 3):
+        row = best_response(array(losses[i]), array(prior[i]), float(strength[i][0]), penalty)
+        assert_allclose(np.asarray(batch[i]), np.asarray(row), atol=1e-15)
+        assert_allclose(np.asarray(value[i]), np.asarray(penalty.value(row, array(prior[i]))), rtol=1e-12)
+        assert_allclose(np.asarray(gradient[i]), np.asarray(penalty.gradient(row, array(prior[i]))), rtol=1e-12)
+
+
+def test_one_prior_serves_many_strengths(array, penalty):
+    strengths = np.array([[0.1], [1.0], [10.0]])
+    found = penalty.best_response(array(LOSSES), array(PRIOR), array(strengths))
+    rows = [np.asarray(best_response(array(LOSSES), array(PRIOR), float(s), penalty)) for s in strengths[:, 0]]
+    assert_allclose(np.asarray(found), rows, atol=1e-15)
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0, math.inf])
+def test_keeps_single_precision(array, penalty, strength):
+    losses, prior = array(LOSSES.astype(np.float32)), array(PRIOR.astype(np.float32))
+    assert best_response(losses, prior, strength, penalty).dtype == losses.dtype
+
+
+@pytest.mark.parametrize("strength", [-1.0, math.nan])
+def test_a_negative_strength_is_refused(strength):
+    """It would make the problem convex and the answer silently that of strength 0."""
+    with pytest.raises(SettingError, match="at least 0"):
+        best_response(LOSSES, PRIOR, strength)
+
+
+def test_an_unknown_penalty_lists_the_valid_ones():
+    with pytest.raises(UnknownNameError, match=r"unknown penalty 'kl2'.*chi2, kl, l2"):
+        get_penalty("kl2")

@@ -1,0 +1,87 @@
+"""The simplex projection is the nearest point, batched, differentiable, on numpy and torch."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.robust.cases import LAW, simplex_by_root_finding, vectors
+from toporo.robust import project_simplex
+
+
+@LAW
+@given(values=vectors())
+def test_lands_on_the_simplex(array, values):
+    projected = np.asarray(project_simplex(array(values)))
+    assert (projected >= 0).all()
+    assert_allclose(projected.sum(), 1, rtol=1e-13)
+
+
+@LAW
+@given(values=vectors())
+def test_is_the_nearest_point(array, values):
+    """<v - q, e - q> <= 0 at every vertex e: the definition of a projection onto a convex set, with no solver."""
+    projected = np.asarray(project_simplex(array(values)))
+    residual = values - projected
+    assert (residual - residual @ projected).max() <= 1e-12
+
+
+@LAW
+@given(values=vectors())
+def test_agrees_with_root_finding(array, values):
+    assert_allclose(np.asarray(project_simplex(array(values))), simplex_by_root_finding(values), atol=1e-12)
+
+
+@LAW
+@given(values=vectors())
+def test_is_idempotent(array, values):
+    once = project_simplex(array(values))
+    assert_allclose(np.asarray(project_simplex(once)), np.asarray(once), atol=1e-15)
+
+
+@LAW
+@given(values=vectors(), shift=st.floats(-100, 100))
+def test_a_common_shift_changes_nothing(array, values, shift):
+    assert_allclose(
+        np.asarray(project_simplex(array(values + shift))), np.asarray(project_simplex(array(values))), atol=1e-12
+    )
+
+
+@LAW
+@given(values=vectors(), seed=st.integers(0, 99))
+def test_permuting_the_groups_permutes_the_weights(array, values, seed):
+    order = np.random.default_rng(seed).permutation(len(values))
+    assert_allclose(
+        np.asarray(project_simplex(array(values[order]))), np.asarray(project_simplex(array(values)))[order], atol=1e-14
+    )
+
+
+@pytest.mark.parametrize(("dtype", "large"), [("float64", 1e20), ("float32", 1e10)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_stays_on_the_simplex_far_from_it(array, dtype, large, sign):
+    """Beyond the precision's reach of 1 the answer is still a distribution: the vertex of the largest entry."""
+    values = sign * np.array([3, 1, 2], dtype=dtype) * large
+    assert_array_equal(np.asarray(project_simplex(array(values))), np.eye(3)[values.argmax()])
+
+
+def test_a_batch_is_its_rows(array):
+    values = np.random.default_rng(0).normal(size=(2, 3, 5))
+    rows = [[np.asarray(project_simplex(array(row))) for row in block] for block in values]
+    assert_array_equal(np.asarray(project_simplex(array(values))), rows)
+
+
+def test_keeps_single_precision_and_its_input(array):
+    values = array(np.array([0.9, 0.5, -1.0], dtype=np.float32))
+    projected = project_simplex(values)
+    assert type(projected) is type(values)
+    assert projected.dtype == values.dtype
+    assert_allclose(np.asarray(projected), [0.7, 0.3, 0.0], atol=1e-7)
+    assert_array_equal(np.asarray(values), np.array([0.9, 0.5, -1.0], dtype=np.float32))
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0], ids=["all positive", "some zero", "a vertex"])
+def test_derivative_matches_finite_differences(scale):
+    values = scale * torch.randn(3, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert torch.autograd.gradcheck(project_simplex, values.requires_grad_())

@@ -1,0 +1,297 @@
+"""How q moves: each rule is its formula, settles where it should, and refuses what it cannot do."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import brentq
+
+from tests.robust.cases import LAW, maximize_on_simplex, problems, simplex_by_root_finding
+from toporo.errors import SettingError, TopoRoWarning, UnknownNameError
+from toporo.robust import (
+    PENALTIES,
+    RULES,
+    ascent,
+    best_response,
+    constrained,
+    constrained_response,
+    exact,
+    make_rule,
+    mirror,
+)
+
+PRIOR = np.array([0.2, 0.5, 0.3])
+LOSSES = np.array([0.1, 0.3, 0.2])
+Q = np.array([0.6, 0.1, 0.3])
+
+
+def rule_named(name, **settings):
+    """A rule by its name, with a radius where it needs one."""
+    return make_rule(name, **({"radius": 0.05} if name == "constrained" else {}), **settings)
+
+
+def iterate(rule, losses, prior, steps, start=None):
+    """The last two of a run of updates at fixed losses."""
+    before = q = rule.init(prior) if start is None else start
+    for _ in range(steps):
+        before, q = q, rule.update(q, losses, prior)
+    return np.asarray(before), np.asarray(q)
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("name", RULES)
+@LAW
+@given(problem=problems())
+def test_every_rule_stays_on_the_simplex(array, name, divergence, problem):
+    losses, prior, _ = problem
+    _, q = iterate(rule_named(name, penalty=divergence), array(losses), array(prior), 2)
+    assert (q >= 0).all()
+    assert_allclose(q.sum(), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_are_pure(array, name):
+    """Nothing given is modified, nothing returned shares its memory."""
+    rule = rule_named(name)
+    given_arrays = [array(values.copy()) for values in (Q, LOSSES, PRIOR)]
+    first, start = rule.update(*given_arrays), rule.init(given_arrays[2])
+    assert_array_equal(np.asarray(rule.update(*given_arrays)), np.asarray(first))
+    first[:], start[:] = 7.0, 7.0
+    for kept, values in zip(given_arrays, (Q, LOSSES, PRIOR), strict=True):
+        assert_array_equal(np.asarray(kept), values)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rules_start_at_the_prior_and_keep_the_precision(array, name):
+    rule, prior = rule_named(name), array(PRIOR.astype(np.float32))
+    q = rule.init(prior)
+    assert_array_equal(np.asarray(q), np.asarray(prior))
+    assert rule.update(q, array(LOSSES.astype(np.float32)), prior).dtype == prior.dtype
+
+
+# ---------------------------------------------------------------- ascent
+
+
+def test_ascent_is_equation_7(array):
+    """q <- Proj(q + eta (l - lambda (q - p)))."""
+    expected = simplex_by_root_finding(Q + 0.7 * (LOSSES - 1.3 * (Q - PRIOR)))
+    assert_allclose(np.asarray(ascent(0.7, 1.3).update(array(Q), array(LOSSES), array(PRIOR))), expected, atol=1e-14)
+
+
+@LAW
+@given(problem=problems())
+def test_one_ascent_step_of_one_over_the_penalty_is_exact(array, problem):
+    """... from wherever q stands."""
+    losses, prior, strength = problem
+    q = array(np.eye(len(prior))[0])
+    step = ascent(1 / strength, strength).update(q, array(losses), array(prior))
+    best = exact(strength).update(q, array(losses), array(prior))
+    assert_allclose(np.asarray(step), np.asarray(best), atol=1e-10)
+
+
+@pytest.mark.parametrize("product", [0.1, 1.0, 1.9])
+def test_ascent_settles_at_the_best_response_below_two(array, product):
+    losses, prior = array(LOSSES), array(PRIOR)
+    _, q = iterate(ascent(product / 4, 4.0), losses, prior, 400)
+    assert_allclose(q, np.asarray(best_response(losses, prior, 4.0)), atol=1e-12)
+
+
+@pytest.mark.parametrize("product", [2.0, 2.5, 100.0])
+def test_ascent_cycles_from_two_on(array, product):
+    """The reference's settings (eta 1, lambda 100) are a period-2 cycle: what the warning is for."""
+    with pytest.warns(TopoRoWarning, match=r"will not settle but cycle.*update='exact'"):
+        rule = ascent(product / 4, 4.0)
+    losses, prior = array(LOSSES), array(PRIOR)
+    before, q = iterate(rule, losses, prior, 400)
+    _, again = iterate(rule, losses, prior, 2, start=array(before))
+    assert np.abs(q - before).max() > 0.01
+    assert_allclose(iterate(rule, losses, prior, 1, start=array(q))[1], before, atol=1e-9)
+    assert_allclose(again, before, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ascent(0.5, 3.999),
+        lambda: ascent(0.5, math.inf),
+        lambda: ascent(100.0, 0.0),
+        lambda: exact(100.0),
+        lambda: make_rule("constrained", step=1.0, strength=100.0, radius=0.1),
+    ],
+    ids=["below two", "pinned", "no penalty", "exact", "constrained"],
+)
+def test_no_warning_where_nothing_cycles(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make()
+
+
+@pytest.mark.parametrize("name", ["ascent", "mirror"])
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+def test_a_group_outside_the_prior_never_gets_weight(array, name, divergence):
+    """D is infinite there, whatever its loss and whatever the rule's geometry."""
+    rule, prior = make_rule(name, step=0.5, strength=1.0, penalty=divergence), array([0.5, 0.5, 0.0])
+    q = rule.init(prior)
+    for _ in range(4):
+        q = rule.update(q, array([0.0, 0.1, 3.0]), prior)
+        assert np.asarray(q)[2] == 0
+        assert_allclose(np.asarray(q).sum(), 1, rtol=1e-12)
+
+
+# ---------------------------------------------------------------- mirror
+
+
+def test_mirror_without_penalty_is_the_exponentiated_gradient(array):
+    expected = Q * np.exp(0.7 * LOSSES)
+    found = mirror(0.7).update(array(Q), array(LOSSES), array(PRIOR))
+    assert_allclose(np.asarray(found), expected / expected.sum(), rtol=1e-14)
+
+
+@pytest.mark.parametrize("product", [0.1, 1.0, 1.5])
+def test_mirror_with_kl_settles_at_the_best_response(array, product):
+    losses, prior = array(LOSSES), array(PRIOR)
+    _, q = iterate(mirror(product / 0.4, 0.4, "kl"), losses, prior, 400)
+    assert_allclose(q, np.asarray(best_response(losses, prior, 0.4, "kl")), atol=1e-12)
+
+
+def test_mirror_with_kl_warns_where_it_cycles():
+    """log q moves by (1 - step * penalty) a step: from two on it diverges exactly as ascent does."""
+    with pytest.warns(TopoRoWarning, match="cycle"):
+        mirror(2.5, 1.0, "kl")
+
+
+@pytest.mark.parametrize("large", [800.0, 1e6])
+def test_mirror_survives_any_loss(array, large):
+    """A huge loss gives a vertex, and a huge loss of a group that has no weight gives no NaN."""
+    prior = array([0.5, 0.5, 0.0])
+    for losses, expected in (([0.0, large, 0.0], [0, 1, 0]), ([0.0, 0.0, large], [0.5, 0.5, 0])):
+        assert_allclose(np.asarray(mirror(1.0).update(prior, array(losses), prior)), expected)
+
+
+# ---------------------------------------------------------------- exact and the pinned limit
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+def test_exact_is_the_best_response_whatever_q(array, divergence):
+    expected = best_response(array(LOSSES), array(PRIOR), 0.5, divergence)
+    found = exact(0.5, divergence).update(array(Q), array(LOSSES), array(PRIOR))
+    assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+@pytest.mark.parametrize("name", ["ascent", "exact", "mirror"])
+def test_an_infinite_penalty_pins_q_to_the_prior(array, name):
+    found = make_rule(name, strength=math.inf).update(array(Q), array(LOSSES), array(PRIOR))
+    assert_array_equal(np.asarray(found), PRIOR)
+
+
+# ---------------------------------------------------------------- constrained
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+@LAW
+@given(problem=problems())
+def test_constrained_attains_the_maximum_inside_the_ball(array, divergence, problem):
+    """Feasible, and equal to the penalised best response at the multiplier that scipy's root finder gives."""
+    losses, prior, radius = problem[0], problem[1], problem[2] / 100
+    penalty = PENALTIES[divergence]
+    found = np.asarray(constrained_response(array(losses), array(prior), radius, divergence))
+    assert penalty.value(found, prior) <= radius * (1 + 1e-12)
+
+    def excess(exponent):
+        return penalty.value(best_response(losses, prior, 10.0**exponent, divergence), prior) - radius
+
+    spread = np.ptp(losses)
+    if spread < 1e-3 or excess(-6 + np.log10(spread)) <= 0:  # as good as unconstrained: the maximum is the maximum
+        assert_allclose(found @ losses, losses.max(), atol=1e-3 if spread < 1e-3 else 1e-5 * spread)
+        return
+    multiplier = 10.0 ** brentq(excess, -6 + np.log10(spread), 6, xtol=1e-14)
+    assert_allclose(found, best_response(losses, prior, multiplier, divergence), atol=1e-8)
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+def test_constrained_equals_a_general_solver(array, divergence):
+    penalty, radius = PENALTIES[divergence], 0.02
+    ball = {"type": "ineq", "fun": lambda q: radius - penalty.value(q, PRIOR), "jac": lambda q: -penalty.gradient(q, PRIOR)}
+    expected = maximize_on_simplex(lambda q: q @ LOSSES, lambda q: LOSSES, 3, [ball])
+    found = constrained(radius, divergence).update(array(Q), array(LOSSES), array(PRIOR))
+    assert_allclose(np.asarray(found), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize(
+    ("losses", "radius", "expected"),
+    [
+        (LOSSES, 0.0, PRIOR),
+        (LOSSES, 1e9, [0, 1, 0]),
+        (LOSSES, math.inf, [0, 1, 0]),
+        ([0.7, 0.7, 0.7], 0.05, PRIOR),
+    ],
+    ids=["radius 0", "large radius", "infinite radius", "equal losses"],
+)
+def test_constrained_at_its_ends(array, divergence, losses, radius, expected):
+    """The prior at radius 0 and for equal losses, the worst group when the ball holds it; never a numpy warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = constrained(radius, divergence).update(array(Q), array(losses), array(PRIOR))
+    assert_allclose(np.asarray(found), expected, atol=1e-15)
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("radius", [0.005, 0.01, 0.05, 0.1])
+def test_constrained_with_two_equally_bad_groups(array, divergence, radius):
+    """The ball may touch the face of the worst groups without holding its middle: still a feasible maximum."""
+    losses, prior = np.array([2.0, 2.0, 1.0]), np.array([0.7, 0.2, 0.1])
+    penalty = PENALTIES[divergence]
+    found = np.asarray(constrained_response(array(losses), array(prior), radius, divergence))
+    assert_allclose(found.sum(), 1, rtol=1e-12)
+    assert penalty.value(found, prior) <= radius * (1 + 1e-12)
+    ball = {"type": "ineq", "fun": lambda q: radius - penalty.value(q, prior), "jac": lambda q: -penalty.gradient(q, prior)}
+    assert found @ losses >= maximize_on_simplex(lambda q: q @ losses, lambda q: losses, 3, [ball]) @ losses - 1e-7
+
+
+@pytest.mark.parametrize("divergence", PENALTIES)
+def test_constrained_batch_is_its_rows(array, divergence):
+    rng = np.random.default_rng(0)
+    losses, prior = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(5), 4)
+    batch = np.asarray(constrained_response(array(losses), array(prior), 0.1, divergence))
+    rows = [np.asarray(constrained_response(array(a), array(p), 0.1, divergence)) for a, p in zip(losses, prior, strict=True)]
+    assert_allclose(batch, rows, atol=1e-12)
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ascent(0.0), "step is 0.0: expected a positive number"),
+        (lambda: ascent(-1.0), "step is -1.0"),
+        (lambda: mirror(math.inf), "step is inf"),
+        (lambda: mirror(math.nan), "step is nan"),
+        (lambda: ascent(0.1, -1.0), "penalty is -1.0: expected a number of at least 0, or infinity"),
+        (lambda: exact(math.nan), "penalty is nan"),
+        (lambda: constrained(-0.1), "radius is -0.1: expected a number of at least 0"),
+        (lambda: constrained(math.nan), "radius is nan"),
+        (lambda: make_rule("constrained"), "update='constrained' needs radius="),
+        (lambda: make_rule("exact", radius=0.1), "radius=0.1 only goes with update='constrained'"),
+    ],
+)
+def test_bad_settings_say_what_was_expected(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_rule("exakt"), r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact, mirror"),
+        (lambda: make_rule("ascent", penalty="tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
+        (lambda: constrained(0.1, "tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
+    ],
+)
+def test_unknown_names_list_the_valid_ones(make, message):
+    with pytest.raises(UnknownNameError, match=message):
+        make()

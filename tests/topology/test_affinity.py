@@ -1,0 +1,193 @@
+"""Kernels: the formula to the last digits, exactly symmetric, and errors that name the offending rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist, pdist
+
+from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.topology.affinity import bandwidth, check_features, dense_affinity, knn_affinity, nearest
+
+
+def cloud(n: int = 60, dimensions: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, dimensions))
+
+
+def formula(points: np.ndarray, sigma: float) -> np.ndarray:
+    """K_ij = exp(-|f_i - f_j|^2 / sigma^2), from differences."""
+    return np.exp(-cdist(points, points, "sqeuclidean") / sigma**2)
+
+
+# ---------------------------------------------------------------------- the kernels
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(2, 40), st.integers(1, 20), st.floats(0.3, 10), st.integers(0, 999))
+def test_dense_kernel_is_the_formula(n: int, dimensions: int, sigma: float, seed: int) -> None:
+    points = cloud(n, dimensions, seed)
+    kernel = dense_affinity(points, sigma)
+    np.testing.assert_allclose(kernel, formula(points, sigma), rtol=1e-11, atol=1e-15)
+    np.testing.assert_array_equal(kernel, kernel.T)
+    np.testing.assert_array_equal(kernel.diagonal(), 1.0)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(8, 40), st.sampled_from([1, 3, 12, 20]), st.integers(1, 7), st.integers(0, 999))
+def test_knn_kernel_is_the_dense_one_on_its_support(n: int, dimensions: int, neighbors: int, seed: int) -> None:
+    points = cloud(n, dimensions, seed)
+    kernel = knn_affinity(points, 2.0, neighbors=neighbors).toarray()
+    distances = cdist(points, points) + np.diag(np.full(n, np.inf))
+    near = distances <= np.sort(distances, axis=1)[:, neighbors - 1 : neighbors]
+    support = near | near.T | np.eye(n, dtype=bool)
+    np.testing.assert_array_equal(kernel > 0, support)
+    np.testing.assert_allclose(kernel[support], formula(points, 2.0)[support], rtol=1e-11)
+    np.testing.assert_array_equal(kernel, kernel.T)
+    np.testing.assert_array_equal(kernel.diagonal(), 1.0)
+
+
+@pytest.mark.parametrize("dimensions", [2, 20])
+@pytest.mark.parametrize("build", [dense_affinity, knn_affinity])
+def test_kernels_are_accurate_far_from_the_origin(build: Any, dimensions: int) -> None:
+    """Features such as years or time stamps: |a|^2 + |b|^2 - 2ab would lose all digits of their distances."""
+    points = cloud(30, dimensions) + 1e6
+    kernel = build(points, 3.0, neighbors=5)
+    kernel = kernel if build is dense_affinity else kernel.toarray()
+    expected = np.where(kernel > 0, formula(points, 3.0), 0.0)
+    np.testing.assert_allclose(kernel, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("build", [dense_affinity, knn_affinity])
+def test_torch_features_give_the_same_kernel(build: Any) -> None:
+    points = cloud()
+    tensor = torch.tensor(points, requires_grad=True)
+    difference = build(tensor, 1.0) - build(points, 1.0)
+    assert abs(difference).max() == 0
+
+
+# ---------------------------------------------------------------------- nearest neighbours
+
+
+@pytest.mark.parametrize("dimensions", [2, 12, 30])
+def test_nearest_are_the_nearest_other_points_in_order(dimensions: int) -> None:
+    points = cloud(50, dimensions)
+    distances, indices = nearest(points, 6)
+    everyone = cdist(points, points) + np.diag(np.full(50, np.inf))
+    np.testing.assert_array_equal(indices, np.argsort(everyone, axis=1)[:, :6])
+    np.testing.assert_allclose(distances, np.sort(everyone, axis=1)[:, :6], rtol=1e-10)
+
+
+@pytest.mark.parametrize("dimensions", [2, 12])
+def test_a_point_is_never_its_own_neighbour_among_duplicates(dimensions: int) -> None:
+    points = np.repeat(cloud(5, dimensions), 4, axis=0)  # four copies of each point
+    distances, indices = nearest(points, 3)
+    assert (indices != np.arange(20)[:, None]).all()
+    assert (indices // 4 == (np.arange(20) // 4)[:, None]).all()
+    np.testing.assert_allclose(distances, 0.0, atol=1e-7)
+
+
+# ---------------------------------------------------------------------- the width
+
+
+def test_sigma_median_is_the_median_distance() -> None:
+    points = cloud()
+    width = bandwidth(points, "median")
+    assert width == pytest.approx(np.median(pdist(points)), rel=1e-12)
+    np.testing.assert_allclose(dense_affinity(points, "median"), formula(points, width), rtol=1e-11)
+
+
+@pytest.mark.parametrize("dimensions", [3, 12])
+def test_sigma_knn_is_the_median_distance_to_the_kth_neighbour(dimensions: int) -> None:
+    points = cloud(60, dimensions)
+    width = np.median(np.sort(cdist(points, points), axis=1)[:, 7])
+    assert bandwidth(points, "knn", neighbors=7) == pytest.approx(width, rel=1e-10)
+    np.testing.assert_allclose(dense_affinity(points, "knn", neighbors=7), formula(points, width), rtol=1e-9)
+    sparse = knn_affinity(points, "knn", neighbors=7).toarray()
+    np.testing.assert_allclose(sparse[sparse > 0], formula(points, width)[sparse > 0], rtol=1e-9)
+
+
+def test_median_of_many_points_is_not_fooled_by_their_order() -> None:
+    """Beyond 2000 points the median is over a subsample. Rows of two sources that alternate are a common layout."""
+    points = np.random.default_rng(0).random(2400)[:, None]
+    points[1::2] *= 100
+    assert bandwidth(points, "median") == pytest.approx(np.median(pdist(points)), rel=0.2)
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("build", [dense_affinity, knn_affinity, check_features])
+def test_rows_that_are_not_finite_are_counted_and_the_first_is_named(build: Any, bad: float) -> None:
+    points = cloud()
+    points[[7, 9], 1] = bad
+    with pytest.raises(DataError, match=r"NaN or infinite values in 2 of 60 rows \(first: row 7\)"):
+        build(points)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (np.zeros((2, 2, 2)), r"shape \(points, dimensions\); found shape \(2, 2, 2\)"),
+        (np.zeros((3, 0)), r"found shape \(3, 0\)"),
+        ([["a", "b"]], "test_features must be numbers; found list"),
+        ([[1, 2], [3]], "test_features must be numbers"),
+    ],
+)
+def test_features_are_a_table_of_numbers(features: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_features(features, what="test_features")
+
+
+def test_one_column_may_be_given_flat() -> None:
+    assert check_features([1, 2, 3]).tolist() == [[1.0], [2.0], [3.0]]
+
+
+def test_half_precision_tensors_are_read() -> None:
+    """Activations under autocast come as bfloat16, which numpy does not have."""
+    for dtype in (torch.float16, torch.bfloat16):
+        assert check_features(torch.ones(2, 1, dtype=dtype)).tolist() == [[1.0], [1.0]]
+
+
+def test_unknown_sigma_lists_the_valid_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown sigma 'medain'. Did you mean 'median'.*a positive number, knn, median"):
+        dense_affinity(cloud(), "medain")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("sigma", [0, -1.0, np.nan, np.inf, None], ids=repr)
+def test_sigma_must_be_positive(sigma: Any) -> None:
+    with pytest.raises(SettingError, match="sigma is .*: expected a positive number, 'median' or 'knn'"):
+        dense_affinity(cloud(), sigma)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "message"), [("median", "coincide with each other"), ("knn", "coincide with their 3 nearest neighbours")]
+)
+def test_duplicates_that_leave_no_width_are_explained(sigma: Any, message: str) -> None:
+    points = np.concatenate([np.zeros((50, 2)), cloud(10, 2)])
+    with pytest.raises(DataError, match=f"sigma='{sigma}' comes out as 0.*{message}"):
+        knn_affinity(points, sigma, neighbors=3)
+
+
+def test_duplicates_are_fine_with_a_given_sigma() -> None:
+    kernel = knn_affinity(np.zeros((6, 2)), 1.0, neighbors=2).toarray()
+    assert set(kernel.ravel()) == {0.0, 1.0}
+    assert (np.count_nonzero(kernel, axis=1) >= 3).all()
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_too_few_points_for_the_neighbours(n: int) -> None:
+    with pytest.raises(DataError, match=f"{n} points cannot have 5 neighbours each: .*neighbors={max(1, n - 1)}"):
+        knn_affinity(cloud(n), 1.0, neighbors=5)
+    assert nearest(cloud(6), 5)[1].shape == (6, 5)
+
+
+@pytest.mark.parametrize("neighbors", [0, -2, 1.5])
+def test_neighbors_is_a_positive_whole_number(neighbors: Any) -> None:
+    with pytest.raises(SettingError, match="neighbors is .*: expected a whole number of at least 1"):
+        knn_affinity(cloud(), 1.0, neighbors=neighbors)
