@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ def test_missing_folders_are_made_and_old_content_is_replaced(tmp_path: Path) ->
     write_text(str(target), "a much longer old text")
     write_text(target, "new")
     assert target.read_text() == "new"
-    assert os.listdir(target.parent) == ["a.txt"]
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_the_target_is_untouched_until_the_new_file_is_complete(tmp_path: Path) -> None:
@@ -50,7 +49,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError, match="disk full"):
         write_whole(target, fail)
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
+    assert list(tmp_path.iterdir()) == [target]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")

@@ -116,7 +116,9 @@ def test_ids_carry_torch_codes() -> None:
 
 
 def test_unknown_labels_are_listed_beside_the_known_ones() -> None:
-    with pytest.raises(GroupMismatchError, match=r"2 unknown group\(s\): '1', 'x'\. Known groups: 1, 2\..*1 is not '1'"):
+    with pytest.raises(
+        GroupMismatchError, match=r"2 unknown group\(s\): '1', 'x'\. Known groups: 1, 2\..*1 is not '1'"
+    ):
         Groups([1, 2]).encode(["1", 1, "x", "1"])
 
 
@@ -155,7 +157,10 @@ def test_a_mismatch_lists_what_is_missing_and_what_is_extra() -> None:
 
 @pytest.mark.parametrize(
     ("given_names", "present", "absent"),
-    [(["a"], "not in the values: 'b'", "not in the data"), (["a", "b", "c"], "not in the data: 'c'", "not in the values")],
+    [
+        (["a"], "not in the values: 'b'", "not in the data"),
+        (["a", "b", "c"], "not in the data: 'c'", "not in the values"),
+    ],
 )
 def test_a_one_sided_mismatch_names_that_side_only(given_names: list[str], present: str, absent: str) -> None:
     with pytest.raises(GroupMismatchError) as caught:

@@ -28,7 +28,9 @@ def test_the_command_line_starts_without_torch_or_plotting() -> None:
 
 
 def test_a_graph_and_its_prior_need_no_torch() -> None:
-    loaded = modules_after("import toporo as tr; tr.GroupGraph.from_edges([('a','b'),('b','c')]).prior(['a','b'], ['c'])")
+    loaded = modules_after(
+        "import toporo as tr; tr.GroupGraph.from_edges([('a','b'),('b','c')]).prior(['a','b'], ['c'])"
+    )
     assert "torch" not in loaded
     assert "networkx" in loaded
 

@@ -106,7 +106,9 @@ def test_permuting_the_groups_permutes_the_best_response(array, penalty, problem
 
 @pytest.mark.parametrize(("strength", "within"), [(math.inf, 0), (1e12, 1e-11)])
 def test_an_infinite_penalty_gives_the_prior(array, penalty, strength, within):
-    assert_allclose(np.asarray(best_response(array(LOSSES), array(PRIOR), strength, penalty)), PRIOR, atol=within, rtol=0)
+    assert_allclose(
+        np.asarray(best_response(array(LOSSES), array(PRIOR), strength, penalty)), PRIOR, atol=within, rtol=0
+    )
 
 
 @pytest.mark.parametrize("strength", [0.0, 1e-3, 1e-9, 1e-20])

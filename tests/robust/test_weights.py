@@ -214,7 +214,11 @@ def test_constrained_attains_the_maximum_inside_the_ball(array, divergence, prob
 @pytest.mark.parametrize("divergence", PENALTIES)
 def test_constrained_equals_a_general_solver(array, divergence):
     penalty, radius = PENALTIES[divergence], 0.02
-    ball = {"type": "ineq", "fun": lambda q: radius - penalty.value(q, PRIOR), "jac": lambda q: -penalty.gradient(q, PRIOR)}
+    ball = {
+        "type": "ineq",
+        "fun": lambda q: radius - penalty.value(q, PRIOR),
+        "jac": lambda q: -penalty.gradient(q, PRIOR),
+    }
     expected = maximize_on_simplex(lambda q: q @ LOSSES, lambda q: LOSSES, 3, [ball])
     found = constrained(radius, divergence).update(array(Q), array(LOSSES), array(PRIOR))
     assert_allclose(np.asarray(found), expected, atol=1e-6)
@@ -248,7 +252,11 @@ def test_constrained_with_two_equally_bad_groups(array, divergence, radius):
     found = np.asarray(constrained_response(array(losses), array(prior), radius, divergence))
     assert_allclose(found.sum(), 1, rtol=1e-12)
     assert penalty.value(found, prior) <= radius * (1 + 1e-12)
-    ball = {"type": "ineq", "fun": lambda q: radius - penalty.value(q, prior), "jac": lambda q: -penalty.gradient(q, prior)}
+    ball = {
+        "type": "ineq",
+        "fun": lambda q: radius - penalty.value(q, prior),
+        "jac": lambda q: -penalty.gradient(q, prior),
+    }
     assert found @ losses >= maximize_on_simplex(lambda q: q @ losses, lambda q: losses, 3, [ball]) @ losses - 1e-7
 
 
@@ -257,7 +265,10 @@ def test_constrained_batch_is_its_rows(array, divergence):
     rng = np.random.default_rng(0)
     losses, prior = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(5), 4)
     batch = np.asarray(constrained_response(array(losses), array(prior), 0.1, divergence))
-    rows = [np.asarray(constrained_response(array(a), array(p), 0.1, divergence)) for a, p in zip(losses, prior, strict=True)]
+    rows = [
+        np.asarray(constrained_response(array(a), array(p), 0.1, divergence))
+        for a, p in zip(losses, prior, strict=True)
+    ]
     assert_allclose(batch, rows, atol=1e-12)
 
 
@@ -287,7 +298,10 @@ def test_bad_settings_say_what_was_expected(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_rule("exakt"), r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact, mirror"),
+        (
+            lambda: make_rule("exakt"),
+            r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact, mirror",
+        ),
         (lambda: make_rule("ascent", penalty="tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
         (lambda: constrained(0.1, "tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
     ],

@@ -14,7 +14,9 @@ LENGTHS = (0.5, 1.0, 1.5, 2.0)
 
 
 @st.composite
-def graphs(draw: Any, min_nodes: int = 1, max_nodes: int = 8, weighted: bool = True, connected: bool = False) -> GroupGraph:
+def graphs(
+    draw: Any, min_nodes: int = 1, max_nodes: int = 8, weighted: bool = True, connected: bool = False
+) -> GroupGraph:
     """Any graph over 0 … n-1, in one piece if ``connected``."""
     n = draw(st.integers(min_nodes, max_nodes))
     lengths = st.sampled_from(LENGTHS if weighted else (1.0,))

@@ -155,13 +155,15 @@ def test_half_precision_tensors_are_read() -> None:
 
 
 def test_unknown_sigma_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match="unknown sigma 'medain'. Did you mean 'median'.*a positive number, knn, median"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown sigma 'medain'\. Did you mean 'median'.*a positive number, knn, median"
+    ):
         dense_affinity(cloud(), "medain")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sigma", [0, -1.0, np.nan, np.inf, None], ids=repr)
 def test_sigma_must_be_positive(sigma: Any) -> None:
-    with pytest.raises(SettingError, match="sigma is .*: expected a positive number, 'median' or 'knn'"):
+    with pytest.raises(SettingError, match=r"sigma is .*: expected a positive number, 'median' or 'knn'"):
         dense_affinity(cloud(), sigma)
 
 
@@ -189,5 +191,5 @@ def test_too_few_points_for_the_neighbours(n: int) -> None:
 
 @pytest.mark.parametrize("neighbors", [0, -2, 1.5])
 def test_neighbors_is_a_positive_whole_number(neighbors: Any) -> None:
-    with pytest.raises(SettingError, match="neighbors is .*: expected a whole number of at least 1"):
+    with pytest.raises(SettingError, match=r"neighbors is .*: expected a whole number of at least 1"):
         knn_affinity(cloud(), 1.0, neighbors=neighbors)

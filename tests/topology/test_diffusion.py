@@ -85,7 +85,7 @@ def test_agrees_for_tiny_distances(shift: float) -> None:
 
 
 def test_two_points_by_hand() -> None:
-    """P = [[1, c], [c, 1]] / (1 + c) has the eigenvalue x = (1 - c) / (1 + c) on (1, -1), so ||mu_a^t - mu_b^t|| = 2 x^t."""
+    """P = [[1, c], [c, 1]] / (1 + c) has eigenvalue x = (1 - c) / (1 + c) on (1, -1): ||mu_a^t - mu_b^t|| = 2 x^t."""
     c, scales, alpha = 0.1, 6, 0.5
     x = (1 - c) / (1 + c)
     by_hand = 2 * x ** (2**scales) + sum(
@@ -96,7 +96,9 @@ def test_two_points_by_hand() -> None:
 
 
 @quick
-@given(hnp.arrays(float, (7, 7), elements=st.floats(0, 1)), st.integers(1, 10), st.sampled_from([1e-1, 1e-3, 1e-5, 1e-7]))
+@given(
+    hnp.arrays(float, (7, 7), elements=st.floats(0, 1)), st.integers(1, 10), st.sampled_from([1e-1, 1e-3, 1e-5, 1e-7])
+)
 def test_the_error_bound_holds_and_meets_the_tolerance(values: np.ndarray, scales: int, tol: float) -> None:
     kernel = values + values.T + 0.01 * np.eye(7)
     labels = [0, 0, 0, 1, 1, 2, 2]
@@ -194,7 +196,13 @@ def test_given_kernels_dense_or_sparse_are_the_same_as_their_features() -> None:
     points, labels = clusters()
     kernel = knn_affinity(points, 1.0, neighbors=6)
     expected = diffusion_emd(points, labels, kernel="knn", sigma=1.0, neighbors=6).matrix
-    for given_kernel in (kernel, kernel.tocoo(), sparse.csc_matrix(kernel), kernel.toarray(), kernel.toarray().tolist()):
+    for given_kernel in (
+        kernel,
+        kernel.tocoo(),
+        sparse.csc_matrix(kernel),
+        kernel.toarray(),
+        kernel.toarray().tolist(),
+    ):
         found = diffusion_emd(None, labels, affinity=given_kernel)
         assert found.settings["kernel"] == "given"
         assert_close(found, expected, 1e-10)
@@ -269,7 +277,11 @@ def test_between_is_by_name() -> None:
         ({"features": None}, DataError, "neither features nor affinity given"),
         ({"features": [[0.0], [np.nan]] * 4}, DataError, r"NaN or infinite values in 4 of 8 rows \(first: row 1\)"),
         ({"features": None, "affinity": np.eye(7)}, DataError, "7 points but 8 group labels"),
-        ({"features": None, "affinity": np.eye(8)[:7]}, DataError, r"square matrix over all points; found shape \(7, 8\)"),
+        (
+            {"features": None, "affinity": np.eye(8)[:7]},
+            DataError,
+            r"square matrix over all points; found shape \(7, 8\)",
+        ),
         ({"kernel": "gauss"}, UnknownNameError, "unknown kernel 'gauss'.*auto, dense, knn"),
         ({"sigma": "mean"}, UnknownNameError, "unknown sigma 'mean'"),
         ({"neighbors": 8}, DataError, "8 points cannot have 8 neighbours"),

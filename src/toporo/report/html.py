@@ -39,15 +39,19 @@ GRID = 160
 
 @dataclass(frozen=True)
 class Section:
-    """A titled figure with a sentence on how to read it."""
+    """A titled figure with a sentence on how to read it; ``name`` is its file's."""
 
+    name: str
     title: str
     text: str
     svg: str
 
 
 def write_report(outcome: Outcome, out: Path) -> Path:
-    """Write ``out/report.html`` and return its path."""
+    """Write ``out/report.html``, each figure as ``out/figures/*.svg`` beside it, and return the report's path."""
+    sections = _sections(outcome, out)
+    for section in sections:
+        write_text(out / "figures" / f"{section.name}.svg", section.svg)
     template = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).from_string(files("toporo.report").joinpath("template.html").read_text(encoding="utf-8"))
@@ -58,7 +62,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         rules=list(SELECTIONS.values()),
         lines=make_lines(outcome.rows),
         findings=_findings(outcome),
-        sections=_sections(outcome, out),
+        sections=sections,
         notes=[*outcome.protocol.notes, *_warnings(outcome.records)],
         settings=_settings(outcome),
     )
@@ -73,6 +77,7 @@ def _sections(outcome: Outcome, out: Path) -> list[Section]:
     physical = benchmark.graph.prior(benchmark.train, benchmark.test)
     sections = [
         Section(
+            "topology",
             "The groups' topology",
             "Training groups (circles) are sized by how many shortest paths from training to test groups pass through "
             "them. The prior that TRO-physical starts from follows from these counts.",
@@ -95,7 +100,10 @@ def _sections(outcome: Outcome, out: Path) -> list[Section]:
             )
             sections.append(
                 Section(
-                    f"The learned topology beside the given one: {METHODS[method].title}", text, figures.to_svg(figure)
+                    f"learned-{method}",
+                    f"The learned topology beside the given one: {METHODS[method].title}",
+                    text,
+                    figures.to_svg(figure),
                 )
             )
     return sections
@@ -111,6 +119,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
     if moving:
         sections.append(
             Section(
+                "weights",
                 "Group weights over training",
                 "How much each training group counts, after each epoch, in the run with the lowest seed. Without a "
                 "prior the weights follow the losses; with it they stay near the topology's choice.",
@@ -120,6 +129,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
     order, label = _group_order(outcome.benchmark)
     sections.append(
         Section(
+            "groups",
             "Accuracy in every test group",
             "After the last epoch, mean over seeds. The dotted line is guessing.",
             figures.to_svg(figures.accuracy_by_group(_by_group(outcome.records), order, label)),
@@ -134,6 +144,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
     ordered = {METHODS[m].title: curves[METHODS[m].title] for m in METHODS if m in first}
     sections.append(
         Section(
+            "epochs",
             "Test accuracy over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
             "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
@@ -160,6 +171,7 @@ def _boundary_section(outcome: Outcome, out: Path) -> list[Section]:
     figure = figures.decision_boundaries(grids, (-reach, reach, -reach, reach), benchmark.data, benchmark.train)
     return [
         Section(
+            "boundaries",
             "Decision boundaries",
             "The plane as each model divides it after the last epoch (lowest seed). Strong dots: training groups; "
             "faint dots: test groups.",

@@ -1,0 +1,144 @@
+"""Measure toporo against named peers, each pair in the same run; tables go to benchmarks/results/.
+
+Run it with: make bench
+"""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import toporo as tr
+from toporo.files import write_text
+from toporo.topology.affinity import dense_affinity
+from toporo.topology.diffusion import distances_from_densities, group_indicators
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """Median CPU time of a call, after one to warm up."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
+
+
+def dense_squaring(features: np.ndarray, ids: tr.GroupIds, sigma: float, scales: int = 10) -> np.ndarray:
+    """The peer of the Chebyshev recurrence: P squared again and again, as the definition reads."""
+    kernel = dense_affinity(features, sigma)
+    degree = kernel.sum(1)
+    flattened = kernel / degree[:, None] / degree[None, :]
+    power = flattened / flattened.sum(1)[:, None]
+    indicators = group_indicators(ids)
+    densities = [power @ indicators]
+    for _ in range(scales):
+        power = power @ power
+        densities.append(power @ indicators)
+    return distances_from_densities(np.stack(densities), 0.5)
+
+
+def bench_diffusion() -> list[str]:
+    lines = [
+        "| points | groups | dense squaring (s) | toporo, dense kernel (s) | ratio | largest relative difference |",
+        "|---|---|---|---|---|---|",
+    ]
+    for n, m in ((500, 10), (1000, 10), (2000, 20)):
+        rng = np.random.default_rng(0)
+        labels = np.arange(n) % m
+        points = np.c_[np.cos(labels / m * 3), np.sin(labels / m * 3)] + 0.2 * rng.normal(size=(n, 2))
+        ids = tr.Groups.of(labels)
+        sigma = tr.diffusion_emd(points, ids, kernel="dense").settings["sigma_value"]
+        exact = dense_squaring(points, ids, sigma)
+        ours = tr.diffusion_emd(points, ids, kernel="dense", sigma=sigma).matrix
+        off = np.max(np.abs(ours - exact)[exact > 0] / exact[exact > 0])
+        peer = cpu_seconds(partial(dense_squaring, points, ids, sigma), 3)
+        own = cpu_seconds(partial(tr.diffusion_emd, points, ids, kernel="dense", sigma=sigma), 3)
+        lines.append(f"| {n} | {m} | {peer:.3f} | {own:.3f} | {peer / own:.1f}× | {off:.1e} |")
+    return lines
+
+
+def bench_steps() -> list[str]:
+    lines = ["| objective | step (ms) | over ERM |", "|---|---|---|"]
+    data = tr.load_dataset("dg15", source="generated")
+    train = data.data.select(data.train)
+    prior = data.graph.prior(data.train, data.test)
+    batch = next(iter(tr.group_batches(train, per_group=32)))
+    base = 0.0
+    kinds = {
+        "ERM": tr.objectives.ERM(data.train),
+        "TRO, ascent": tr.objectives.TRO(prior, 1.0, 0.1),
+        "TRO, exact": tr.objectives.TRO(prior, 1.0, update="exact"),
+        "TRO, constrained": tr.objectives.TRO(prior, update="constrained", radius=0.1),
+        "Group DRO": tr.objectives.GroupDRO(data.train),
+        "IRM": tr.objectives.IRM(data.train),
+    }
+    for title, objective in kinds.items():
+        net = tr.models.MLP(2, 2, (512, 512))
+        optimizer = torch.optim.Adam(net.parameters())
+
+        def steps(net=net, objective=objective, optimizer=optimizer) -> None:  # type: ignore[no-untyped-def]
+            for _ in range(50):
+                x, y, groups = batch
+                logits = net(x)
+                extra = {"logits": logits} if "logits" in objective.needs else {}
+                loss = objective(F.cross_entropy(logits, y, reduction="none"), groups, **extra)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+        took = 1000 * cpu_seconds(steps) / 50
+        base = base or took
+        lines.append(f"| {title} | {took:.2f} | {took / base:.2f}× |")
+    return lines
+
+
+def bench_start() -> list[str]:
+    lines = ["| command | wall time, warm (s) | over `python -c pass` |", "|---|---|---|"]
+    base = 0.0
+    for title, command in (
+        ("`python -c pass`", [sys.executable, "-c", "pass"]),
+        ("`python -c 'import toporo'`", [sys.executable, "-c", "import toporo"]),
+        ("`toporo --help`", [str(Path(sys.executable).parent / "toporo"), "--help"]),
+    ):
+        times = []
+        for _ in range(8):
+            start = time.perf_counter()
+            subprocess.run(command, capture_output=True, check=True)
+            times.append(time.perf_counter() - start)
+        took = statistics.median(times[1:])
+        base = base or took
+        lines.append(f"| {title} | {took:.2f} | {took / base:.1f}× |")
+    return lines
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    about = (
+        f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}, one thread, CPU time."
+    )
+    for name, title, bench in (
+        ("start", "Starting up", bench_start),
+        ("diffusion", "Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
+        ("steps", "A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
+    ):
+        text = "\n".join([f"# {title}", "", f"Made by `make bench`. {about}", "", *bench(), ""])
+        print(text)
+        write_text(RESULTS / f"{name}.md", text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""From a map of who touches whom to a prior over training groups, and a picture of it.
+
+Run it with: python examples/borders_to_prior.py [graph.png]
+"""
+
+import sys
+
+import toporo as tr
+
+# A few north-eastern states and the states they border. Say we have data from five and will be asked about three more.
+borders = tr.GroupGraph.from_neighbors(
+    {
+        "NY": ["VT", "MA", "CT", "NJ", "PA"],
+        "PA": ["NJ", "DE", "MD", "WV", "OH"],
+        "MA": ["VT", "CT", "RI", "NH"],
+        "OH": ["WV", "KY", "IN"],
+        "WV": ["MD", "KY", "VA"],
+    }
+)
+train, test = ["MA", "NY", "NJ", "PA", "VT"], ["KY", "IN", "VA"]
+
+prior = borders.prior(train, test)
+hops = borders.hops(test)
+print(
+    f"{borders}; the prior rests on {prior.effective_groups:.1f} of {len(train)} groups and saw: {', '.join(prior.saw)}"
+)
+for state in sorted(train, key=prior.weights.__getitem__, reverse=True):
+    print(f"  {state}: weight {prior[state]:.3f}, {prior.centrality[state]:g} shortest paths, {hops[state]} hops away")
+
+# Raw path counts make a sharp prior: it bets on Pennsylvania. A temperature spreads the bet.
+warm = borders.prior(train, test, temperature=6.0)
+print("temperature 6:", {state: round(weight, 3) for state, weight in warm.weights.items()})
+
+# Other measures ask other questions: where would a random walk from the test states first meet the training states?
+walk = borders.prior(train, test, measure="harmonic")
+print("harmonic:", {state: round(weight, 3) for state, weight in walk.weights.items()})
+
+if len(sys.argv) > 1:
+    axes = borders.plot(train=train, test=test, sizes=prior.centrality)
+    axes.figure.savefig(sys.argv[1], dpi=150)
+    print(f"picture: {sys.argv[1]}")

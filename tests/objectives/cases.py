@@ -1,0 +1,87 @@
+"""A small smooth problem that every objective can be tried on, in double precision."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from toporo.groups import Groups
+from toporo.objectives import OBJECTIVES, make_objective
+from toporo.topology.prior import Prior
+
+NAMES = ("a", "b", "c", "d")
+SHARES = (0.4, 0.1, 0.2, 0.3)
+
+#: Every registered method with its defaults, and the settings under which a method is another one inside.
+CASES = {name: (name, {}) for name in OBJECTIVES} | {
+    "irm annealed": ("irm", {"penalty": 10.0, "anneal": 2}),
+    "group-dro projected": ("group-dro", {"step": 0.1, "update": "projected"}),
+    "tro exact": ("tro", {"update": "exact"}),
+    "tro exact kl": ("tro", {"update": "exact", "divergence": "kl"}),
+    "tro mirror": ("tro", {"update": "mirror", "divergence": "kl", "penalty": 0.5}),
+    "tro constrained": ("tro", {"update": "constrained", "divergence": "chi2", "radius": 0.05}),
+    "tro infinite": ("tro", {"penalty": float("inf")}),
+}
+
+LOSSES = {
+    "classes": lambda out, y: F.cross_entropy(out, (y > 0).long(), reduction="none"),
+    "numbers": lambda out, y: (out.sum(dim=1) - y) ** 2,
+}
+
+
+def build(case, names=NAMES):
+    """The objective of a case; methods with a prior get an uneven one, given to the names in their order."""
+    method, settings = CASES[case]
+    prior = Prior(dict(zip(names, SHARES, strict=True)))
+    return make_objective(method, Groups(names), prior, **settings)
+
+
+class Net(nn.Module):
+    """Two layers without kinks, as the training loop expects a model: ``features`` and ``head``."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.double()
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.5, generator=generator)
+
+    def forward(self, x):
+        features = torch.tanh(self.body(x))
+        return features, self.head(features)
+
+
+def batch(seed=0, codes=(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), device="cpu"):
+    """``x, y, codes``; the scale of y differs by group, so the group losses do."""
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.tensor(codes)
+    x = torch.randn(len(codes), 3, dtype=torch.float64, generator=generator)
+    y = (0.5 + 0.5 * codes) * torch.randn(len(codes), dtype=torch.float64, generator=generator)
+    return x.to(device), y.to(device), codes.to(device)
+
+
+def evaluate(objective, net, x, y, groups, task="classes"):
+    """The objective's value on a batch, given what it declares to need and nothing else."""
+    features, logits = net(x)
+    extra = {"features": features, "logits": logits}
+    return objective(LOSSES[task](logits, y), groups, **{key: extra[key] for key in objective.needs})
+
+
+def fit(objective, batches, task="classes", net=None):
+    """Plain gradient descent over batches; returns the values, the weights after each step, and the network."""
+    net = net or Net().to(batches[0][0].device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    values, weights = [], []
+    for x, y, groups in batches:
+        value = evaluate(objective, net, x, y, groups, task)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+        weights.append(objective.weights)
+    return values, weights, net
+
+
+def flat(net):
+    """All parameters as one vector."""
+    return nn.utils.parameters_to_vector(net.parameters()).detach()

@@ -1,0 +1,251 @@
+"""What every objective in the registry owes its callers. A new method is picked up from there by itself."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from tests.objectives.cases import CASES, LOSSES, NAMES, Net, batch, build, evaluate, fit, flat
+from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
+from toporo.groups import GroupIds, Groups
+from toporo.objectives import OBJECTIVES, ERM, WeightedObjective, get_objective, make_objective
+
+every_case = pytest.mark.parametrize("case", CASES)
+every_task = pytest.mark.parametrize("task", LOSSES)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
+
+#: Batches of all make-ups: balanced, uneven, two groups of four, a single sample, and the never-seen ones at last.
+UNEVEN = [(0, 1, 2, 3, 3, 3), (0, 0, 2), (2,), (1, 1, 1, 2), (3, 2, 1, 0, 0)]
+
+
+def finite_differences(function, parameter, h=1e-5):
+    """Central differences of a scalar by each entry of a parameter."""
+    slopes = torch.zeros_like(parameter)
+    for index in range(parameter.numel()):
+        entry, ends = parameter.data.view(-1)[index : index + 1], []
+        at = entry.clone()
+        for sign in (1, -1):
+            entry.copy_(at + sign * h)
+            ends.append(function().detach())
+        entry.copy_(at)
+        slopes.view(-1)[index] = (ends[0] - ends[1]) / (2 * h)
+    return slopes.detach()
+
+
+@every_case
+@every_task
+def test_gives_a_scalar_that_trains_every_parameter(case, task):
+    net = Net()
+    value = evaluate(build(case), net, *batch(), task)
+    assert value.shape == ()
+    assert value.dtype == torch.float64
+    value.backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad.isfinite().all() and parameter.grad.any(), name
+
+
+@every_case
+@every_task
+def test_gradient_matches_finite_differences(case, task):
+    """... at weights that have moved; in evaluation mode they stand still while the differences are taken."""
+    objective, net = build(case), Net()
+    fit(objective, [batch(seed) for seed in range(3)], task, net)
+    objective.eval()
+
+    def value():
+        return evaluate(objective, net, *batch(7), task)
+
+    net.zero_grad()
+    value().backward()
+    for name, parameter in net.named_parameters():
+        slope = finite_differences(value, parameter)
+        torch.testing.assert_close(
+            parameter.grad, slope, rtol=1e-6, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@every_case
+def test_renaming_the_groups_renames_the_weights(case):
+    """New names in another canonical order change the codes of every row and nothing else."""
+    renamed = ("z", "m", "b", "k")
+    rows = [batch(seed) for seed in range(5)]
+    runs = {}
+    for names in (NAMES, renamed):
+        groups = Groups(names)
+        batches = [(x, y, GroupIds(groups.encode([names[c] for c in codes]), groups)) for x, y, codes in rows]
+        runs[names] = fit(build(case, names), batches)
+    torch.testing.assert_close(runs[NAMES][0], runs[renamed][0], rtol=1e-12, atol=0)
+    before, after = runs[NAMES][1][-1], runs[renamed][1][-1]
+    assert set(after) == set(renamed)
+    for old, new in zip(NAMES, renamed, strict=True):
+        assert before[old] == pytest.approx(after[new], rel=1e-12, abs=1e-15)
+
+
+@every_case
+def test_group_ids_and_plain_codes_agree(case):
+    rows = [batch(seed) for seed in range(3)]
+    ids = [(x, y, GroupIds(codes.numpy(), Groups(NAMES))) for x, y, codes in rows]
+    assert fit(build(case), rows)[:2] == fit(build(case), ids)[:2]
+
+
+@every_case
+@every_task
+def test_batches_may_lack_groups(case, task):
+    """Whatever the make-up of the batches, values, weights and parameters stay finite and weights a distribution."""
+    values, weights, net = fit(build(case), [batch(seed, codes) for seed, codes in enumerate(UNEVEN)], task)
+    assert all(math.isfinite(value) for value in values)
+    assert flat(net).isfinite().all()
+    for step in weights:
+        assert min(step.values()) >= 0
+        assert sum(step.values()) == pytest.approx(1, rel=1e-12)
+
+
+@every_case
+def test_state_dict_restores_exactly(case):
+    """Stopped in the middle and taken up by a fresh objective, a run gives the same bytes as one that went on."""
+    batches = [batch(seed, codes) for seed, codes in enumerate(UNEVEN + UNEVEN)]
+    objective = build(case)
+    _, _, net = fit(objective, batches[:4])
+    saved, net_saved = copy.deepcopy(objective.state_dict()), copy.deepcopy(net)
+    went_on = fit(objective, batches[4:], net=net)
+    fresh = build(case)
+    fresh.load_state_dict(saved)
+    taken_up = fit(fresh, batches[4:], net=net_saved)
+    assert taken_up[:2] == went_on[:2]
+    assert torch.equal(flat(taken_up[2]), flat(went_on[2]))
+
+
+@every_case
+def test_evaluation_does_not_advance_the_state(case):
+    objective = build(case)
+    fit(objective, [batch(0)])
+    before = copy.deepcopy(objective.state_dict())
+    objective.eval()
+    evaluate(objective, Net(), *batch(1))
+    assert before.keys() == objective.state_dict().keys()
+    for key, value in objective.state_dict().items():
+        assert torch.equal(value, before[key]), key
+
+
+@pytest.mark.parametrize("method", [name for name, cls in OBJECTIVES.items() if issubclass(cls, WeightedObjective)])
+def test_a_state_of_other_groups_is_refused(method):
+    """A state is weights in the order of the names; under other names it would be joined by position."""
+    objective, other = build(method), build(method, ("w", "x", "y", "z"))
+    with pytest.raises((RuntimeError, GroupMismatchError), match="group"):
+        other.load_state_dict(objective.state_dict())
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+@needs_cuda
+@every_case
+def test_cuda_gives_what_the_cpu_gives(case):
+    """The objective follows the losses to their device, state and all."""
+    runs = [
+        fit(build(case), [batch(seed, codes, device) for seed, codes in enumerate(UNEVEN)])
+        for device in ("cpu", "cuda")
+    ]
+    torch.testing.assert_close(runs[0][0], runs[1][0], rtol=1e-9, atol=0)
+    for on_cpu, on_cuda in zip(runs[0][1], runs[1][1], strict=True):
+        assert on_cpu == pytest.approx(on_cuda, rel=1e-9, abs=1e-12)
+
+
+@needs_cuda
+@every_case
+@pytest.mark.parametrize("as_ids", [False, True], ids=["codes", "ids"])
+def test_no_step_waits_for_the_device(case, as_ids):
+    """A single ``.item()`` in a step would leave the GPU idle; torch raises at any synchronisation here."""
+    objective, net = build(case), Net().to("cuda")
+    x, y, codes = batch(device="cuda")
+    groups = GroupIds(codes, Groups(NAMES)) if as_ids else codes
+    evaluate(objective, net, x, y, groups).backward()  # the first call moves the state to the device
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        evaluate(objective, net, x, y, groups).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("losses", "groups", "error", "message"),
+    [
+        (torch.ones(2, 3), torch.tensor([0, 1]), DataError, r"shape \(2, 3\), expected one value a sample"),
+        (torch.tensor(1.0), torch.tensor(0), DataError, r"shape \(\), expected one value a sample"),
+        (torch.ones(2), torch.tensor([0, 1, 2]), DataError, r"2 losses but group codes of shape \(3,\)"),
+        (torch.ones(2), torch.tensor([0, 4]), GroupMismatchError, r"run from 0 to 4, but there are 4 groups"),
+        (torch.ones(2), torch.tensor([-1, 0]), GroupMismatchError, r"run from -1 to 0"),
+        (torch.ones(2), torch.tensor([0.0, 1.0]), DataError, r"torch.float32: expected integers"),
+        (torch.ones(2), torch.tensor([True, False]), DataError, r"torch.bool: expected integers"),
+        (torch.ones(2), ["a", "b"], DataError, r"groups are list.*Groups.of\(names\) turns names into GroupIds"),
+        (
+            torch.ones(2),
+            Groups.of(["a", "x"]),
+            GroupMismatchError,
+            r"not speak of the same groups.*'b', 'c', 'd'.*'x'|not speak of the same groups.*'x'.*'b', 'c', 'd'",
+        ),
+    ],
+    ids=["2-d", "0-d", "lengths", "too large", "negative", "float", "bool", "names", "other groups"],
+)
+@pytest.mark.parametrize("method", OBJECTIVES)
+def test_bad_input_says_what_was_expected(method, losses, groups, error, message):
+    outputs = torch.ones(2, 2, requires_grad=True)
+    with pytest.raises(error, match=message):
+        build(method)(losses * outputs.sum() / 4, groups, logits=outputs, features=outputs)
+
+
+def test_a_mismatch_says_which_side_a_name_is_on():
+    """The groups of the objective and those of the batch are not taken for one another."""
+    with pytest.raises(GroupMismatchError) as caught:
+        ERM(["a", "b"])(torch.ones(2), Groups.of(["b", "x"]))
+    assert "In the groups of ERM but not in the data: 'a'." in str(caught.value)
+    assert "In the data but not in the groups of ERM: 'x'." in str(caught.value)
+
+
+@pytest.mark.parametrize("method", OBJECTIVES)
+def test_an_empty_batch_is_refused(method):
+    """The mean of no losses is NaN, and one NaN ends a run."""
+    outputs = torch.ones(0, 2, requires_grad=True)
+    with pytest.raises(DataError, match="empty|no losses"):
+        build(method)(outputs.sum(dim=1), torch.zeros(0, dtype=torch.long), logits=outputs, features=outputs)
+
+
+@pytest.mark.parametrize(("method", "need"), [(m, need) for m, cls in OBJECTIVES.items() for need in sorted(cls.needs)])
+def test_what_is_needed_and_missing_is_named(method, need):
+    _, y, codes = batch()
+    with pytest.raises(DataError, match=f"needs {need}: call objective"):
+        build(method)(y**2, codes)
+
+
+@pytest.mark.parametrize(("method", "need"), [(m, need) for m, cls in OBJECTIVES.items() for need in sorted(cls.needs)])
+def test_what_is_needed_must_be_of_the_same_samples(method, need):
+    """Logits of another batch would be averaged over the wrong number of samples without a word."""
+    outputs = torch.ones(4, 2, requires_grad=True)
+    with pytest.raises(DataError, match=f"4 losses.*{need}"):
+        build(method)(outputs.sum(dim=1), torch.tensor([0, 1, 2, 3]), **{need: outputs[:3]})
+
+
+# ---------------------------------------------------------------- the registry
+
+
+@pytest.mark.parametrize("make", [get_objective, lambda name: make_objective(name, Groups(NAMES))])
+def test_an_unknown_method_lists_the_valid_ones(make):
+    with pytest.raises(UnknownNameError, match=r"unknown objective 'tr0'\. Did you mean 'tro'\?") as caught:
+        make("tr0")
+    assert all(name in str(caught.value) for name in OBJECTIVES)
+
+
+@pytest.mark.parametrize("method", [name for name, cls in OBJECTIVES.items() if cls.takes_prior])
+def test_a_method_with_a_prior_asks_for_it(method):
+    with pytest.raises(SettingError, match=f"'{method}' needs a prior"):
+        make_objective(method, Groups(NAMES))
+
+
+@pytest.mark.parametrize("method", [name for name, cls in OBJECTIVES.items() if cls.takes_prior])
+def test_a_prior_of_other_groups_lists_the_names(method):
+    with pytest.raises(GroupMismatchError, match=r"In the data but not in the prior: 'c', 'd'.*'x'"):
+        make_objective(method, Groups(NAMES), OBJECTIVES[method]({"a": 1, "b": 1, "x": 2}).prior)

@@ -1,0 +1,208 @@
+"""Each method's value against its formula, written out."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.objectives import ERM, IRM, IWERM, SD, TRO, GroupDRO, VREx, group_means
+
+NAMES = ("a", "b", "c")
+PRIOR = {"a": 0.5, "b": 0.3, "c": 0.2}
+CODES = torch.tensor([0, 1, 1, 0, 2])
+LOSSES = torch.tensor([1.0, 2.0, 6.0, 3.0, 5.0], dtype=torch.float64)  # group means 2, 4, 5
+PAIR = torch.tensor([0, 1])  # a batch in which c is absent
+
+
+def double(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+@pytest.fixture
+def logits():
+    return torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+def test_group_means_leave_absent_groups_at_zero():
+    means = group_means(LOSSES[:4], CODES[:4], 3)
+    assert means.values.tolist() == [2, 4, 0]
+    assert means.present.tolist() == [1, 1, 0]
+    assert means.mean() == 3
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected", "expected_without_c"),
+    [
+        (ERM(NAMES), 17 / 5, 12 / 4),
+        (IWERM(PRIOR), 0.5 * 2 + 0.3 * 4 + 0.2 * 5, 3 / 2 * (0.5 * 2 + 0.3 * 4)),
+        (VREx(NAMES, penalty=2.0), 11 / 3 + 2 * 14 / 9, 3 + 2 * 1),
+        (VREx(NAMES, penalty=0.0), 11 / 3, 3),
+    ],
+    ids=["erm", "iw-erm", "vrex", "vrex 0"],
+)
+def test_value_by_hand(objective, expected, expected_without_c):
+    assert objective(LOSSES, CODES).item() == pytest.approx(expected, rel=1e-14)
+    assert objective(LOSSES[:4], CODES[:4]).item() == pytest.approx(expected_without_c, rel=1e-14)
+
+
+def test_sd_penalises_the_logits(logits):
+    losses = F.cross_entropy(logits, CODES, reduction="none")
+    found = SD(NAMES, penalty=0.4)(losses, CODES, logits=logits)
+    torch.testing.assert_close(found, losses.mean() + 0.2 * (logits**2).sum(dim=1).mean(), rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda out: F.cross_entropy(out, CODES, reduction="none"),
+        lambda out: ((out - 1.0) ** 2).sum(dim=1),
+        lambda out: (out[:, 0] - LOSSES).abs(),
+    ],
+    ids=["cross entropy", "squared error", "absolute error"],
+)
+def test_irm_is_the_squared_derivative_by_a_dummy_scale(logits, loss, penalty):
+    """IRMv1 as its authors state it: a scale w = 1 on the logits, one derivative a group, by autograd."""
+    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+    by_group = [loss(scale * logits)[group == CODES].mean() for group in range(3)]
+    slopes = [torch.autograd.grad(value, scale, create_graph=True)[0] for value in by_group]
+    expected = (sum(by_group) / 3 + penalty * sum(s**2 for s in slopes) / 3) / max(1.0, penalty)
+
+    found = IRM(NAMES, penalty=penalty)(loss(logits), CODES, logits=logits)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (found, expected)),
+        rtol=1e-10,
+        atol=1e-14,
+    )
+
+
+def test_irm_takes_one_output_a_sample():
+    """Regression with logits of shape (n,) is the same as with (n, 1)."""
+    out = LOSSES.clone().requires_grad_()
+    flat = IRM(NAMES)((out - 1) ** 2, CODES, logits=out)
+    column = out[:, None] * 1.0
+    assert IRM(NAMES)((column[:, 0] - 1) ** 2, CODES, logits=column).item() == pytest.approx(flat.item(), rel=1e-14)
+
+
+def test_irm_anneals_for_the_given_number_of_training_steps(logits):
+    def value(objective):
+        return objective(F.cross_entropy(logits, CODES, reduction="none"), CODES, logits=logits).item()
+
+    annealed, weak, full = IRM(NAMES, penalty=10.0, anneal=2), IRM(NAMES, penalty=1.0), IRM(NAMES, penalty=10.0)
+    assert value(weak) != value(full)
+    assert [value(annealed) for _ in range(4)] == [value(weak)] * 2 + [value(full)] * 2
+
+
+def test_irm_without_gradients_says_so(logits):
+    with torch.no_grad(), pytest.raises(DataError, match="with gradients enabled"):
+        IRM(NAMES)(F.cross_entropy(logits, CODES, reduction="none"), CODES, logits=logits)
+
+
+def test_irm_refuses_logits_the_losses_do_not_come_from(logits):
+    """A second forward pass gives equal numbers and no path between them: say that, not 'unused in the graph'."""
+    losses = F.cross_entropy(logits * 1.0, CODES, reduction="none")
+    with pytest.raises(DataError, match="logits"):
+        IRM(NAMES)(losses, CODES, logits=logits * 1.0)
+
+
+# ---------------------------------------------------------------- weights that move
+
+
+def test_group_dro_is_the_exponentiated_gradient():
+    objective, q = GroupDRO(NAMES, step=0.1), torch.full((3,), 1 / 3, dtype=torch.float64)
+    for _ in range(3):
+        value = objective(LOSSES, CODES)
+        q = q * torch.exp(0.1 * double(2, 4, 5))
+        q = q / q.sum()
+        assert value.item() == pytest.approx((q @ double(2, 4, 5)).item(), rel=1e-14)
+        assert list(objective.weights.values()) == pytest.approx(q.tolist(), rel=1e-14)
+
+
+def test_tro_is_equation_7():
+    """Two steps by hand, inside the simplex, where the projection takes off the mean and no more."""
+    objective, p = TRO(PRIOR, penalty=0.5, step=0.02), double(0.5, 0.3, 0.2)
+    q = p
+    for _ in range(2):
+        value = objective(LOSSES, CODES)
+        slope = double(2, 4, 5) - 0.5 * (q - p)
+        q = q + 0.02 * (slope - slope.mean())
+        assert value.item() == pytest.approx((q @ double(2, 4, 5)).item(), rel=1e-14)
+    assert list(objective.weights.values()) == pytest.approx(q.tolist(), rel=1e-14)
+
+
+def test_gradients_do_not_flow_through_the_weights():
+    """Danskin: the gradient of the maximum is that of the mixture at the maximiser, held fixed."""
+    losses = LOSSES.clone().requires_grad_()
+    objective = TRO(PRIOR, update="exact", penalty=10.0)
+    objective(losses, CODES).backward()
+    q, counts = objective.weights, (2, 2, 1)
+    expected = [q[NAMES[code]] / counts[code] for code in CODES]
+    assert losses.grad.tolist() == pytest.approx(expected, rel=1e-14)
+
+
+def test_an_absent_group_keeps_its_last_loss():
+    """After (2, 4, 5) a batch without c counts as (1, 1, 5): c goes on rising at the others' cost."""
+    one, other = (TRO(PRIOR, update="exact", penalty=10.0) for _ in range(2))
+    one(LOSSES, CODES)
+    one(double(1, 1), PAIR)
+    other(double(1, 1, 5), torch.arange(3))
+    assert one.weights == pytest.approx(other.weights, rel=1e-14)
+
+
+def test_a_group_not_seen_yet_neither_rises_nor_falls():
+    """Its loss is taken to be the mean over the groups in the batch."""
+    objective = TRO(PRIOR, penalty=0.0, step=0.01)
+    objective(double(1, 3), PAIR)
+    assert objective.weights == pytest.approx({"a": 0.49, "b": 0.31, "c": 0.2}, rel=1e-14)
+
+
+def test_the_weights_of_a_method_without_any_are_equal():
+    assert ERM(NAMES).weights == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: IRM(NAMES, penalty=-1.0), "penalty is -1.0: expected a finite number of at least 0"),
+        (lambda: VREx(NAMES, penalty=math.inf), "penalty is inf"),
+        (lambda: SD(NAMES, penalty=math.nan), "penalty is nan"),
+        (lambda: IRM(NAMES, anneal=-1), "anneal is -1: expected a number of steps"),
+        (lambda: TRO(PRIOR, penalty=-1.0), "penalty is -1.0"),
+        (lambda: TRO(PRIOR, step=0.0), "step is 0.0"),
+        (lambda: TRO(PRIOR, update="constrained"), "needs radius="),
+        (lambda: TRO(PRIOR, radius=0.1), "radius=0.1 only goes with update='constrained'"),
+    ],
+)
+def test_bad_settings_say_what_was_expected(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TRO(PRIOR, update="newton"), "'newton'. Valid names: ascent, constrained, exact, mirror"),
+        (lambda: TRO(PRIOR, divergence="tv"), "'tv'. Valid names: chi2, kl, l2"),
+        (lambda: GroupDRO(NAMES, update="exact"), "'exact'. Valid names: mirror, projected"),
+    ],
+)
+def test_unknown_names_list_the_valid_ones(make, message):
+    with pytest.raises(UnknownNameError, match=message):
+        make()
+
+
+def test_a_step_too_large_for_the_penalty_warns():
+    with pytest.warns(TopoRoWarning, match=r"step \* penalty = 1 \* 100 = 100 ≥ 2.*below 0.02"):
+        TRO(PRIOR, penalty=100.0, step=1.0)
+
+
+@pytest.mark.parametrize("make", [lambda: GroupDRO(["only"]), lambda: TRO({"only": 1.0}), lambda: IWERM({"only": 1.0})])
+def test_a_single_group_leaves_nothing_to_weigh(make):
+    with pytest.raises(DataError, match=r"1 group\(s\) \('only'\) leaves nothing to weigh.*use ERM"):
+        make()

@@ -1,0 +1,34 @@
+"""Every example runs as it stands, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, EXAMPLES / name, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_no_example_is_left_out() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {"borders_to_prior.py", "own_training_loop.py"}
+
+
+def test_own_training_loop_shows_a_gain(no_data: None) -> None:
+    lines = dict(line.split(": ", 1) for line in run("own_training_loop.py").splitlines())
+    erm, tro = (float(lines[title].split()[0]) for title in ("ERM", "TRO"))
+    assert tro > erm + 8
+
+
+@pytest.mark.usefixtures("no_data")
+def test_borders_to_prior_prints_weights_and_draws(tmp_path: Path) -> None:
+    text = run("borders_to_prior.py", str(tmp_path / "graph.png"))
+    assert "PA: weight" in text
+    assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,264 @@
+"""Centralities against independent computations: enumerated shortest paths, absorbing walks, hand examples."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from toporo.errors import GraphError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.topology import MEASURES, GroupGraph, centrality
+from toporo.topology.centrality import betweenness
+
+from .strategies import graphs
+
+quick = settings(deadline=None, max_examples=60)
+
+#: a – b – c – x – y
+CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x"), ("x", "y")])
+
+
+def count_paths(
+    graph: GroupGraph, inside: list[Any], pairs: Iterable[tuple[Any, Any]], weighted: bool
+) -> dict[Any, float]:
+    """Sum over pairs of the fraction of shortest paths that pass through a group, by listing every path."""
+    full = graph.to_networkx()
+    counts = dict.fromkeys(inside, 0.0)
+    for s, t in pairs:
+        if nx.has_path(full, s, t):
+            paths = list(nx.all_shortest_paths(full, s, t, weight="weight" if weighted else None))
+            for name in counts:
+                counts[name] += sum(name in path[1:-1] for path in paths) / len(paths)
+    return counts
+
+
+def absorb(graph: GroupGraph, inside: list[Any], outside: list[Any], weighted: bool) -> dict[Any, float]:
+    """Where the walk from the test groups ends, by taking the absorbing chain to the power 2^40."""
+    lengths = graph.adjacency(weighted=True)
+    strength = (
+        np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) if weighted else 1.0 * (lengths > 0)
+    )
+    step = strength / strength.sum(axis=1, keepdims=True)
+    codes = graph.groups.encode(inside)
+    step[codes] = np.eye(len(graph))[codes]
+    start = np.bincount(graph.groups.encode(outside), minlength=len(graph)) / len(outside)
+    end = start @ np.linalg.matrix_power(step, 2**40)
+    return {name: end[code] for name, code in zip(inside, codes, strict=True)}
+
+
+@st.composite
+def splits(draw: Any, **kwargs: Any) -> tuple[GroupGraph, list[Any], list[Any]]:
+    """A graph, at least two training groups, at least one test group, perhaps others."""
+    graph = draw(graphs(min_nodes=3, max_nodes=7, **kwargs))
+    order = draw(st.permutations(graph.names))
+    train = draw(st.integers(2, len(order) - 1))
+    test = draw(st.integers(1, len(order) - train))
+    return graph, order[:train], order[train : train + test]
+
+
+# ---------------------------------------------------------------------- betweenness
+
+
+@quick
+@given(splits(), st.booleans())
+def test_betweenness_counts_every_train_test_pair_once(split: Any, weighted: bool) -> None:
+    graph, train, test = split
+    expected = count_paths(graph, train, itertools.product(train, test), weighted)
+    assert betweenness(graph, train, test, weighted) == pytest.approx(expected)
+
+
+@quick
+@given(splits(), st.booleans())
+def test_betweenness_without_test_groups_counts_unordered_training_pairs(split: Any, weighted: bool) -> None:
+    graph, train, _ = split
+    expected = count_paths(graph, train, itertools.combinations(train, 2), weighted)
+    assert betweenness(graph, train, None, weighted) == pytest.approx(expected)
+
+
+def test_betweenness_on_a_chain_by_hand() -> None:
+    """a – b – c – x – y: paths from a, b, c to x, y. End points do not count."""
+    assert centrality(CHAIN, "abc", "xy") == {"a": 0, "b": 2, "c": 4}
+    assert centrality(CHAIN, "abc", "y") == {"a": 0, "b": 1, "c": 2}
+    assert centrality(CHAIN, "abc") == {"a": 0, "b": 1, "c": 0}
+    assert centrality(CHAIN, "abx") == {"a": 0, "b": 1, "x": 0}  # a-x, through b and through c, which is not training
+
+
+def test_betweenness_shares_a_pair_among_its_shortest_paths() -> None:
+    diamond = GroupGraph.from_edges([("s", "a", 1), ("s", "b", 1), ("a", "t", 1), ("b", "t", 3)])
+    assert centrality(diamond, ["s", "a", "b"], ["t"]) == {"s": 0, "a": 0.5, "b": 0.5}
+    assert centrality(diamond, ["s", "a", "b"], ["t"], weighted=True) == {"s": 0.5, "a": 1.5, "b": 0}
+
+
+# ---------------------------------------------------------------------- degree and closeness
+
+
+def test_degree_by_hand() -> None:
+    star = GroupGraph.from_edges([("m", "a", 2), ("m", "b", 4), ("m", "x", 1), ("a", "b", 1)])
+    assert centrality(star, ["m", "a", "b"], ["x"], measure="degree") == {"m": 3, "a": 2, "b": 2}
+    assert centrality(star, ["m", "a", "b"], measure="degree") == {"m": 2, "a": 2, "b": 2}  # among training groups
+    assert centrality(star, ["m", "a", "b"], ["x"], measure="degree", weighted=True) == {"m": 1.75, "a": 1.5, "b": 1.25}
+
+
+def test_closeness_by_hand() -> None:
+    """One over the mean distance: to x and y, or to the other training groups."""
+    assert centrality(CHAIN, "abc", "xy", measure="closeness") == {"a": 1 / 3.5, "b": 1 / 2.5, "c": 1 / 1.5}
+    assert centrality(CHAIN, "abc", measure="closeness") == {"a": 1 / 1.5, "b": 1, "c": 1 / 1.5}
+    roads = GroupGraph.from_edges([("a", "b", 2), ("b", "x", 0.5)])
+    assert centrality(roads, "ab", "x", measure="closeness", weighted=True) == {"a": 1 / 2.5, "b": 2}
+    assert centrality(roads, "ab", "x", measure="closeness") == {"a": 1 / 2, "b": 1}
+
+
+def test_closeness_counts_only_what_can_be_reached_and_how_much_of_it() -> None:
+    graph = GroupGraph.from_edges([("a", "x"), ("a", "y"), ("b", "z")])
+    values = centrality(graph, "ab", "xyz", measure="closeness")
+    assert values == {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)}
+
+
+# ---------------------------------------------------------------------- harmonic
+
+
+@quick
+@given(splits(connected=True), st.booleans())
+def test_harmonic_is_where_the_walk_is_absorbed(split: Any, weighted: bool) -> None:
+    graph, train, test = split
+    found = centrality(graph, train, test, measure="harmonic", weighted=weighted)
+    assert found == pytest.approx(absorb(graph, train, test, weighted), abs=1e-10)
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_harmonic_on_a_path_is_the_gamblers_ruin() -> None:
+    """a – x – y – z – b: from x the walk is three times as far from b as from a."""
+    path = GroupGraph.from_edges([("a", "x"), ("x", "y"), ("y", "z"), ("z", "b")])
+    assert centrality(path, "ab", "x", measure="harmonic") == pytest.approx({"a": 3 / 4, "b": 1 / 4})
+    assert centrality(path, "ab", "xyz", measure="harmonic") == pytest.approx({"a": 1 / 2, "b": 1 / 2})
+
+
+def test_harmonic_prefers_short_edges_only_when_weighted() -> None:
+    fork = GroupGraph.from_edges([("a", "x", 1), ("b", "x", 3)])
+    assert centrality(fork, "ab", "x", measure="harmonic") == pytest.approx({"a": 1 / 2, "b": 1 / 2})
+    assert centrality(fork, "ab", "x", measure="harmonic", weighted=True) == pytest.approx({"a": 3 / 4, "b": 1 / 4})
+
+
+def test_harmonic_does_not_pass_through_training_groups() -> None:
+    assert centrality(CHAIN, "abc", "xy", measure="harmonic") == pytest.approx({"a": 0, "b": 0, "c": 1})
+
+
+def test_harmonic_needs_test_groups() -> None:
+    with pytest.raises(SettingError, match=r"walks from the test groups: name them with test="):
+        centrality(CHAIN, "abc", measure="harmonic")
+
+
+# ---------------------------------------------------------------------- laws of all measures
+
+
+@pytest.mark.parametrize("measure", sorted(MEASURES))
+@quick
+@given(split=splits(connected=True), weighted=st.booleans(), random=st.randoms(use_true_random=False))
+def test_values_go_by_name(measure: str, split: Any, weighted: bool, random: Any) -> None:
+    """Renaming the groups and naming them in another order renames the values."""
+    graph, train, test = split
+    rename = dict(zip(graph.names, random.sample([f"g{i}" for i in graph.names], len(graph)), strict=True))
+    renamed = GroupGraph.from_edges([(rename[a], rename[b], length) for (a, b), length in graph.edges.items()])
+    values = centrality(graph, train, test, measure=measure, weighted=weighted)
+    again = centrality(
+        renamed,
+        iter([rename[name] for name in reversed(train)]),
+        iter([rename[name] for name in reversed(test)]),
+        measure=measure,
+        weighted=weighted,
+    )
+    assert {rename[name]: value for name, value in values.items()} == pytest.approx(again, abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", sorted(MEASURES))
+def test_lengths_do_not_count_unless_asked(measure: str) -> None:
+    long = GroupGraph.from_edges([("a", "b", 1), ("b", "x", 1), ("a", "x", 5)])
+    short = GroupGraph.from_edges([("a", "b"), ("b", "x"), ("a", "x")])
+    assert centrality(long, "ab", "x", measure=measure) == centrality(short, "ab", "x", measure=measure)
+    assert centrality(long, "ab", "x", measure=measure, weighted=True) != centrality(short, "ab", "x", measure=measure)
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "settings", "error", "message"),
+    [
+        (
+            "abc",
+            "xy",
+            {"measure": "pagerank"},
+            UnknownNameError,
+            "unknown centrality measure 'pagerank'.*betweenness, closeness, degree, harmonic",
+        ),
+        ("abc", "cx", {}, GroupMismatchError, "both in training and in test: 'c'"),
+        (
+            "abQR",
+            "x",
+            {},
+            GroupMismatchError,
+            r"training group\(s\) not in the graph: 'Q', 'R'. The graph has 5 groups: 'a', 'b', 'c', 'x', 'y'",
+        ),
+        ("abc", "xQ", {}, GroupMismatchError, r"test group\(s\) not in the graph: 'Q'"),
+        ("abc", "", {}, GraphError, "list of test groups is empty"),
+        ("a", "x", {}, GraphError, r"only 1 training group\(s\): 'a'"),
+        ("aa", None, {}, GraphError, r"only 1 training group\(s\): 'a'"),
+        ("", "x", {}, GraphError, r"only 0 training group\(s\)"),
+    ],
+    ids=["measure", "overlap", "unknown train", "unknown test", "no test", "one train", "one train twice", "no train"],
+)
+def test_bad_input(train: str, test: str | None, settings: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        centrality(CHAIN, train, test, **settings)
+
+
+@pytest.mark.parametrize("measure", sorted(MEASURES))
+def test_no_path_from_train_to_test_is_an_error(measure: str) -> None:
+    graph = GroupGraph.from_edges([("a", "b"), ("x", "y")])
+    with pytest.raises(GraphError, match=r"no path leads from any training group.*2 pieces.*'x', 'y'"):
+        centrality(graph, "ab", "xy", measure=measure)
+
+
+@pytest.mark.parametrize("measure", sorted(MEASURES))
+def test_test_groups_out_of_reach_warn_and_do_not_count(measure: str) -> None:
+    near = GroupGraph.from_edges([("a", "b"), ("b", "x")])
+    far = GroupGraph.from_edges([("a", "b"), ("b", "x"), ("y", "z")])
+    with pytest.warns(TopoRoWarning, match=r"test group\(s\) 'y'") as caught:
+        values = centrality(far, "ab", "xy", measure=measure)
+    assert len(caught) == 1, [str(warning.message) for warning in caught]
+    if measure != "closeness":  # which is scaled by the share of targets in reach
+        assert values == centrality(near, "ab", "x", measure=measure)
+
+
+@pytest.mark.parametrize("measure", sorted(MEASURES))
+def test_an_isolated_training_group_warns_and_comes_last(measure: str) -> None:
+    graph = GroupGraph.from_edges([("a", "b"), ("b", "x")], nodes=["lone"])
+    with pytest.warns(TopoRoWarning, match=r"training group\(s\) without any edge: 'lone'"):
+        values = centrality(graph, ["a", "b", "lone"], ["x"], measure=measure)
+    assert values["lone"] == 0 == min(values.values())
+
+
+def test_a_sound_graph_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for measure in MEASURES:
+            centrality(CHAIN, "abc", "xy", measure=measure)
+
+
+@quick
+@given(splits())
+def test_harmonic_stays_a_distribution_on_graphs_in_pieces(split: Any) -> None:
+    graph, train, test = split
+    assume(any(hops < float("inf") for name, hops in graph.hops(train).items() if name in test))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        values = centrality(graph, train, test, measure="harmonic")
+    assert sum(values.values()) == pytest.approx(1.0, abs=1e-12)
+    assert min(values.values()) >= 0

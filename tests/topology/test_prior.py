@@ -1,0 +1,275 @@
+"""The prior: centralities to weights by name, a full record of how, and no silent change on the way to a file."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toporo.errors import (
+    DataError,
+    GraphError,
+    GroupMismatchError,
+    SettingError,
+    TopoRoError,
+    TopoRoWarning,
+    UnknownNameError,
+)
+from toporo.topology import GroupGraph, Origin, Prior, make_prior
+
+quick = settings(deadline=None, max_examples=100)
+names = st.text(max_size=3) | st.integers(-9, 9) | st.tuples(st.text(max_size=2), st.integers(0, 9))
+weights = st.dictionaries(names, st.floats(0, 1), min_size=2, max_size=9).filter(
+    lambda given: sum(given.values()) > 0.01
+)
+
+#: a – b – c – x – y: betweenness towards x and y is 0, 2, 4.
+EDGES = [("a", "b"), ("b", "c"), ("c", "x"), ("x", "y")]
+CHAIN = GroupGraph.from_edges(EDGES)
+
+
+# ---------------------------------------------------------------------- from a graph
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
+def test_softmax_of_raw_counts_with_temperature(temperature: float) -> None:
+    raw = {"a": math.exp(0 / temperature), "b": math.exp(2 / temperature), "c": math.exp(4 / temperature)}
+    expected = {name: value / sum(raw.values()) for name, value in raw.items()}
+    assert make_prior(CHAIN, "abc", "xy", temperature=temperature).weights == pytest.approx(expected, rel=1e-14)
+
+
+def test_softmax_survives_large_counts() -> None:
+    prior = make_prior(CHAIN, "abc", "xy", temperature=1e-3)
+    assert prior.weights == {"a": 0.0, "b": 0.0, "c": 1.0}
+
+
+def test_sum_divides_by_the_sum() -> None:
+    prior = make_prior(CHAIN, "abc", "xy", normalization="sum")
+    assert prior.weights == pytest.approx({"a": 0, "b": 1 / 3, "c": 2 / 3}, rel=1e-14)
+
+
+def test_harmonic_is_taken_as_the_distribution_it_is() -> None:
+    fork = GroupGraph.from_edges([("a", "x", 1), ("b", "x", 3)])
+    prior = make_prior(fork, "ab", "x", measure="harmonic", weighted=True)
+    assert prior.weights == pytest.approx({"a": 3 / 4, "b": 1 / 4})
+    assert (prior.normalization, prior.temperature) == ("sum", None)
+
+
+@pytest.mark.parametrize("normalization", ["softmax", "sum"])
+def test_weights_do_not_depend_on_the_order_of_names_or_edges(normalization: str) -> None:
+    """The published implementation joins by position; its headline prior belongs to other groups."""
+    expected = make_prior(CHAIN, "abc", "xy", normalization=normalization)
+    assert list(expected.weights) == ["a", "b", "c"]
+    for train in itertools.permutations("abc"):
+        graph = GroupGraph.from_edges([(b, a) for a, b in reversed(EDGES)])
+        prior = graph.prior(train, "yx", normalization=normalization)
+        assert prior == expected
+        assert list(prior.weights) == list(expected.weights)
+
+
+def test_the_prior_records_how_it_was_made() -> None:
+    prior = make_prior(CHAIN, "abc", "xy", temperature=2)
+    assert prior.measure == "betweenness"
+    assert (prior.normalization, prior.temperature) == ("softmax", 2.0)
+    assert prior.centrality == {"a": 0, "b": 2, "c": 4}
+    assert make_prior(CHAIN, "abc", "xy", measure="degree", normalization="sum").temperature is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "test", "saw"),
+    [
+        (Origin("given"), None, ()),
+        (Origin("given"), "xy", ("test adjacency",)),
+        (Origin("learned", saw_test_inputs=False), None, ()),
+        (Origin("learned", saw_test_inputs=True), None, ("test inputs",)),
+        (Origin("learned", saw_test_inputs=True), "xy", ("test inputs",)),
+    ],
+)
+def test_the_prior_records_what_it_saw(origin: Origin, test: str | None, saw: tuple[str, ...]) -> None:
+    graph = GroupGraph(CHAIN.names, CHAIN.edges, origin=origin)
+    assert make_prior(graph, "abc", test).saw == saw
+
+
+def test_a_test_group_in_a_learned_graph_was_seen() -> None:
+    """Learned from all rows at once, the graph has test groups only because their inputs took part."""
+    graph = GroupGraph(CHAIN.names, CHAIN.edges, origin=Origin("learned", saw_test_inputs=False))
+    assert "test inputs" in make_prior(graph, "abc", "xy").saw
+
+
+def test_a_flat_prior_warns() -> None:
+    with pytest.warns(TopoRoWarning, match=r"the prior is flat \(0\.333 to 0\.333 over 3 groups\)"):
+        make_prior(CHAIN, "abc", "xy", temperature=1e4)
+
+
+def test_no_centrality_at_all_is_a_flat_prior_that_warns() -> None:
+    triangle = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("a", "c")])
+    with pytest.warns(TopoRoWarning, match="the prior is flat"):
+        prior = make_prior(triangle, "abc", normalization="sum")
+    assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 3))
+
+
+def test_a_sharp_prior_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_prior(CHAIN, "abc", "xy")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"measure": "pagerank"}, UnknownNameError, "unknown centrality measure 'pagerank'"),
+        ({"normalization": "max"}, UnknownNameError, "unknown normalization 'max'.*softmax, sum"),
+        ({"temperature": 0}, SettingError, "temperature is 0"),
+        ({"temperature": -1}, SettingError, "temperature is -1"),
+        ({"temperature": math.nan}, SettingError, "temperature is nan"),
+        ({"temperature": math.inf}, SettingError, "temperature is inf"),
+        ({"train": "a"}, GraphError, r"only 1 training group\(s\)"),
+        ({"test": ""}, GraphError, "list of test groups is empty"),
+        ({"test": "ax"}, GroupMismatchError, "both in training and in test: 'a'"),
+        ({"train": "abQ"}, GroupMismatchError, r"training group\(s\) not in the graph: 'Q'"),
+    ],
+)
+def test_bad_settings(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make_prior(CHAIN, **({"train": "abc", "test": "xy"} | arguments))
+
+
+# ---------------------------------------------------------------------- from weights
+
+
+@quick
+@given(weights)
+def test_from_weights_scales_to_one(given_weights: dict[Any, float]) -> None:
+    prior = Prior.from_weights(given_weights)
+    total = sum(given_weights.values())
+    assert prior.weights == pytest.approx({name: value / total for name, value in given_weights.items()}, rel=1e-12)
+    assert sum(prior.weights.values()) == pytest.approx(1.0, abs=1e-12)
+    assert prior.measure == "given"
+    assert prior == Prior.from_weights(dict(reversed(given_weights.items())))
+
+
+def test_uniform() -> None:
+    prior = Prior.uniform(["b", "a", "c", "a"])
+    assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 3))
+    assert (prior.measure, prior.saw) == ("uniform", ())
+    assert prior.effective_groups == pytest.approx(3)
+
+
+def test_effective_groups_runs_from_one_to_m() -> None:
+    assert Prior.from_weights({"a": 1, "b": 0}).effective_groups == pytest.approx(1)
+    assert Prior.from_weights({"a": 1, "b": 1, "c": 0}).effective_groups == pytest.approx(2)
+
+
+def test_item_is_by_plain_name() -> None:
+    prior = Prior.from_weights({np.int64(1): 3, 2: 1})
+    assert prior[1] == prior[np.int64(1)] == 0.75
+    assert prior.groups.names == (1, 2)
+
+
+def test_a_stranger_is_an_error_of_ours() -> None:
+    with pytest.raises(TopoRoError, match="'z'"):
+        Prior.uniform("ab")["z"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Prior.uniform(["a"]), r"a prior over 1 group\(s\) \('a'\) leaves nothing to weigh.*use ERM"),
+        (lambda: Prior.from_weights({"a": 1}), r"a prior over 1 group\(s\)"),
+        (lambda: Prior({}), r"a prior over 0 group\(s\)"),
+        (lambda: Prior.uniform([]), "no groups given"),
+        (lambda: Prior({"a": -0.5, "b": 1.5}), r"finite and non-negative; found \{'a': -0.5\}"),
+        (lambda: Prior({"a": math.nan, "b": 1}), "finite and non-negative; found"),
+        (lambda: Prior({"a": 0.5, "b": 0.4}), "sum to 0.9, expected 1"),
+        (lambda: Prior.from_weights({"a": -1, "b": 3}), "finite and non-negative; found .*'a'"),
+        (lambda: Prior.from_weights({"a": 0, "b": 0}), "sum to 0"),
+        (lambda: Prior.from_weights({"a": math.nan, "b": 1}), "sum to nan"),
+        (lambda: Prior.from_weights({"a": math.inf, "b": 1}), "sum to inf"),
+        (lambda: Prior.from_weights({}), "sum to 0"),
+        (lambda: Prior.from_weights({"a": 1, None: 1}), "group name is missing"),
+    ],
+)
+def test_bad_weights(make: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make()
+
+
+# ---------------------------------------------------------------------- shuffled, and to a file and back
+
+
+@quick
+@given(weights, st.integers(0, 2**31))
+def test_shuffled_hands_the_very_same_weights_to_the_same_groups(given_weights: dict[Any, float], seed: int) -> None:
+    prior = Prior.from_weights(given_weights)
+    control = prior.shuffled(seed)
+    assert sorted(control.weights.values()) == sorted(prior.weights.values())
+    assert control.groups == prior.groups
+    assert control == prior.shuffled(seed)
+
+
+def test_shuffled_moves_weights_and_says_so() -> None:
+    prior = Prior.from_weights({name: 2.0**-name for name in range(6)})
+    found = {tuple(prior.shuffled(seed).weights.values()) for seed in range(20)}
+    assert len(found) > 10
+    assert prior.shuffled(0).measure == "shuffled given"
+
+
+def test_shuffled_does_not_forget_what_was_seen() -> None:
+    """How unequal the weights are still comes from the test groups' edges."""
+    assert make_prior(CHAIN, "abc", "xy").shuffled(0).saw == ("test adjacency",)
+
+
+@quick
+@given(
+    weights,
+    st.none() | st.sampled_from(["softmax", "sum"]),
+    st.none() | st.floats(0.01, 100),
+    st.booleans(),
+    st.booleans(),
+)
+def test_json_gives_the_very_same_prior_back(
+    given_weights: dict[Any, float], normalization: str | None, temperature: float | None, edges: bool, inputs: bool
+) -> None:
+    prior = Prior.from_weights(
+        given_weights,
+        measure="degree",
+        normalization=normalization,
+        temperature=temperature,
+        saw_test_adjacency=edges,
+        saw_test_inputs=inputs,
+        centrality=given_weights,
+    )
+    assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
+
+
+def test_json_keeps_a_made_prior() -> None:
+    prior = make_prior(CHAIN, "abc", "xy", temperature=3)
+    assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
+
+
+STORED = Prior.uniform("ab").to_dict()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {key: value for key, value in STORED.items() if key != "centrality"},
+        STORED | {"weights": [["a", 1.0]]},
+        STORED | {"weights": [["a", "much"], ["b", 0.5]]},
+        STORED | {"weights": [[None, 0.5], ["b", 0.5]]},
+        STORED | {"weights": {"a": 0.5, "b": 0.5}},
+        STORED | {"colour": "red"},
+    ],
+    ids=["empty", "incomplete", "one group", "text", "no name", "wrong form", "unknown field"],
+)
+def test_what_is_no_stored_prior_is_refused(content: Any) -> None:
+    with pytest.raises(DataError, match="not a stored prior"):
+        Prior.from_dict(content)
