@@ -44,11 +44,19 @@ class GroupMeans:
 
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
-    """Average per-sample values by group, on the values' device, without waiting for it."""
-    counts = torch.zeros(m, dtype=values.dtype, device=values.device)
-    counts = counts.index_add(0, codes, torch.ones_like(values))
-    sums = torch.zeros(m, dtype=values.dtype, device=values.device).index_add(0, codes, values)
+    """Average per-sample values by group, on the values' device, without waiting for it; half precision in float32."""
+    if values.dtype in (torch.float16, torch.bfloat16):
+        values = values.float()
+    counts = _sum_by_group(torch.ones_like(values), codes, m)
+    sums = _sum_by_group(values, codes, m)
     return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(values.dtype))
+
+
+def _sum_by_group(values: Tensor, codes: Tensor, m: int) -> Tensor:
+    if values.device.type == "cpu":
+        return torch.zeros(m, dtype=values.dtype).index_add(0, codes, values)
+    # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
+    return values @ (codes[:, None] == torch.arange(m, device=codes.device)).to(values.dtype)
 
 
 class Objective(nn.Module, ABC):
