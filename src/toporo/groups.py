@@ -21,6 +21,9 @@ __all__ = ["GroupIds", "Groups", "name_from_json", "name_to_json", "plain_name"]
 
 Name = Hashable
 
+#: Types whose values mean 'missing' in pandas, recognised without importing it.
+_MISSING = ("NAType", "NaTType")
+
 
 class Groups:
     """A fixed set of group names in a canonical order.
@@ -48,7 +51,9 @@ class Groups:
 
     @classmethod
     def of(cls, labels: Iterable[Name]) -> GroupIds:
-        """Find the groups of a column of labels, and each row's code."""
+        """Find the groups of a column of labels (a list, a numpy array, a tensor, …), and each row's code."""
+        if hasattr(labels, "detach"):  # a torch tensor: its elements would hash by identity
+            labels = labels.detach().cpu().numpy()
         if isinstance(labels, np.ndarray) and labels.dtype != object and labels.ndim == 1 and labels.size:
             unique, inverse = np.unique(labels, return_inverse=True)
             groups = cls(unique.tolist())
@@ -92,7 +97,13 @@ class Groups:
 
     def decode(self, codes: Iterable[int]) -> list[Name]:
         """Names of a column of codes."""
-        return [self.names[int(code)] for code in codes]
+        column = [int(code) for code in codes]
+        wrong = [code for code in column if not 0 <= code < len(self.names)]
+        if wrong:
+            raise GroupMismatchError(
+                f"code(s) of no group: {listed(dict.fromkeys(wrong))}. Codes run from 0 to {len(self.names) - 1}."
+            )
+        return [self.names[code] for code in column]
 
     def align(self, values: Mapping[Any, float], *, what: str = "the values") -> npt.NDArray[np.float64]:
         """One number a group, in this object's order, from a mapping by name that must cover exactly these groups."""
@@ -144,10 +155,12 @@ class GroupIds:
 
 
 def plain_name(name: object) -> Name:
-    """A group name as a plain Python value: numpy scalars unwrapped; missing and unhashable names refused."""
-    if isinstance(name, np.generic):
-        name = name.item()
-    if name is None or (isinstance(name, float) and name != name):
+    """A group name as a plain Python value: numpy and torch scalars unwrapped; missing and unhashable names refused."""
+    if isinstance(name, np.generic) or (hasattr(name, "detach") and getattr(name, "ndim", None) == 0):
+        name = name.item()  # type: ignore[attr-defined]
+    if isinstance(name, tuple):
+        return tuple(plain_name(part) for part in name)
+    if name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name):
         raise DataError(
             f"a group name is missing (found {name!r}): drop those rows, or give them a group such as 'unknown'."
         )
@@ -180,8 +193,17 @@ def name_from_json(value: object) -> Name:
 
 
 def _canonical(names: Iterable[Name]) -> Sequence[Name]:
-    everything = list(names)
-    try:
-        return sorted(everything)  # type: ignore[type-var]  # mixed kinds are caught below
-    except TypeError:
-        return sorted(everything, key=lambda name: (type(name).__name__, repr(name)))
+    return sorted(names, key=_rank)
+
+
+def _rank(name: Name) -> tuple[str, Any]:
+    """A sort key that puts names of any kinds into one order: numbers, then each other kind by itself."""
+    if isinstance(name, int | float):
+        return ("", name)
+    if isinstance(name, str):
+        return ("str", name)
+    if isinstance(name, tuple):
+        return ("tuple", tuple(_rank(part) for part in name))
+    if isinstance(name, frozenset):
+        return ("frozenset", tuple(sorted(_rank(part) for part in name)))
+    return (f"~{type(name).__name__}", repr(name))

@@ -72,4 +72,4 @@ def test_the_cases_are_not_all_the_same():
     methods = [ERM(NAMES), IWERM(PRIOR), TRO(PRIOR), TRO(PRIOR, penalty=0.0), GroupDRO(NAMES, step=0.1)]
     ends = torch.stack([flat(fit(method, batches)[2]) for method in methods])
     apart = torch.cdist(ends, ends) + torch.eye(len(methods), dtype=torch.float64)
-    assert apart.min() > 1e-3
+    assert apart.min() > 1e-4  # 1e8 times what the tests above allow

@@ -41,12 +41,12 @@ def test_train_test_and_other_groups_have_their_own_colours() -> None:
     assert colours == {
         "training groups": to_rgba(TRAIN_COLOR),
         "test groups": to_rgba(TEST_COLOR),
-        "groups": to_rgba(OTHER_COLOR),
+        "other groups": to_rgba(OTHER_COLOR),
     }
     assert {title: len(collection.get_offsets()) for title, collection in drawn.items()} == {
         "training groups": 2,
         "test groups": 1,
-        "groups": 1,
+        "other groups": 1,
     }
     assert {text.get_text() for text in ax.get_legend().get_texts()} == set(drawn)
 
@@ -71,7 +71,7 @@ def test_a_nodes_area_grows_with_its_size() -> None:
     smallest, middle, largest = nodes(ax)["training groups"].get_sizes()
     assert smallest < middle < largest
     assert largest - middle == pytest.approx(middle - smallest)
-    assert nodes(ax)["groups"].get_sizes() == pytest.approx([smallest])
+    assert nodes(ax)["other groups"].get_sizes() == pytest.approx([smallest])
 
 
 @pytest.mark.parametrize("sizes", [None, {}, {"a": 0.0}])

@@ -118,9 +118,16 @@ def test_three_groups_give_a_chain_without_the_longest_edge(given_distances: Gro
 
 def test_groups_at_distance_zero_are_joined() -> None:
     """Coinciding groups must not read as 'no edge' in the spanning tree."""
-    graph = cut_graph(distances({"ab": 0.0, "bc": 1.0, "ac": 1.0}))
+    graph = cut_graph(distances({"ab": 0.0, "bc": 1.0, "ac": 2.0}))
+    assert set(graph.edges) == {("a", "b"), ("b", "c")}
     assert 0 < graph.edges["a", "b"] < 1e-300
-    assert len(graph.components()) == 1
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e12])
+@pytest.mark.parametrize("cut", sorted(CUTS))
+def test_cuts_do_not_depend_on_the_unit_of_the_distances(cut: str, unit: float) -> None:
+    scaled = distances({pair: unit * value for pair, value in HAND.items()})
+    assert set(quiet_cut(scaled, cut).edges) == set(quiet_cut(distances(HAND), cut).edges)
 
 
 @pytest.mark.parametrize("cut", ["knn", "percentile"])

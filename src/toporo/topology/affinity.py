@@ -17,14 +17,14 @@ __all__ = ["Sigma", "bandwidth", "check_features", "dense_affinity", "knn_affini
 Sigma = float | Literal["median", "knn"]
 Array = npt.NDArray[np.float64]
 
-#: Beyond this many points the median distance is taken over an even subsample of this size.
+#: Beyond this many points the median distance is taken over a subsample of this size, the same one at every call.
 MEDIAN_SAMPLE = 2000
 
 
 def check_features(features: Any, *, what: str = "features") -> Array:
     """Features as a finite (n, d) float array, or a :class:`DataError` that says where they are not."""
     if hasattr(features, "detach"):  # a torch tensor, on any device
-        features = features.detach().cpu().numpy()
+        features = features.detach().cpu().double().numpy()
     try:
         array = np.asarray(features, dtype=np.float64)
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def check_features(features: Any, *, what: str = "features") -> Array:
 
 def dense_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) -> Array:
     r"""All-pairs kernel :math:`K_{ij} = \exp(-\|f_i - f_j\|^2 / \sigma^2)` (Qiao & Peng 2023, Sec. 3.1)."""
-    points = check_features(features)
+    points = _centered(features)
     width = bandwidth(points, sigma, neighbors=neighbors)
     squares = np.einsum("ij,ij->i", points, points)
     distances = squares[:, None] + squares[None, :] - 2.0 * points @ points.T
@@ -61,7 +61,7 @@ def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) ->
     Entry (i, j) is :math:`\exp(-\|f_i - f_j\|^2 / \sigma^2)` if j is among i's ``neighbors`` nearest points or i
     among j's, else 0.
     """
-    points = check_features(features)
+    points = _centered(features)
     distances, indices = nearest(points, neighbors)
     width = bandwidth(points, sigma, neighbors=neighbors, distances=distances)
     n, k = indices.shape
@@ -82,8 +82,10 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, distances: 
     """
     if isinstance(sigma, str):
         if sigma == "median":
-            step = max(1, -(-len(features) // MEDIAN_SAMPLE))
-            width = float(np.median(pdist(features[::step])))
+            sample = features
+            if len(features) > MEDIAN_SAMPLE:
+                sample = features[np.random.default_rng(0).choice(len(features), MEDIAN_SAMPLE, replace=False)]
+            width = float(np.median(pdist(sample)))
         elif sigma == "knn":
             far = nearest(features, neighbors)[0] if distances is None else distances
             width = float(np.median(far[:, -1]))
@@ -96,10 +98,19 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, distances: 
                 "Remove duplicate points, use more neighbours, or give sigma as a number."
             )
         return width
-    width = float(sigma)
+    try:
+        width = float(sigma)
+    except (TypeError, ValueError):
+        width = float("nan")
     if not (width > 0 and np.isfinite(width)):
         raise SettingError(f"sigma is {sigma!r}: expected a positive number, 'median' or 'knn'.")
     return width
+
+
+def _centered(features: Any) -> Array:
+    """Checked features moved to their mean: far from the origin, squared distances would lose their digits."""
+    points = check_features(features)
+    return np.asarray(points - points.mean(axis=0))
 
 
 def nearest(features: Array, neighbors: int) -> tuple[Array, npt.NDArray[np.intp]]:

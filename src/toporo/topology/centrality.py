@@ -114,14 +114,7 @@ def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weig
     if test is None:
         raise SettingError("the harmonic measure walks from the test groups: name them with test=[...].")
     reach = graph.hops(train)
-    lost = [name for name in test if reach[name] == math.inf]
     starts = [name for name in test if reach[name] < math.inf]
-    if lost:
-        warnings.warn(
-            f"no training group can be reached from test group(s) {listed(lost)}: the harmonic measure skips them.",
-            TopoRoWarning,
-            stacklevel=3,
-        )
     absorbing = {name: column for column, name in enumerate(train)}
     walking = [name for name in graph.names if name not in absorbing and reach[name] < math.inf]
     row_of = {name: row for row, name in enumerate(walking)}
@@ -173,5 +166,5 @@ def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
             f"no path leads from the training groups to test group(s) {listed(lost)}: the graph is disconnected, and "
             "they do not count towards centrality.",
             TopoRoWarning,
-            stacklevel=4,
+            stacklevel=3,
         )

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from scipy.stats import binom
+from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, listed
 from toporo.groups import GroupIds, Groups
@@ -40,6 +41,8 @@ Kernel: TypeAlias = Any  # a dense float64 array or a scipy CSR array
 
 #: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
 DENSE_LIMIT = 2000
+#: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
+MOST_SCALES = 20
 #: Coefficients below this cannot change a float64 sum; the tail is never cut finer.
 FINEST_TAIL = 1e-17
 
@@ -122,50 +125,67 @@ def diffusion_emd(
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
 
-    Deterministic: the same input gives the same bytes.
+    Deterministic: the same input gives the same bytes, on one thread or several.
     """
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-    settings: dict[str, Any] = {"scales": scales, "alpha": alpha, "tol": tol}
     if len(ids.groups) < 2:
         raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
-    if int(scales) != scales or scales < 1:
-        raise SettingError(f"scales is {scales!r}: expected a whole number of at least 1 (the paper uses 10).")
-    if not alpha > 0:
+    if not (1 <= scales <= MOST_SCALES and int(scales) == scales):
+        raise SettingError(
+            f"scales is {scales!r}: expected a whole number from 1 to {MOST_SCALES} (the paper uses 10)."
+        )
+    if not (alpha > 0 and np.isfinite(alpha)):
         raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
     if not 0 < tol < 1:
         raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
-    if affinity is None:
-        if features is None:
-            raise DataError("neither features nor affinity given: pass one of them.")
-        points = check_features(features)
-        _check_lengths(len(points), ids)
-        affinity, described = _build_kernel(points, kernel, sigma, neighbors)
-        settings |= described
-    else:
-        settings["kernel"] = "given"
-    operator = DiffusionOperator.from_kernel(affinity)
-    _check_lengths(len(operator.density), ids)
-    indicators = group_indicators(ids)
+    settings: dict[str, Any] = {"scales": int(scales), "alpha": float(alpha), "tol": float(tol)}
+    with threadpool_limits(limits=1, user_api="blas"):  # several BLAS threads would change the last bits
+        if affinity is None:
+            if features is None:
+                raise DataError("neither features nor affinity given: pass one of them.")
+            points = check_features(features)
+            _check_lengths(len(points), ids)
+            affinity, described = _build_kernel(points, kernel, sigma, neighbors)
+        else:
+            described = {"kernel": "given"}
+        operator = DiffusionOperator.from_kernel(affinity)
+        _check_lengths(len(operator.density), ids)
+        matrix, error, order = _refine(operator, group_indicators(ids), int(scales), alpha, tol)
+    _warn_if_uncertified(ids.groups, matrix, error, tol)
+    settings |= described | {"order": order, "points": len(operator.density)}
+    return GroupDistances(ids.groups, matrix, error, settings)
 
+
+def _refine(
+    operator: DiffusionOperator, indicators: Array, scales: int, alpha: float, tol: float
+) -> tuple[Array, float, int]:
+    """Distances, a bound on their error and the products taken; the tail is cut finer until the bound meets ``tol``."""
     tail = min(tol, 1e-4)
     while True:
-        densities, order = dyadic_densities(operator, indicators, scales=int(scales), tail=tail)
+        densities, order = dyadic_densities(operator, indicators, scales=scales, tail=tail)
         matrix = distances_from_densities(densities, alpha)
-        error = _truncation_bound(operator, indicators, tail, int(scales), alpha)
-        smallest = float(matrix[np.triu_indices(len(matrix), 1)].min())
+        error = _truncation_bound(operator, indicators, tail, scales, alpha)
+        smallest = _smallest(matrix)
         if error <= tol * smallest or tail <= FINEST_TAIL:
-            break
+            return matrix, error, order
         # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
         tail = max(FINEST_TAIL, min(tail * tol * smallest / error, tail / 10) / 2)
+
+
+def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float) -> None:
+    smallest = _smallest(matrix)
     if error > tol * smallest:
         i, j = np.argwhere((matrix == smallest) & ~np.eye(len(matrix), dtype=bool))[0]
         warnings.warn(
-            f"groups {ids.groups.names[i]!r} and {ids.groups.names[j]!r} can hardly be told apart (distance "
-            f"{smallest:.1e}): the relative accuracy tol={tol:g} is not certified for them.",
+            f"groups {groups.names[i]!r} and {groups.names[j]!r} can hardly be told apart (distance {smallest:.1e}): "
+            f"the relative accuracy tol={tol:g} is not certified for them.",
             TopoRoWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return GroupDistances(ids.groups, matrix, error, settings | {"order": order, "points": len(operator.density)})
+
+
+def _smallest(matrix: Array) -> float:
+    return float(matrix[np.triu_indices(len(matrix), 1)].min())
 
 
 def dyadic_coefficients(scales: int, tail: float) -> Array:
@@ -260,9 +280,9 @@ def _build_kernel(points: Array, kernel: str, sigma: Sigma, neighbors: int) -> t
         raise UnknownNameError("kernel", kernel, ["auto", "dense", "knn"])
     width = bandwidth(points, sigma, neighbors=neighbors)
     build = dense_affinity if kernel == "dense" else knn_affinity
-    described = {"kernel": kernel, "sigma": sigma, "sigma_value": width}
+    described = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else width, "sigma_value": width}
     if kernel == "knn" or sigma == "knn":
-        described["neighbors"] = neighbors
+        described["neighbors"] = int(neighbors)
     return build(points, width, neighbors=neighbors), described
 
 

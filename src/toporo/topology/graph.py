@@ -71,13 +71,14 @@ class GroupGraph:
     ) -> None:
         self.groups = Groups(nodes)
         self.origin = origin or Origin()
-        self.positions = dict(positions) if positions else None
+        self.positions = {plain_name(name): at for name, at in positions.items()} if positions else None
+        self.require(self.positions or (), what="group(s) with a position but")
         edges: dict[tuple[Name, Name], float] = {}
         neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
         for (a, b), given in lengths.items():
             a, b, length = plain_name(a), plain_name(b), float(given)
             _check_edge(a, b, length, self.groups)
-            if neighbors[a].get(b, length) != length:
+            if b in neighbors[a] and neighbors[a][b] != length:
                 raise GraphError(
                     f"edge {a!r}–{b!r} is given twice with different lengths ({neighbors[a][b]:g} and {length:g}). "
                     "The graph is undirected: give each pair once, or the same length both ways."
@@ -94,15 +95,23 @@ class GroupGraph:
     # ------------------------------------------------------------------ construction
 
     @classmethod
-    def from_edges(cls, edges: Iterable[Sequence[Any]], nodes: Iterable[Name] | None = None) -> GroupGraph:
-        """From pairs ``(a, b)`` or triples ``(a, b, length)``; ``nodes`` adds groups that touch nobody."""
+    def from_edges(
+        cls, edges: Iterable[Sequence[Any]] | Mapping[Any, float], nodes: Iterable[Name] | None = None
+    ) -> GroupGraph:
+        """From pairs ``(a, b)``, triples ``(a, b, length)`` or ``{(a, b): length}``, as :attr:`edges` gives them.
+
+        ``nodes`` adds groups that touch nobody.
+        """
+        if isinstance(edges, Mapping):
+            edges = [(*pair, length) for pair, length in edges.items()]
         lengths: dict[tuple[Name, Name], float] = {}
         for number, edge in enumerate(edges):
-            if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) not in (2, 3):
+            indexable = hasattr(edge, "__getitem__") and not isinstance(edge, str | Mapping)
+            if not indexable or len(edge) not in (2, 3):
                 raise GraphError(f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length).")
             pair = (plain_name(edge[0]), plain_name(edge[1]))
             length = _as_length(edge[2], f"edge {number}, {pair[0]!r}–{pair[1]!r}") if len(edge) == 3 else 1.0
-            if lengths.get(pair, length) != length:
+            if pair in lengths and lengths[pair] != length:
                 raise GraphError(
                     f"edge {pair[0]!r}–{pair[1]!r} is given twice with different lengths "
                     f"({lengths[pair]:g} and {length:g}). Give each pair once."
@@ -158,7 +167,10 @@ class GroupGraph:
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph, *, length: str = "weight") -> GroupGraph:
-        """From an undirected networkx graph; the edge attribute ``length`` is its length (1 where absent)."""
+        """From an undirected networkx graph; the edge attribute ``length`` is its length (1 where absent).
+
+        Loops are left out, as the diagonal of an adjacency matrix is.
+        """
         if graph.is_directed():
             raise GraphError("the networkx graph is directed; pass graph.to_undirected() if both ways mean the same.")
         if graph.is_multigraph():
@@ -171,8 +183,8 @@ class GroupGraph:
         """From ``{group: its neighbours}``; one direction is enough."""
         edges: list[tuple[Name, Name]] = []
         for name, others in neighbors.items():
-            if isinstance(others, str):
-                raise GraphError(f"the neighbours of {name!r} are the text {others!r}: expected a list of names.")
+            if isinstance(others, str) or not isinstance(others, Iterable):
+                raise GraphError(f"the neighbours of {name!r} are {others!r}: expected a list of names.")
             edges += [(name, other) for other in others]
         return cls.from_edges(edges, nodes=neighbors)
 
@@ -181,7 +193,7 @@ class GroupGraph:
         """From a file of edges: two columns of names and optionally a third of lengths.
 
         Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
-        ``from,to,length``, …). All names are text.
+        ``from,to,length``, …) and none of them is a name further down. All names are text.
         """
         file = Path(path)
         if not file.is_file():
@@ -195,7 +207,10 @@ class GroupGraph:
         except UnicodeDecodeError:
             raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
         rows = [(n, row) for n, row in rows if any(row)]
-        if rows and (header if header is not None else all(cell.lower() in _HEADERS for cell in rows[0][1])):
+        if header is None and rows:
+            names = {cell for _, row in rows[1:] for cell in row[:2]}
+            header = all(cell.lower() in _HEADERS and cell not in names for cell in rows[0][1])
+        if header:
             rows = rows[1:]
         for n, row in rows:
             if len(row) not in (2, 3) or not row[0] or not row[1]:
@@ -340,7 +355,10 @@ class GroupGraph:
             where = text
             if not Path(text).is_file():
                 raise GraphError(f"no such graph file: {text}.")
-            text = Path(text).read_text(encoding="utf-8")
+            try:
+                text = Path(text).read_text(encoding="utf-8-sig")
+            except UnicodeDecodeError:
+                raise GraphError(f"{where} is not a text file in UTF-8: expected a graph written by toporo.") from None
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
@@ -349,11 +367,12 @@ class GroupGraph:
             found = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {found!r}.")
         try:
-            edges = {(name_from_json(a), name_from_json(b)): length for a, b, length in content["edges"]}
+            names = [name_from_json(name) for name in content["groups"]]
+            edges = cls.from_edges([(name_from_json(a), name_from_json(b), x) for a, b, x in content["edges"]], names)
             positions = {name_from_json(name): (x, y) for name, (x, y) in content.get("positions", [])}
             return cls(
-                [name_from_json(name) for name in content["groups"]],
-                edges,
+                names,
+                edges.edges,
                 origin=Origin(**content.get("origin", {})),
                 positions=positions or None,
             )

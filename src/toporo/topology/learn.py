@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, listed
@@ -91,7 +92,7 @@ def cut_graph(
         raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
     keep = CUTS[cut](distances.matrix, percentile, min(int(k), m - 1))
     details = dict(distances.settings) | {"cut": cut}
-    details |= {"percentile": percentile} if cut == "percentile" else {"nearest_groups": k}
+    details |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": int(k)}
     names = distances.names
     # Two groups with the same points are at distance 0; an edge needs a positive length.
     shortest = np.finfo(np.float64).tiny
@@ -123,7 +124,8 @@ def _knn(matrix: Array, percentile: float, k: int) -> Mask:
 
 def _mst_knn(matrix: Array, percentile: float, k: int) -> Mask:
     positive = np.maximum(matrix, np.finfo(np.float64).tiny)  # a zero would read as 'no edge'
-    tree = minimum_spanning_tree(np.triu(positive, 1)).toarray() > 0
+    # Sparse on purpose: scipy reads very short lengths in a dense matrix as missing edges.
+    tree = minimum_spanning_tree(sparse.csr_array(np.triu(positive, 1))).toarray() > 0
     return np.asarray(tree | tree.T | _knn(matrix, percentile, k))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,12 @@ class Prior:
         bad = {name: value for name, value in weights.items() if not (math.isfinite(value) and value >= 0)}
         if bad:
             raise DataError(f"prior weights must be finite and non-negative; found {bad}.")
-        total = sum(weights.values())
+        total = math.fsum(weights.values())
         if abs(total - 1.0) > 1e-6:
             raise DataError(f"prior weights sum to {total:g}, expected 1; Prior.from_weights(...) normalises them.")
-        groups = Groups(weights)
-        object.__setattr__(self, "weights", {name: weights[name] / total for name in groups})
+        # Rounding aside it sums to one already; dividing again would change the last bits at every copy.
+        scale = total if abs(total - 1.0) > 1e-12 else 1.0
+        object.__setattr__(self, "weights", {name: weights[name] / scale for name in Groups(weights)})
 
     @classmethod
     def uniform(cls, names: Iterable[Name]) -> Prior:
@@ -71,7 +72,7 @@ class Prior:
     @classmethod
     def from_weights(cls, weights: Mapping[Any, float], **about: Any) -> Prior:
         """From any non-negative numbers by name; scaled to sum to one."""
-        total = float(sum(weights.values())) if weights else 0.0
+        total = math.fsum(weights.values()) if weights else 0.0
         if not (math.isfinite(total) and total > 0):
             raise DataError(f"prior weights sum to {total:g}: give finite, non-negative numbers, not all of them zero.")
         return cls({name: value / total for name, value in weights.items()}, **about)
@@ -93,6 +94,7 @@ class Prior:
         return ("test adjacency",) * self.saw_test_adjacency + ("test inputs",) * self.saw_test_inputs
 
     def __getitem__(self, name: Name) -> float:
+        self.groups.encode([name])  # an unknown name is an error that lists the known ones
         return self.weights[plain_name(name)]
 
     def shuffled(self, seed: int) -> Prior:
@@ -100,7 +102,7 @@ class Prior:
         names = list(self.weights)
         order = np.random.default_rng(seed).permutation(len(names))
         values = [self.weights[names[i]] for i in order]
-        return Prior(dict(zip(names, values, strict=True)), measure=f"shuffled {self.measure}")
+        return replace(self, weights=dict(zip(names, values, strict=True)), measure=f"shuffled {self.measure}")
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
@@ -174,7 +176,8 @@ def make_prior(
         normalization=normalization,
         temperature=float(temperature) if normalization == "softmax" else None,
         saw_test_adjacency=test is not None and graph.origin.kind == "given",
-        saw_test_inputs=graph.origin.saw_test_inputs,
+        # A learned graph can only reach test groups if their inputs took part, whatever its maker says.
+        saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
         centrality=names.named(raw),
     )
     if weights.max() <= FLAT_RATIO * weights.min():

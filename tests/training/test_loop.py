@@ -1,0 +1,303 @@
+"""The loop: one seed in, the same bytes out, also when it is interrupted and taken up again."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.training.conftest import PRIOR, cross_entropy, toy
+from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.models import MLP
+from toporo.objectives import ERM
+from toporo.topology.prior import Prior
+from toporo.training import EpochRecord, TrainSettings, accuracy_by_group, features_of, train
+
+
+def everything(run):
+    """All bytes a run leaves behind."""
+    model, objective, history = run
+    state = {f"model.{k}": v for k, v in model.state_dict().items()}
+    state |= {f"objective.{k}": v for k, v in objective.state_dict().items()}
+    return {key: value.numpy().tobytes() for key, value in state.items()}, [record.to_dict() for record in history]
+
+
+# ---------------------------------------------------------------- what it does
+
+
+def test_every_method_learns(run, method, data):
+    model, objective, history = run(method, settings={"epochs": 30})
+    assert [record.epoch for record in history] == list(range(1, 31))
+    assert history[-1].loss < 0.8 * history[0].loss
+    assert history[-1].weights == objective.weights
+    assert np.mean(list(accuracy_by_group(model, data).values())) > 0.65
+
+
+def test_records_what_evaluate_returns_in_evaluation_mode(run):
+    seen, model = [], MLP(2, 2, (8,))
+    _, _, history = run(model=model, evaluate=lambda m: {"was training": m.training}, on_epoch=seen.append)
+    assert [record.metrics for record in history] == [{"was training": False}] * 6
+    assert seen == history
+    assert not model.training
+
+
+def test_first_loss_is_the_mean_before_training(data):
+    """One epoch of one step over everything: the record holds the loss of the initial model, as plain arithmetic."""
+    model = MLP(2, 2, (8,))
+    with torch.no_grad():
+        x, y = torch.tensor(data.x, dtype=torch.float32), torch.tensor(data.y)
+        expected = cross_entropy(model(x), y).mean().item()
+    (record,) = train(model, ERM(data.groups), data, cross_entropy, TrainSettings(epochs=1, per_group=20))
+    assert record.loss == pytest.approx(expected, rel=1e-6)
+
+
+def test_one_step_is_adam_on_the_objective(data):
+    by_hand, model = MLP(2, 2, (8,)), MLP(2, 2, (8,))
+    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.1, weight_decay=0.01)
+    cross_entropy(by_hand(torch.tensor(data.x, dtype=torch.float32)), torch.tensor(data.y)).mean().backward()
+    optimizer.step()
+    settings = TrainSettings(epochs=1, per_group=20, learning_rate=0.1, weight_decay=0.01)
+    train(model, ERM(data.groups), data, cross_entropy, settings)
+    for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+# ---------------------------------------------------------------- determinism
+
+
+@pytest.mark.parametrize("name", ["erm", "irm", "tro"])
+def test_same_seed_same_bytes(run, name):
+    """... whatever the global random state; another seed draws other batches."""
+    torch.manual_seed(1)
+    first = everything(run(name))
+    torch.manual_seed(2)
+    assert everything(run(name)) == first
+    assert everything(run(name, settings={"seed": 1})) != first
+
+
+def test_training_leaves_the_global_random_state_alone(run):
+    model = MLP(2, 2, (8,))
+    before = torch.get_rng_state(), np.random.get_state()[1].tobytes()
+    run(model=model)
+    after = torch.get_rng_state(), np.random.get_state()[1].tobytes()
+    assert torch.equal(before[0], after[0])
+    assert before[1] == after[1]
+
+
+@pytest.mark.parametrize("name", ["erm", "tro"])
+def test_one_thread_or_two_same_bytes(run, name):
+    """At a size where torch does share the work out."""
+    data, settings = toy(size=400), {"epochs": 2, "per_group": 200}
+    runs = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        runs.append(everything(run(name, data=data, model=MLP(2, 2, (64, 64)), settings=settings)))
+    assert runs[0] == runs[1]
+
+
+class Noisy(MLP):
+    """A model that draws random numbers while it trains, as most large ones do."""
+
+    def features(self, x):
+        return nn.functional.dropout(super().features(x), 0.5, self.training)
+
+
+def test_same_seed_same_bytes_with_dropout(run):
+    torch.manual_seed(1)
+    first = everything(run(model=Noisy(2, 2, (8,))))
+    torch.manual_seed(2)
+    assert everything(run(model=Noisy(2, 2, (8,)))) == first
+
+
+# ---------------------------------------------------------------- interruption
+
+
+class Interrupted(Exception):
+    pass
+
+
+def stop_at(epoch):
+    def on_epoch(record):
+        if record.epoch == epoch:
+            raise Interrupted
+
+    return on_epoch
+
+
+@pytest.mark.parametrize("name", ["erm", "tro", "group-dro", "irm"])
+@pytest.mark.parametrize("stopped", [1, 3, 5])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tmp_path, name, stopped):
+    """Stopped before the first checkpoint (every second epoch), between two, and after the last: same bytes."""
+    straight = everything(run(name))
+    where = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}
+    with pytest.raises(Interrupted):
+        run(name, on_epoch=stop_at(stopped), **where)
+    assert where["checkpoint"].exists() == (stopped > 1)
+    assert everything(run(name, **where)) == straight
+
+
+def test_a_resumed_run_does_not_repeat_what_is_done(run, tmp_path):
+    where, again = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}, []
+    with pytest.raises(Interrupted):
+        run(on_epoch=stop_at(5), **where)
+    run(on_epoch=lambda record: again.append(record.epoch), **where)
+    assert again == [5, 6]
+    finished = everything(run(on_epoch=stop_at(6), **where))  # nothing is left to do, so nothing stops it
+    assert finished == everything(run())
+
+
+def test_an_interrupted_run_with_dropout_ends_as_an_uninterrupted_one(run, tmp_path):
+    def noisy(**about):
+        torch.manual_seed(0)
+        return run(model=Noisy(2, 2, (8,)), checkpoint_every=2, **about)
+
+    straight = everything(noisy())
+    with pytest.raises(Interrupted):
+        noisy(checkpoint=tmp_path / "run.safetensors", on_epoch=stop_at(3))
+    assert everything(noisy(checkpoint=tmp_path / "run.safetensors")) == straight
+
+
+def test_a_resumed_history_holds_the_same_metrics(run, tmp_path, data):
+    """Metrics by group are keyed by names, which are numbers here; JSON would turn them into text."""
+
+    def go(**about):
+        return run(evaluate=lambda model: {"accuracy": accuracy_by_group(model, data)}, checkpoint_every=2, **about)[2]
+
+    with pytest.raises(Interrupted):
+        go(checkpoint=tmp_path / "run.safetensors", on_epoch=stop_at(3))
+    assert go(checkpoint=tmp_path / "run.safetensors") == go()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"settings": {"seed": 1}},
+        {"settings": {"learning_rate": 0.1}},
+        {"settings": {"epochs": 7}},
+        {"settings": {"per_group": 4}},
+        {"method": "erm"},
+        {"method": "group-dro"},
+        {"data": toy(size=21)},
+        {"data": toy(seed=1)},
+        {"data": toy(names=(15, 2, 4)), "prior": Prior({2: 0.5, 4: 0.3, 15: 0.2})},
+        {"prior": Prior({1: 0.2, 3: 0.3, 14: 0.5})},
+        {"objective_settings": {"penalty": 9.0}},
+        {"objective_settings": {"update": "exact"}},
+        {"model": MLP(2, 2, (9,))},
+    ],
+    ids=[
+        "seed",
+        "learning rate",
+        "epochs",
+        "batch size",
+        "erm",
+        "group dro",
+        "more rows",
+        "other rows",
+        "other groups",
+        "other prior",
+        "other penalty",
+        "other update",
+        "other model",
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, other):
+    """Going on from it would give a run that is neither the one nor the other. The file stays as it is."""
+    path = tmp_path / "run.safetensors"
+    run(checkpoint=path)
+    saved = path.read_bytes()
+    with pytest.raises(DataError, match=r"(?s)the checkpoint .*run\.safetensors .*Delete it"):
+        run(**other, checkpoint=path)
+    assert path.read_bytes() == saved
+
+
+def test_a_refused_checkpoint_leaves_the_model_alone(run, tmp_path):
+    """Who catches the error and trains without a checkpoint must not start from someone else's weights."""
+    path, model = tmp_path / "run.safetensors", MLP(2, 2, (8,), seed=5)
+    run(checkpoint=path)
+    before = [parameter.clone() for parameter in model.parameters()]
+    with pytest.raises(DataError, match="of another run"):
+        run(model=model, settings={"seed": 1}, checkpoint=path)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_run(data, bad, tmp_path):
+    """... with what to try, and without a checkpoint of the wreck."""
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(DataError, match=rf"training loss became {bad} in epoch 1: lower the learning rate \(0.001\)"):
+        train(
+            MLP(2, 2, (8,)),
+            ERM(data.groups),
+            data,
+            lambda out, y: cross_entropy(out, y) * bad,
+            TrainSettings(epochs=2),
+            checkpoint=path,
+            checkpoint_every=1,
+        )
+    assert not path.exists()
+
+
+def test_groups_of_data_and_objective_must_agree(data):
+    with pytest.raises(GroupMismatchError) as caught:
+        train(MLP(2, 2), ERM([1, 3, 99]), data, cross_entropy, TrainSettings())
+    assert "In the data but not in the groups of ERM: 14." in str(caught.value)
+    assert "In the groups of ERM but not in the data: 99." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs=0.*at least one epoch"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0.*positive learning rate"),
+        ({"learning_rate": math.nan}, "learning_rate=nan"),
+        ({"learning_rate": math.inf}, "learning_rate=inf"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0"),
+        ({"per_group": 0}, "per_group"),
+        ({"seed": -1}, "seed"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_bad_settings_are_refused_before_training(settings, message):
+    with pytest.raises(SettingError, match=message):
+        TrainSettings(**settings)
+
+
+def test_a_checkpoint_every_zero_epochs_is_refused(run, tmp_path):
+    with pytest.raises(SettingError, match="checkpoint_every"):
+        run(checkpoint=tmp_path / "run.safetensors", checkpoint_every=0)
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def test_epoch_records_survive_json():
+    record = EpochRecord(3, 0.5, {("NY", 2): 0.25, 14: 0.75}, {"accuracy": 0.9})
+    assert EpochRecord.from_dict(record.to_dict()) == record
+
+
+def test_accuracy_by_group_counts_each_group_by_itself(data):
+    class Always(nn.Module):
+        def forward(self, x):
+            return torch.tensor([0.0, 1.0]).expand(len(x), 2)
+
+    expected = {name: float(data.y[data.rows(name)].mean()) for name in data.groups}
+    assert accuracy_by_group(Always(), data) == pytest.approx(expected, rel=1e-15)
+    assert len(set(expected.values())) > 1
+
+
+def test_features_of_every_row(data):
+    model = MLP(2, 2, (8,))
+    features = features_of(model, data)
+    assert features.shape == (len(data), 8)
+    one = model.features(torch.tensor(data.x[7:8], dtype=torch.float32))
+    np.testing.assert_allclose(features[7:8], one.detach().numpy(), rtol=1e-5)
+
+
+def test_prior_of_the_toy_is_not_in_its_listed_order():
+    """Guards the tests above: the names of rows and prior come in different orders."""
+    assert list(dict.fromkeys(toy().ids.names)) == [14, 1, 3] != list(PRIOR.weights)
