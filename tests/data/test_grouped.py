@@ -49,7 +49,9 @@ def test_takes_torch_tensors_and_group_ids():
 def test_nan_and_infinity_are_refused_with_their_place(where, bad):
     arrays = {"x": np.ones((4, 2)), "y": np.ones(4)}
     arrays[where][2:, ...] = bad
-    with pytest.raises(DataError, match=f"{where} holds NaN or infinite values in 2 of 4 rows \\(first: row 2\\).*Impute or drop"):
+    with pytest.raises(
+        DataError, match=f"{where} holds NaN or infinite values in 2 of 4 rows \\(first: row 2\\).*Impute or drop"
+    ):
         GroupedData.from_arrays(**arrays, groups=[0, 0, 1, 1])
 
 
@@ -92,7 +94,9 @@ def test_expected_groups_without_rows_are_listed():
 
 @pytest.fixture
 def frame():
-    return pd.DataFrame({"income": [1.0, 2.0, 3.0], "age": [20, 30, 40], "sold": [0, 1, 1], "state": ["PA", "NY", "PA"]})
+    return pd.DataFrame(
+        {"income": [1.0, 2.0, 3.0], "age": [20, 30, 40], "sold": [0, 1, 1], "state": ["PA", "NY", "PA"]}
+    )
 
 
 def test_from_frame_takes_every_other_column(frame):
@@ -103,7 +107,9 @@ def test_from_frame_takes_every_other_column(frame):
 
 
 def test_from_frame_takes_the_columns_asked_for_in_that_order(frame):
-    assert_array_equal(GroupedData.from_frame(frame, target="sold", group="state", features=["age", "income"]).x[0], [20, 1])
+    assert_array_equal(
+        GroupedData.from_frame(frame, target="sold", group="state", features=["age", "income"]).x[0], [20, 1]
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,9 @@ def test_from_frame_takes_the_columns_asked_for_in_that_order(frame):
 )
 def test_from_frame_takes_every_numeric_kind_of_column(frame, column):
     """pandas hands mixed kinds out as objects; they are numbers all the same."""
-    data = GroupedData.from_frame(frame.assign(extra=column), target="sold", group="state", features=["income", "extra"])
+    data = GroupedData.from_frame(
+        frame.assign(extra=column), target="sold", group="state", features=["income", "extra"]
+    )
     assert_array_equal(data.x, np.stack([frame["income"], np.asarray(column, dtype=float)], axis=1))
 
 
@@ -155,7 +163,9 @@ def test_select_keeps_the_rows_of_these_groups_only(data):
     assert chosen.ids.names == [data.ids.names[row] for row in chosen.y]
 
 
-@pytest.mark.parametrize(("names", "message"), [(["a", "x"], r"1 unknown group\(s\): 'x'"), ([], "no groups given|no rows")])
+@pytest.mark.parametrize(
+    ("names", "message"), [(["a", "x"], r"1 unknown group\(s\): 'x'"), ([], "no groups given|no rows")]
+)
 def test_select_of_what_is_not_there_is_refused(data, names, message):
     with pytest.raises((GroupMismatchError, DataError), match=message):
         data.select(names)

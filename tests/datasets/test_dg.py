@@ -74,7 +74,9 @@ def test_points_lie_within_one_of_their_centre_on_the_spiral(spec, drawn):
     assert distance.max() <= 1
     # A planar unit Gaussian cut at radius 1 has E[r²] = 2 - 1 / (√e - 1) = 0.4585…
     n = len(distance)
-    assert (distance**2).mean() == pytest.approx(2 - 1 / (math.sqrt(math.e) - 1), abs=4 * (distance**2).std() / math.sqrt(n))
+    assert (distance**2).mean() == pytest.approx(
+        2 - 1 / (math.sqrt(math.e) - 1), abs=4 * (distance**2).std() / math.sqrt(n)
+    )
 
 
 def test_edges_are_drawn_above_the_cut_off_and_connect_everything(spec, drawn):
@@ -186,7 +188,10 @@ def test_the_environment_names_the_folder(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": np.ones((1500, 3))}, r"is not dg15: expected an array 'data' of shape \(1500, 2\), found shape \(1500, 3\)"),
+        (
+            {"data": np.ones((1500, 3))},
+            r"is not dg15: expected an array 'data' of shape \(1500, 2\), found shape \(1500, 3\)",
+        ),
         ({"label": np.ones(10)}, r"'label' of shape \(1500,\), found shape \(10,\)"),
         ({"A": np.ones((60, 60))}, r"'A' of shape \(15, 15\)"),
         ({"angle": None}, r"'angle' of shape \(15,\), found nothing"),

@@ -376,7 +376,7 @@ HEAD = '"schema": "toporo.graph/1", "groups": ["a", "b"]'
         (f"{{{HEAD}}}", r"damaged: KeyError: 'edges'"),
         (f'{{{HEAD}, "edges": [["a", "b"]]}}', r"damaged: ValueError"),
         (f'{{{HEAD}, "edges": [["a", null, 1]]}}', r"damaged: DataError: not a group name: None"),
-        (f'{{{HEAD}, "edges": [["a", "b", null]]}}', r"damaged: TypeError"),
+        (f'{{{HEAD}, "edges": [["a", "b", null]]}}', r"the length None is not a number"),
         (f'{{{HEAD}, "edges": 3}}', r"damaged: TypeError"),
         (f'{{{HEAD}, "edges": [], "origin": {{"sort": 1}}}}', r"damaged: TypeError: .*sort"),
         (f'{{{HEAD}, "edges": [], "positions": [["a", [1]]]}}', r"damaged: ValueError"),

@@ -89,7 +89,9 @@ def test_a_truncated_file_is_named(saved, length):
         load_checkpoint(path, **parts())
 
 
-@pytest.mark.parametrize("content", [b"not a checkpoint", b"\x80\x04}.", b"\xff" * 100], ids=["text", "pickle", "noise"])
+@pytest.mark.parametrize(
+    "content", [b"not a checkpoint", b"\x80\x04}.", b"\xff" * 100], ids=["text", "pickle", "noise"]
+)
 def test_another_kind_of_file_is_refused(tmp_path, content):
     path = tmp_path / "run.safetensors"
     path.write_bytes(content)

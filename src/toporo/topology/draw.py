@@ -48,12 +48,7 @@ def draw_graph(
     kinds = (
         ("training groups", TRAIN_COLOR, "o", [name for name in graph.names if name in inside]),
         ("test groups", TEST_COLOR, "s", [name for name in graph.names if name in outside]),
-        (
-            "other groups" if inside or outside else "groups",
-            OTHER_COLOR,
-            "o",
-            [name for name in graph.names if name not in inside | outside],
-        ),
+        ("other groups", OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
     )
     for title, color, shape, names in kinds:
         if not names:

@@ -220,8 +220,9 @@ class GroupGraph:
                 )
         if not rows:
             raise GraphError(f"{file} holds no edges: expected lines such as NY,PA or NY,PA,1.5.")
+        hint = "" if header else " (if this line is a header, pass header=True)"
         return cls.from_edges(
-            (row[0], row[1]) if len(row) == 2 else (row[0], row[1], _as_length(row[2], f"{file}, line {n}"))
+            (row[0], row[1]) if len(row) == 2 else (row[0], row[1], _as_length(row[2], f"{file}, line {n}", hint))
             for n, row in rows
         )
 
@@ -420,13 +421,11 @@ def _check_edge(a: Name, b: Name, length: float, groups: Groups) -> None:
         )
 
 
-def _as_length(value: Any, where: str) -> float:
+def _as_length(value: Any, where: str, hint: str = "") -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise GraphError(
-            f"{where}: the length {value!r} is not a number. (If this is a header line of a file, pass header=True.)"
-        ) from None
+        raise GraphError(f"{where}: the length {value!r} is not a number{hint}.") from None
 
 
 _HEADERS = {"source", "target", "from", "to", "a", "b", "u", "v", "src", "dst", "group", "neighbor", "neighbour"}
