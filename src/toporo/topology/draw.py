@@ -45,10 +45,11 @@ def draw_graph(
     drawn = graph.to_networkx()
     nx.draw_networkx_edges(drawn, at, ax=ax, edge_color="#9aa1ab", width=0.8, alpha=0.6)
     base = 160.0 if len(graph) <= 20 else 70.0
+    others = "other groups" if inside or outside else "groups"
     kinds = (
         ("training groups", TRAIN_COLOR, "o", [name for name in graph.names if name in inside]),
         ("test groups", TEST_COLOR, "s", [name for name in graph.names if name in outside]),
-        ("other groups", OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
+        (others, OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
     )
     for title, color, shape, names in kinds:
         if not names:
