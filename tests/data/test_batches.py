@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
-from tests.data.test_grouped import rows_of
+from tests.data.cases import rows_of
 from toporo.data import GroupedData, group_batches
 from toporo.data.batches import batch_rows, steps_per_epoch
 from toporo.errors import SettingError
@@ -49,6 +49,13 @@ def test_a_small_group_starts_over_in_a_new_order():
     rows = batch_rows(rows_of({"a": 8, "z": 80}), 8, seed=0, epoch=0)[:, :8]
     assert len({tuple(batch) for batch in rows}) > 1
     assert len({frozenset(batch) for batch in rows}) == 1
+
+
+def test_groups_of_the_same_size_are_not_drawn_alike():
+    data = rows_of(dict.fromkeys("abcd", 20))
+    drawn = batch_rows(data, 20, seed=0, epoch=0).reshape(4, 20)
+    order = {tuple(np.searchsorted(data.rows(name), rows)) for name, rows in zip(data.groups, drawn, strict=True)}
+    assert len(order) == 4
 
 
 def test_a_group_is_drawn_the_same_whatever_the_other_groups_do():

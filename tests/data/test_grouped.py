@@ -8,16 +8,10 @@ import torch
 from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
+from tests.data.cases import rows_of
 from toporo.data import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.groups import GroupIds, Groups
-
-
-def rows_of(sizes, seed=0):
-    """Grouped data whose ``y`` numbers the rows, groups interleaved at random; ``sizes`` by name."""
-    names = np.random.default_rng(seed).permutation(np.repeat(list(sizes), list(sizes.values())))
-    number = np.arange(len(names))
-    return GroupedData.from_arrays(np.stack([number, -number], axis=1) / 2, number, names.tolist())
 
 
 @pytest.fixture
@@ -41,7 +35,7 @@ def test_takes_torch_tensors_and_group_ids():
     ids = GroupIds(torch.tensor([1, 0]), Groups(["NY", "PA"]))
     data = GroupedData.from_arrays(torch.ones(2, 3, requires_grad=True), torch.tensor([0, 1]), ids)
     assert data.ids.names == ["PA", "NY"]
-    assert isinstance(data.x, np.ndarray) and isinstance(data.codes, np.ndarray)
+    assert {type(data.x), type(data.y), type(data.codes)} == {np.ndarray}
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -142,12 +136,12 @@ def test_from_frame_names_what_is_missing(frame, settings, message):
 
 def test_from_frame_names_the_text_column(frame):
     """With a hundred columns 'x must hold numbers' does not help."""
-    with pytest.raises(DataError, match="'hue'.*[Ee]ncode"):
+    with pytest.raises(DataError, match=r"'hue'.*[Ee]ncode"):
         GroupedData.from_frame(frame.assign(hue=["red", "blue", "red"]), target="sold", group="state")
 
 
 def test_from_frame_refuses_missing_values(frame):
-    with pytest.raises(DataError, match="x holds NaN .* in 1 of 3 rows"):
+    with pytest.raises(DataError, match=r"x holds NaN .* in 1 of 3 rows"):
         GroupedData.from_frame(frame.assign(age=[20, None, 40]), target="sold", group="state")
     with pytest.raises(DataError, match="a group name is missing"):
         GroupedData.from_frame(frame.assign(state=["PA", None, "PA"]), target="sold", group="state")
@@ -212,6 +206,14 @@ def test_a_group_is_split_the_same_whatever_the_other_groups_do(data):
     expected = held(data)
     for part in (data.select(["c"]), data.select(["b", "c"]), data.take(others_reversed), data.take(others_first)):
         assert held(part) == expected
+
+
+def test_groups_of_the_same_size_are_not_split_alike():
+    """Each has a random stream of its own; with a common one, row 3 of every group would go the same way."""
+    data = rows_of(dict.fromkeys("abcd", 20))
+    held = data.split(0.5, seed=0).validation.y
+    places = {tuple(np.flatnonzero(np.isin(data.rows(name), held))) for name in data.groups}
+    assert len(places) == 4
 
 
 @pytest.mark.parametrize(("size", "fraction"), [(1, 0.5), (2, 0.2), (3, 0.9)])

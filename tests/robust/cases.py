@@ -7,14 +7,15 @@ from scipy.optimize import brentq, minimize
 
 #: For every law: the same examples on every machine.
 LAW = settings(max_examples=40, deadline=None, derandomize=True)
+SIZES, SEVERAL = st.integers(1, 7), st.integers(2, 6)
 
 
-def vectors(low=-10.0, high=10.0, size=st.integers(1, 7)):
+def vectors(low=-10.0, high=10.0, size=SIZES):
     """Vectors of finite numbers."""
     return size.flatmap(lambda m: st.lists(st.floats(low, high), min_size=m, max_size=m).map(np.array))
 
 
-def priors(size=st.integers(2, 6)):
+def priors(size=SEVERAL):
     """Points in the inside of the simplex."""
     return vectors(0.05, 1.0, size).map(lambda weights: weights / weights.sum())
 

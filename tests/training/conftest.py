@@ -1,30 +1,12 @@
-"""A problem small enough to train in a blink."""
+"""Runs of the training loop on a small problem."""
 
-import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
-from toporo.data import GroupedData
+from tests.training.cases import PRIOR, cross_entropy, toy
 from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, make_objective
-from toporo.topology.prior import Prior
 from toporo.training import TrainSettings, train
-
-PRIOR = Prior({1: 0.5, 3: 0.3, 14: 0.2})
-
-
-def cross_entropy(outputs, y):
-    return F.cross_entropy(outputs, y, reduction="none")
-
-
-def toy(seed=0, names=(14, 1, 3), size=20):
-    """Three groups, two classes; the boundary turns from group to group. Names are numbers out of order, as in DG-15."""
-    rng = np.random.default_rng(seed)
-    group = np.arange(len(names) * size) % len(names)
-    x = rng.normal(size=(len(group), 2))
-    y = (x[:, 0] * np.cos(group) + x[:, 1] * np.sin(group) > 0).astype(int)
-    return GroupedData.from_arrays(x, y, [names[code] for code in group])
 
 
 @pytest.fixture(autouse=True)

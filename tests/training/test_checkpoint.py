@@ -108,7 +108,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path, metadata):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match="no such checkpoint: .*gone"):
+    with pytest.raises(DataError, match=r"no such checkpoint: .*gone"):
         load_checkpoint(tmp_path / "gone", **parts())
 
 

@@ -19,19 +19,23 @@ from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
-from toporo.errors import UnknownNameError
+from toporo.errors import SettingError, UnknownNameError
 from toporo.robust.simplex import project_simplex
 
 __all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
 
 
 class Penalty(NamedTuple):
-    """Value, gradient and best response of one divergence."""
+    """Value, gradient and best response of one divergence.
+
+    ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
+    """
 
     name: str
     value: Callable[[Any, Any], Any]
     gradient: Callable[[Any, Any], Any]
     best_response: Callable[[Any, Any, Any], Any]
+    bounded: bool = False
 
 
 # ---------------------------------------------------------------- l2, the paper's
@@ -49,7 +53,9 @@ def _l2_gradient(q: Any, p: Any) -> Any:
 
 def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     r""":math:`\mathrm{Proj}_\Delta(p + \ell / \lambda)`, by completing the square."""
-    return project_simplex(p + losses / strength)
+    xp = array_namespace(losses, p)
+    # Losses relative to the worst: a tiny lambda must not drown p in large numbers where losses are equal.
+    return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
 
 
 # ---------------------------------------------------------------- Kullback–Leibler
@@ -76,11 +82,8 @@ def _kl_gradient(q: Any, p: Any) -> Any:
 def _kl_best_response(losses: Any, p: Any, strength: Any) -> Any:
     r""":math:`q_e \propto p_e \exp(\ell_e / \lambda)`; groups outside p's support stay outside."""
     xp = array_namespace(losses, p)
-    scaled = losses / strength
     inside = p > 0
-    lowest = xp.full_like(scaled, -math.inf)
-    top = xp.max(xp.where(inside, scaled, lowest), axis=-1, keepdims=True)
-    weights = p * xp.exp(xp.where(inside, scaled - top, xp.zeros_like(scaled)))
+    weights = p * xp.exp(xp.where(inside, _below_worst(losses, inside) / strength, xp.zeros_like(losses + p)))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
@@ -108,9 +111,9 @@ def _chi2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     A simplex projection in the metric of p: sort by loss, take the threshold of the support that fits itself.
     """
     xp = array_namespace(losses, p)
-    scaled = losses / strength + xp.zeros_like(p)
+    inside = p > 0
+    scaled = _below_worst(losses, inside) / strength
     # Groups without prior mass can never receive weight; rank them last so that they cannot open a support.
-    inside = (p > 0) & xp.isfinite(scaled)
     lowest = xp.min(scaled, axis=-1, keepdims=True) - 1.0
     order = xp.argsort(xp.where(inside, scaled, lowest + xp.zeros_like(scaled)), axis=-1, descending=True)
     mass = xp.take_along_axis(p + xp.zeros_like(scaled), order, axis=-1)
@@ -125,9 +128,17 @@ def _chi2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
+def _below_worst(losses: Any, inside: Any) -> Any:
+    """Losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow upwards."""
+    xp = array_namespace(losses)
+    spread = losses + xp.zeros_like(xp.astype(inside, losses.dtype))
+    top = xp.max(xp.where(inside, spread, xp.full_like(spread, -math.inf)), axis=-1, keepdims=True)
+    return xp.where(inside, spread - top, xp.zeros_like(spread))
+
+
 #: Name to penalty. A new one is three functions and a line here; the property tests pick it up.
 PENALTIES: dict[str, Penalty] = {
-    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response),
+    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, bounded=True),
     "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response),
     "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response),
 }
@@ -149,11 +160,13 @@ def best_response(losses: Any, p: Any, strength: float, penalty: str | Penalty =
     prior's support, since D is infinite elsewhere).
     """
     divergence = get_penalty(penalty)
+    if not strength >= 0:
+        raise SettingError(f"penalty is {strength!r}: expected a number of at least 0, or infinity.")
     xp = array_namespace(losses, p)
     if math.isinf(strength):
         return p + xp.zeros_like(losses)
     if strength > 0:
         return divergence.best_response(losses, p, strength)
-    allowed = losses if divergence.name == "l2" else xp.where(p > 0, losses, xp.full_like(losses, -math.inf))
+    allowed = losses if divergence.bounded else xp.where(p > 0, losses, xp.full_like(losses, -math.inf))
     worst = xp.astype(allowed == xp.max(allowed, axis=-1, keepdims=True), losses.dtype)
     return worst / xp.sum(worst, axis=-1, keepdims=True)

@@ -23,6 +23,7 @@ def project_simplex(values: Any) -> Any:
     array([0.7, 0.3, 0. ])
     """
     xp = array_namespace(values)
+    values = values - xp.max(values, axis=-1, keepdims=True)  # changes nothing but the digits that are left
     ordered = xp.sort(values, axis=-1, descending=True)
     rank = xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
     # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is

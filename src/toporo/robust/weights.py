@@ -44,31 +44,36 @@ def ascent(step: float = 0.1, strength: float = 1.0, penalty: str | Penalty = "l
     divergence = _checked(step, strength, penalty)
     if math.isinf(strength):
         return _pinned()
-    if step * strength >= 2.0:
-        warnings.warn(
-            f"step * penalty = {step:g} * {strength:g} = {step * strength:g} ≥ 2: the weights q will not settle but "
-            f"cycle around the prior. Use a step below {2.0 / strength:g}, or update='exact', which needs no step.",
-            TopoRoWarning,
-            stacklevel=3,
-        )
+    _warn_if_cycling(step, strength)
 
     def update(q: Any, losses: Any, prior: Any) -> Any:
-        return project_simplex(q + step * (losses - strength * divergence.gradient(q, prior)))
+        target = q + step * (losses - strength * divergence.gradient(q, prior))
+        if not divergence.bounded:  # D is infinite outside the prior's support: stay in it
+            xp = array_namespace(target)
+            target = xp.where(prior > 0, target, xp.full_like(target, -math.inf))
+        return project_simplex(target)
 
     return WeightRule(_copy, update)
 
 
 def mirror(step: float = 0.1, strength: float = 0.0, penalty: str | Penalty = "kl") -> WeightRule:
-    """Exponentiated-gradient ascent; with ``strength=0`` it is the update of group DRO (Sagawa et al. 2020)."""
+    """Exponentiated-gradient ascent; with ``strength=0`` it is the update of group DRO (Sagawa et al. 2020).
+
+    With the KL penalty it settles, like ``ascent`` with l2, only if ``step * strength < 2``.
+    """
     divergence = _checked(step, strength, penalty)
     if math.isinf(strength):
         return _pinned()
+    if divergence.name == "kl":
+        _warn_if_cycling(step, strength)
 
     def update(q: Any, losses: Any, prior: Any) -> Any:
         xp = array_namespace(losses)
         slope = losses - strength * divergence.gradient(q, prior) if strength else losses
         tilted = step * slope
-        weights = q * xp.exp(tilted - xp.max(tilted, axis=-1, keepdims=True))
+        inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
+        top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
+        weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
         return weights / xp.sum(weights, axis=-1, keepdims=True)
 
     return WeightRule(_copy, update)
@@ -98,7 +103,7 @@ def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | 
     r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle` subject to :math:`D(q\|p) \le \tau`.
 
     The optimum is the penalised best response at the multiplier :math:`\lambda` for which :math:`D = \tau`, or at
-    :math:`\lambda = 0` if even that stays inside. D falls as :math:`\lambda` grows, so the root is bracketed on a
+    :math:`\lambda \to 0` if even that stays inside. D falls as :math:`\lambda` grows, so the root is bracketed on a
     logarithmic grid whose points are evaluated as one batch, and the bracket refined a fixed number of times: no
     branch depends on a value, which keeps a GPU busy. The end that satisfies the constraint is returned.
     """
@@ -106,17 +111,15 @@ def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | 
     xp = array_namespace(losses, prior)
     device = getattr(losses, "device", None)
     spread = xp.max(losses, axis=-1, keepdims=True) - xp.min(losses, axis=-1, keepdims=True)
-    tiny = xp.finfo(losses.dtype).tiny
-    # Measure lambda in units of the losses' spread; with equal losses every q is optimal and the prior is returned.
-    scale = xp.clip(spread, min=tiny)[..., None]
-    flat = losses[..., None, :] - xp.max(losses, axis=-1, keepdims=True)[..., None, :]
+    # Measure lambda in units of the losses' spread; with equal losses every q is optimal and the prior comes out.
+    scale = xp.where(spread > 0, spread, xp.ones_like(spread))[..., None]
     fractions = xp.arange(_GRID, dtype=losses.dtype, device=device) / (_GRID - 1)
     low = xp.zeros_like(spread) - _DECADES
     high = xp.zeros_like(spread) + _DECADES
     for _ in range(_ROUNDS):
         exponents = low + (high - low) * fractions  # (..., grid), increasing
         strengths = scale * 10.0 ** exponents[..., None]
-        responses = divergence.best_response(flat, prior[..., None, :], strengths)
+        responses = divergence.best_response(losses[..., None, :], prior[..., None, :], strengths)
         inside = divergence.value(responses, prior[..., None, :]) <= radius
         # D falls with lambda: the grid points are 'outside' up to some point and 'inside' from there on.
         outside_count = xp.sum(xp.astype(~inside, losses.dtype), axis=-1, keepdims=True)
@@ -124,11 +127,7 @@ def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | 
         first_inside = xp.clip(outside_count, max=float(_GRID - 1))
         last_outside = xp.clip(outside_count - 1.0, min=0.0)
         low, high = low + width * last_outside, low + width * first_inside
-    bounded = divergence.best_response(losses, prior, scale[..., 0] * 10.0**high)
-    vertex = best_response(losses, prior, 0.0, divergence)
-    free = divergence.value(vertex, prior)[..., None] <= radius
-    result = xp.where(free, vertex, bounded)
-    return xp.where(spread > 0, result, prior + xp.zeros_like(losses))
+    return divergence.best_response(losses, prior, scale[..., 0] * 10.0**high)
 
 
 RULES = ("ascent", "exact", "mirror", "constrained")
@@ -162,6 +161,16 @@ def _checked(step: float, strength: float, penalty: str | Penalty) -> Penalty:
     if not strength >= 0:
         raise SettingError(f"penalty is {strength!r}: expected a number of at least 0, or infinity.")
     return get_penalty(penalty)
+
+
+def _warn_if_cycling(step: float, strength: float) -> None:
+    if step * strength >= 2.0:
+        warnings.warn(
+            f"step * penalty = {step:g} * {strength:g} = {step * strength:g} ≥ 2: the weights q will not settle but "
+            f"cycle around the prior. Use a step below {2.0 / strength:g}, or update='exact', which needs no step.",
+            TopoRoWarning,
+            stacklevel=4,
+        )
 
 
 def _copy(prior: Any) -> Any:
