@@ -250,11 +250,11 @@ def test_groups_of_data_and_objective_must_agree(data):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs=0.*at least one epoch"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0.*positive learning rate"),
-        ({"learning_rate": math.nan}, "learning_rate=nan"),
-        ({"learning_rate": math.inf}, "learning_rate=inf"),
-        ({"weight_decay": -1.0}, "weight_decay=-1.0"),
+        ({"epochs": 0}, "epochs is 0: expected at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0: expected a positive number"),
+        ({"learning_rate": math.nan}, "learning_rate is nan"),
+        ({"learning_rate": math.inf}, "learning_rate is inf"),
+        ({"weight_decay": -1.0}, "weight_decay is -1.0"),
         ({"per_group": 0}, "per_group"),
         ({"seed": -1}, "seed"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.errors import DataError, SettingError, listed
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups, plain_name
 
 __all__ = ["GroupedData", "Split", "group_rng"]
@@ -52,12 +52,18 @@ class GroupedData:
             raise DataError(
                 f"x has {len(inputs)} rows, y {len(targets)} and groups {len(ids)}: they must agree, in the same order."
             )
-        counts = np.bincount(np.asarray(ids.codes), minlength=len(ids.groups))
+        codes = np.asarray(ids.codes)
+        if not 0 <= codes.min() <= codes.max() < len(ids.groups):
+            raise GroupMismatchError(
+                f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups (codes 0 "
+                f"to {len(ids.groups) - 1})."
+            )
+        counts = np.bincount(codes, minlength=len(ids.groups))
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if not count]
         empty += [name for name in expect if name not in ids.groups]
         if empty:
             raise DataError(f"empty group(s), without a single row: {listed(empty)}. Drop them or give them rows.")
-        return cls(inputs, targets, np.asarray(ids.codes, dtype=np.int64), ids.groups)
+        return cls(inputs, targets, codes.astype(np.int64), ids.groups)
 
     @classmethod
     def from_frame(cls, frame: Any, *, target: str, group: str, features: Iterable[str] | None = None) -> GroupedData:
@@ -69,7 +75,13 @@ class GroupedData:
             raise DataError(f"no column(s) {listed(missing)} in the frame. It has: {listed(columns, 20)}.")
         if not chosen:
             raise DataError("the frame has no feature columns beside the target and the group.")
-        return cls.from_arrays(frame[chosen].to_numpy(), frame[target].to_numpy(), frame[group].tolist())
+        text = [c for c in (*chosen, target) if frame[c].dtype.kind not in "fiub"]
+        if text:
+            raise DataError(
+                f"column(s) {listed(text)} do not hold numbers. Encode text and categories first, or leave them out."
+            )
+        inputs = np.stack([frame[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in chosen], axis=1)
+        return cls.from_arrays(inputs, frame[target].to_numpy(), frame[group].tolist())
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -103,6 +115,8 @@ class GroupedData:
 
         Which rows of a group go depends on the seed and on that group alone, not on the other groups.
         """
+        if seed < 0:
+            raise SettingError(f"seed is {seed!r}: expected a whole number of at least 0.")
         if not 0 < fraction < 1:
             raise SettingError(f"fraction is {fraction!r}: expected a number between 0 and 1.")
         held: list[npt.NDArray[np.intp]] = []
@@ -133,6 +147,8 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
         raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
     if array.ndim == 0:
         raise DataError(f"{what} is a single number: expected one row a sample.")
+    if not len(array):
+        raise DataError(f"{what} has no rows: expected at least one a group.")
     if array.dtype.kind == "f":
         bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if bad.any():

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from toporo.data.grouped import GroupedData
 from toporo.datasets.base import Benchmark, data_folder, find_file, sha256
 from toporo.datasets.safe_pickle import read_arrays
-from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError, listed
 from toporo.topology.graph import GroupGraph
 
 __all__ = ["DG15", "DG60", "DGSpec", "generate", "load", "read_published"]
@@ -106,6 +106,8 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> Benchmark:
     """Draw a data set by the published procedure; the same one for the same seed."""
     rng = np.random.default_rng([seed, spec.groups])
     angles = rng.uniform(0.0, spec.arc, spec.groups)
+    while np.cos(np.diff(np.sort(angles))).min() <= spec.cutoff:  # a gap that no edge could ever bridge
+        angles = rng.uniform(0.0, spec.arc, spec.groups)
     x, y, ids = [], [], []
     for e, angle in enumerate(angles):
         center = _radius(spec, angle) * np.array([math.cos(angle), math.sin(angle)])
@@ -141,6 +143,9 @@ def read_published(spec: DGSpec, path: Path) -> Benchmark:
         if key not in arrays or arrays[key].shape != shape:
             found = f"shape {arrays[key].shape}" if key in arrays else "nothing"
             raise DataError(f"{path} is not {spec.name}: expected an array {key!r} of shape {shape}, found {found}.")
+    strange = sorted(set(arrays["domain"].tolist()) - set(range(spec.groups)))
+    if strange:
+        raise DataError(f"{path} is not {spec.name}: it holds rows of {listed(strange)}, expected groups 0 to {k - 1}.")
     digest = sha256(path)
     return _benchmark(
         spec,

@@ -1,13 +1,14 @@
 """Reading published pickles of numpy arrays without running anything that is in them.
 
-A pickle is a program; the standard reader runs it. This reader gives that program three harmless stand-ins for what a
-numpy array is made of, and nothing else: whatever else the file asks for is refused by name before it exists. The
+A pickle is a program; the standard reader runs it. This reader gives that program harmless stand-ins for what a numpy
+array is made of, and nothing else: whatever else the file asks for is refused by name before it exists. The
 arrays are then put together here, from their type, shape and bytes.
 """
 
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,7 +28,7 @@ class _Dtype:
     """Stands in for ``numpy.dtype``: remembers a type code such as ``f8`` and its byte order."""
 
     def __init__(self, code: object, align: object = False, copy: object = True) -> None:
-        if not isinstance(code, str) or code[:1] not in "fiub":
+        if not isinstance(code, str) or not re.fullmatch(r"[fiub]\d{1,2}", code):
             raise _RefusedError(f"an array of type {code!r}, which is not a number type")
         self.code = code
         self.order = "="
@@ -63,12 +64,42 @@ def _reconstruct(*args: object) -> _Array:
     return _Array()
 
 
+def _frombuffer(content: Any, dtype: object, shape: object, order: object) -> _Array:
+    """How protocol 5 spells an array."""
+    array = _Array()
+    array.__setstate__((1, shape, dtype, order == "F", bytes(content)))
+    return array
+
+
+def _encode(text: object, encoding: object) -> bytes:
+    """How protocols 0 to 2 spell bytes."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise _RefusedError("an encoded text that is not bytes")
+    return text.encode("latin1")
+
+
 _ADMITTED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _ArrayType,
     ("numpy", "dtype"): _Dtype,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("_codecs", "encode"): _encode,
 }
+
+
+#: What the standard reader raises on a file that is no pickle, or a forged one.
+_MALFORMED = (
+    pickle.UnpicklingError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    OverflowError,
+    MemoryError,
+)
 
 
 class _Reader(pickle.Unpickler):
@@ -89,7 +120,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
             content = _Reader(stream).load()
     except _RefusedError as refused:
         raise UnsafeFileError(f"{path} holds {refused}. {expected}") from None
-    except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
+    except _MALFORMED as error:
         raise UnsafeFileError(
             f"{path} is not a readable pickle ({type(error).__name__}: {error}). {expected}"
         ) from None

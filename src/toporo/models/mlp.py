@@ -27,22 +27,16 @@ class MLP(nn.Module):
             raise SettingError(
                 f"every layer needs at least one unit; found inputs, hidden, outputs = {[*sizes, outputs]}."
             )
+        generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            layers += [_linear(before, after, generator), nn.ReLU()]
         self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(sizes[-1], outputs)
-        generator = torch.Generator().manual_seed(seed)
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                bound = layer.in_features**-0.5  # torch's own default, from a generator of our own
-                with torch.no_grad():
-                    layer.weight.uniform_(-bound, bound, generator=generator)
-                    layer.bias.uniform_(-bound, bound, generator=generator)
+        self.head = _linear(sizes[-1], outputs, generator)
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate activations."""
-        out: Tensor = self.body(x)
+        out: Tensor = self.body(x.to(self.head.weight.dtype))
         return out
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,3 +48,13 @@ class MLP(nn.Module):
     def predict(self, x: Tensor) -> Tensor:
         """Logits or predicted values, without gradients."""
         return self.forward(x)
+
+
+def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """A linear layer with torch's default initialisation, drawn from our own stream and not the global one."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    bound = inputs**-0.5
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=generator)
+        layer.bias.uniform_(-bound, bound, generator=generator)
+    return layer

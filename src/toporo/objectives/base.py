@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.robust import WeightRule
 from toporo.topology.prior import Prior
@@ -77,9 +78,11 @@ class Objective(nn.Module, ABC):
     #: Whether the constructor takes a prior (first) instead of the groups.
     takes_prior: ClassVar[bool] = False
 
-    def __init__(self, groups: Groups | Iterable[Name]) -> None:
+    def __init__(self, groups: Groups | Iterable[Name], **settings: Any) -> None:
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
+        #: The method's settings, for its ``repr`` and for telling one run's checkpoint from another's.
+        self.settings = settings
         self._known: dict[Groups, bool] = {}
 
     def forward(
@@ -96,10 +99,15 @@ class Objective(nn.Module, ABC):
                 f"losses have shape {tuple(losses.shape)}, expected one value a sample: use reduction='none' and, for "
                 "several outputs a sample, average over them."
             )
+        if not len(losses):
+            raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
         given = {"logits": logits, "features": features}
         for name in sorted(self.needs):
-            if given[name] is None:
+            value = given[name]
+            if value is None:
                 raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
+            if len(value) != len(losses):
+                raise DataError(f"{len(losses)} losses but {len(value)} rows of {name}: give those of the same batch.")
         return self.compute(losses, self._codes(groups, losses), logits=logits, features=features)
 
     @abstractmethod
@@ -111,10 +119,13 @@ class Objective(nn.Module, ABC):
         """How much each group counts at present, by name."""
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
+    def extra_repr(self) -> str:
+        return ", ".join([f"{len(self.groups)} groups", *(f"{key}={value!r}" for key, value in self.settings.items())])
+
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
         if isinstance(groups, GroupIds):
             if groups.groups not in self._known:
-                self.groups.require_same(groups.groups, what=f"the groups of {type(self).__name__}")
+                groups.groups.require_same(self.groups, what=f"the groups of {type(self).__name__}")
                 self._known[groups.groups] = True  # equal names mean equal order: Groups are canonical
             codes = torch.as_tensor(groups.codes)
         elif isinstance(groups, Tensor):
@@ -151,16 +162,23 @@ class WeightedObjective(Objective):
     prior_weights: Tensor
     last_losses: Tensor
     seen: Tensor
+    groups_digest: Tensor
 
-    def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None) -> None:
+    def __init__(
+        self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None, **settings: Any
+    ) -> None:
         self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
-        super().__init__(groups or self.prior.groups)
+        super().__init__(groups or self.prior.groups, **settings)
         weights = self.groups.align(self.prior.weights, what="the prior")
         self._rule = rule
         self.register_buffer("prior_weights", torch.as_tensor(weights))
         self.register_buffer("q", self._rule.init(torch.as_tensor(weights)))
         self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
+        # Buffers are in the order of the groups; the digest keeps a state from being loaded into other groups.
+        digest = hashlib.sha256(repr(self.groups.names).encode()).digest()
+        self.register_buffer("groups_digest", torch.tensor(list(digest), dtype=torch.uint8))
+        self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
@@ -181,6 +199,17 @@ class WeightedObjective(Objective):
     @property
     def weights(self) -> dict[Name, float]:
         return self.groups.named(self.q.tolist())
+
+
+def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    found = state.get(f"{prefix}groups_digest")
+    if found is None or not isinstance(module, WeightedObjective):
+        return
+    if not torch.equal(found.cpu(), module.groups_digest.cpu()):
+        raise GroupMismatchError(
+            f"this state is of other groups than those of the {type(module).__name__} it is loaded into "
+            f"({listed(module.groups)}). Build the objective with the same groups."
+        )
 
 
 def check_strength(value: float, what: str) -> float:

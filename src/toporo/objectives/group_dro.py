@@ -28,4 +28,4 @@ class GroupDRO(WeightedObjective):
         if update not in rules:
             raise UnknownNameError("weight update of group DRO", update, rules)
         names = groups if isinstance(groups, Groups) else Groups(groups)
-        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names)
+        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names, step=step, update=update)

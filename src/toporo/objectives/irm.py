@@ -36,7 +36,7 @@ class IRM(Objective):
     steps: Tensor
 
     def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0, anneal: int = 0) -> None:
-        super().__init__(groups)
+        super().__init__(groups, penalty=penalty, anneal=anneal)
         self.penalty = check_strength(penalty, "penalty")
         if anneal < 0:
             raise SettingError(f"anneal is {anneal!r}: expected a number of steps of at least 0.")
@@ -48,7 +48,9 @@ class IRM(Objective):
             raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
         if self.steps.device != losses.device:
             self.to(losses.device)
-        (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
+        (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
+        if slope is None:
+            raise DataError("the losses do not come from these logits: give the very tensor they were computed from.")
         by_scale = (slope * logits).flatten(1).sum(dim=1) if logits.ndim > 1 else slope * logits
         means = group_means(losses, codes, len(self.groups))
         slopes = group_means(by_scale, codes, len(self.groups))

@@ -23,10 +23,10 @@ class SD(Objective):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 0.1) -> None:
-        super().__init__(groups)
+        super().__init__(groups, penalty=penalty)
         self.penalty = check_strength(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:
             raise DataError("SD needs logits.")
-        return losses.mean() + 0.5 * self.penalty * (logits**2).sum() / len(losses)
+        return losses.mean() + 0.5 * self.penalty * (logits**2).flatten(1).sum(dim=1).mean()

@@ -52,4 +52,6 @@ class TRO(WeightedObjective):
         groups: Groups | None = None,
     ) -> None:
         rule = make_rule(update, step=step, strength=penalty, radius=radius, penalty=divergence)
-        super().__init__(prior, rule, groups)
+        super().__init__(
+            prior, rule, groups, penalty=penalty, step=step, update=update, divergence=divergence, radius=radius
+        )

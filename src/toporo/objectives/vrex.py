@@ -19,7 +19,7 @@ class VREx(Objective):
     """
 
     def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0) -> None:
-        super().__init__(groups)
+        super().__init__(groups, penalty=penalty)
         self.penalty = check_strength(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from toporo.errors import DataError
 from toporo.files import write_whole
 
-__all__ = ["load_checkpoint", "save_checkpoint"]
+__all__ = ["load_checkpoint", "read_about", "save_checkpoint"]
 
 SCHEMA = "toporo.checkpoint/1"
 
@@ -51,8 +52,13 @@ def load_checkpoint(
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Any]:
-    """Restore all three in place and return what :func:`save_checkpoint` was told ``about`` the run."""
+    """Restore all three in place and return what :func:`save_checkpoint` was told ``about`` the run.
+
+    A checkpoint that does not fit is an error and changes nothing.
+    """
     tensors, metadata = _read(Path(path))
+    parts: tuple[Any, ...] = (model, objective, optimizer)
+    before = [copy.deepcopy(part.state_dict()) for part in parts]
     try:
         model.load_state_dict(_part(tensors, "model."))
         objective.load_state_dict(_part(tensors, "objective."))
@@ -66,10 +72,18 @@ def load_checkpoint(
         about: dict[str, Any] = json.loads(metadata["about"])
         return about
     except (KeyError, ValueError, RuntimeError) as error:
+        for part, earlier in zip(parts, before, strict=True):
+            part.load_state_dict(earlier)
         raise DataError(
             f"the checkpoint {path} belongs to another model, objective or optimiser ({error}). "
             "Delete it to start over, or go back to the settings it was made with."
         ) from None
+
+
+def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a checkpoint says about its run, without restoring anything."""
+    about: dict[str, Any] = json.loads(_read(Path(path))[1]["about"])
+    return about
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

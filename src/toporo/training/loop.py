@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
-from toporo.training.checkpoint import load_checkpoint, save_checkpoint
+from toporo.topology.prior import Prior
+from toporo.training.checkpoint import load_checkpoint, read_about, save_checkpoint
 
 __all__ = ["EpochRecord", "TrainSettings", "accuracy_by_group", "features_of", "train"]
 
@@ -36,11 +40,15 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not self.learning_rate > 0:
-            raise SettingError(
-                f"epochs={self.epochs!r}, learning_rate={self.learning_rate!r}: expected at least one epoch and a "
-                "positive learning rate."
-            )
+        for name, fits, expected in (
+            ("epochs", self.epochs >= 1, "at least 1"),
+            ("per_group", self.per_group >= 1, "at least 1"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "at least 0"),
+            ("seed", self.seed >= 0, "at least 0"),
+        ):
+            if not fits:
+                raise SettingError(f"{name} is {getattr(self, name)!r}: expected {expected}.")
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,14 @@ class EpochRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
-        return asdict(self) | {"weights": [[name_to_json(name), value] for name, value in self.weights.items()]}
+        weights = [[name_to_json(name), value] for name, value in self.weights.items()]
+        return {"epoch": self.epoch, "loss": self.loss, "weights": weights, "metrics": _to_json(self.metrics)}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> EpochRecord:
         """The inverse of :meth:`to_dict`."""
-        return cls(**(content | {"weights": {name_from_json(name): value for name, value in content["weights"]}}))
+        weights = {name_from_json(name): value for name, value in content["weights"]}
+        return cls(content["epoch"], content["loss"], weights, _from_json(content["metrics"]))
 
 
 def train(
@@ -85,20 +95,24 @@ def train(
     checkpoint : file to resume from if it is there, written every ``checkpoint_every`` epochs. A resumed run ends in
         the same state as one that was never interrupted.
     """
-    objective.groups.require_same(data.groups, what=f"the groups of {type(objective).__name__}")
+    data.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
+    if checkpoint_every < 1:
+        raise SettingError(f"checkpoint_every is {checkpoint_every!r}: expected a number of epochs of at least 1.")
     model.to(device)
     objective.to(device)
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     history: list[EpochRecord] = []
-    identity = asdict(settings) | {"objective": type(objective).__name__, "rows": len(data)}
+    identity = _identity(objective, data, settings)
     if checkpoint is not None and Path(checkpoint).is_file():
-        about = load_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer)
-        if about.get("run") != identity:
+        about = read_about(checkpoint)
+        other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
+        if other:
             raise DataError(
-                f"the checkpoint {checkpoint} is of another run ({about.get('run')}, now {identity}). "
-                "Delete it, or train with its settings."
+                f"the checkpoint {checkpoint} is of another run: it differs in {', '.join(other)}. "
+                "Delete it, or train with what it was made with."
             )
+        load_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer)
         history = [EpochRecord.from_dict(record) for record in about["history"]]
     x, y, codes = tensors(data, device)
     for epoch in range(len(history), settings.epochs):
@@ -108,8 +122,9 @@ def train(
             batch_rows(data, settings.per_group, seed=settings.seed, epoch=epoch), device=torch.device(device)
         )
         total = torch.zeros((), device=device)
-        for rows in batches:
-            total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
+        with _seeded(settings.seed, epoch, device):
+            for rows in batches:
+                total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
         model.eval()
         objective.eval()
         metrics = evaluate(model) if evaluate is not None else {}
@@ -127,6 +142,45 @@ def train(
             about = {"run": identity, "history": [record.to_dict() for record in history]}
             save_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer, about=about)
     return history
+
+
+def _identity(objective: Objective, data: GroupedData, settings: TrainSettings) -> dict[str, Any]:
+    """What decides a run besides the network; a checkpoint is only good for the run it was made in."""
+    digest = hashlib.sha256(repr(data.groups.names).encode())
+    for array in (data.x, data.y, data.codes):
+        digest.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+    prior = getattr(objective, "prior", None)
+    return asdict(settings) | {
+        "objective": repr(objective),
+        "prior": prior.to_dict() if isinstance(prior, Prior) else None,
+        "data": digest.hexdigest(),
+    }
+
+
+@contextmanager
+def _seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]:
+    """Torch's global random stream (dropout draws from it) as a function of seed and epoch, put back afterwards."""
+    target = torch.device(device)
+    with torch.random.fork_rng(devices=[target] if target.type == "cuda" else []):
+        torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32)[0]))
+        yield
+
+
+def _to_json(value: Any) -> Any:
+    """Metrics as JSON can hold them; mappings by group name become ``{"pairs": [[name, value], …]}``."""
+    if not isinstance(value, dict):
+        return value.item() if isinstance(value, np.generic) else value
+    if all(isinstance(key, str) for key in value):
+        return {key: _to_json(item) for key, item in value.items()}
+    return {"pairs": [[name_to_json(key), _to_json(item)] for key, item in value.items()]}
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"pairs"}:
+        return {name_from_json(key): _from_json(item) for key, item in value["pairs"]}
+    return {key: _from_json(item) for key, item in value.items()}
 
 
 def _step(
