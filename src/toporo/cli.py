@@ -66,6 +66,7 @@ def reproduce(
     ] = "auto",
     jobs: Annotated[int, typer.Option(min=0, help="Runs at a time; 0 is one a core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
     list_methods: Annotated[bool, typer.Option("--list-methods", help="List the methods and exit.")] = False,
 ) -> None:
     """Run one of the paper's tables: every method, honest controls, the paper's figures beside.
@@ -82,7 +83,7 @@ def reproduce(
     from rich.console import Console
 
     from toporo.experiments.runner import reproduce as run
-    from toporo.experiments.tables import terminal_table
+    from toporo.experiments.tables import caption, markdown_table, terminal_table
     from toporo.report.html import write_report
 
     folder = out or Path("runs") / benchmark
@@ -100,10 +101,12 @@ def reproduce(
     report = write_report(outcome, folder)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in outcome.rows], indent=1, ensure_ascii=False))
+    elif as_markdown:
+        typer.echo(f"{caption(outcome.protocol, outcome.rows)}\n\n{markdown_table(outcome.rows)}")
     else:
         console = Console(width=None if sys.stdout.isatty() else 132)
         console.print(terminal_table(outcome.protocol, outcome.rows))
-    typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json)
+    typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
 
 
 @data_app.command("list")

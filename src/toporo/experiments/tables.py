@@ -11,7 +11,7 @@ from toporo.experiments.protocols import METHODS, Protocol
 from toporo.experiments.results import Row
 from toporo.selection import SELECTIONS
 
-__all__ = ["Line", "caption", "make_lines", "terminal_table"]
+__all__ = ["Line", "caption", "make_lines", "markdown_table", "terminal_table"]
 
 SOURCES = {
     "published": "the published data file",
@@ -66,6 +66,17 @@ def caption(protocol: Protocol, rows: Sequence[Row]) -> str:
         f"{protocol.title}: {protocol.metric}, mean ± sd over {seeds} seed{'s' if seeds != 1 else ''}, "
         f"{protocol.epochs} epochs; from {SOURCES.get(rows[0].source, rows[0].source)}."
     )
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """The table in Markdown, for a README or a notebook."""
+    head = ["method", *(rule.title for rule in SELECTIONS.values()), "paper", "saw of the test groups"]
+    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
+    for line in make_lines(rows):
+        cells = [f"**{line.cells[rule]}**" if rule in line.best else line.cells[rule] for rule in SELECTIONS]
+        title = f"{line.title} (control)" if line.control else line.title
+        lines.append(f"| {' | '.join([title, *cells, line.paper, line.saw])} |")
+    return "\n".join(lines)
 
 
 def terminal_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
