@@ -40,6 +40,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _list_methods(wanted: bool) -> None:
+    if wanted:
+        from toporo.experiments.protocols import METHODS
+
+        for method in METHODS.values():
+            typer.echo(f"{method.name:<17} {method.title}{' (control)' if method.control else ''}")
+        raise typer.Exit
+
+
 @app.callback()
 def _root(
     version: Annotated[
@@ -67,19 +76,15 @@ def reproduce(
     jobs: Annotated[int, typer.Option(min=0, help="Runs at a time; 0 is one a core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
-    list_methods: Annotated[bool, typer.Option("--list-methods", help="List the methods and exit.")] = False,
+    list_methods: Annotated[  # noqa: ARG001  # its callback does the work
+        bool, typer.Option("--list-methods", callback=_list_methods, is_eager=True, help="List the methods and exit.")
+    ] = False,
 ) -> None:
     """Run one of the paper's tables: every method, honest controls, the paper's figures beside.
 
     Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
     from where it was and gives the same figures.
     """
-    from toporo.experiments.protocols import METHODS
-
-    if list_methods:
-        for method in METHODS.values():
-            typer.echo(f"{method.name:<17} {method.title}")
-        return
     from rich.console import Console
 
     from toporo.experiments.runner import reproduce as run
@@ -87,17 +92,21 @@ def reproduce(
     from toporo.report.html import write_report
 
     folder = out or Path("runs") / benchmark
-    with _Progress(benchmark) as progress:
-        outcome = run(
-            benchmark,
-            folder,
-            seeds=seeds,
-            methods=methods.split(",") if methods is not None else None,
-            data=data,
-            source=source,
-            workers=jobs or os.cpu_count() or 1,
-            progress=progress,
-        )
+    try:
+        with _Progress(benchmark) as progress:
+            outcome = run(
+                benchmark,
+                folder,
+                seeds=seeds,
+                methods=methods.split(",") if methods is not None else None,
+                data=data,
+                source=source,
+                workers=jobs or os.cpu_count() or 1,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted. What is done is kept; the same command goes on from here.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     report = write_report(outcome, folder)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in outcome.rows], indent=1, ensure_ascii=False))
@@ -201,6 +210,6 @@ def main() -> None:
     except TopoRoError as error:
         typer.echo(f"toporo: {error}", err=True)
         sys.exit(USER_ERROR)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted. The same command goes on from here.", err=True)
-        sys.exit(INTERRUPTED)
+    except OSError as error:  # a full disk, a folder that may not be written
+        typer.echo(f"toporo: {error}", err=True)
+        sys.exit(USER_ERROR)

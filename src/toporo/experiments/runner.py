@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +83,15 @@ def _run_all(jobs: list[Job], benchmark: Benchmark, out: Path, workers: int) -> 
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
+    waiting = iter(jobs)
+    running: dict[Future[dict[str, Any]], Job] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
-        running = {pool.submit(run_job, job, benchmark, out): job for job in jobs}
-        try:
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield running.pop(future), future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        while True:
+            # No more than can run at once, so that an interruption leaves no queue to work off.
+            for job in islice(waiting, workers - len(running)):
+                running[pool.submit(run_job, job, benchmark, out)] = job
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield running.pop(future), future.result()
