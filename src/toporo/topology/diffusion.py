@@ -43,6 +43,12 @@ Kernel: TypeAlias = Any  # a dense float64 array or a scipy CSR array
 DENSE_LIMIT = 2000
 #: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
 MOST_SCALES = 20
+#: Entries of a dense kernel below this fraction of the smallest row sum are dropped.
+NEGLIGIBLE = 1e-25
+#: A dense kernel with a smaller fraction of entries left is multiplied as a sparse one.
+SPARSE_BELOW = 0.2
+#: The smallest distance to expect; if it turns out smaller, the recurrence is run again with a finer tail.
+LIKELY_SMALLEST = 0.05
 #: Coefficients below this cannot change a float64 sum; the tail is never cut finer.
 FINEST_TAIL = 1e-17
 
@@ -95,7 +101,7 @@ class DiffusionOperator:
                 f"{int((degree <= 0).sum())} point(s) have no affinity to any point, themselves included "
                 f"(first: {int(np.argmax(degree <= 0))}). Use a larger sigma or more neighbours."
             )
-        flattened = _scale(matrix, 1.0 / degree)
+        flattened = _scale(_without_negligible(matrix, degree), 1.0 / degree)
         density = np.asarray(flattened.sum(axis=1)).ravel()
         return cls(_scale(flattened, 1.0 / np.sqrt(density)), density)
 
@@ -160,21 +166,21 @@ def _refine(
     operator: DiffusionOperator, indicators: Array, scales: int, alpha: float, tol: float
 ) -> tuple[Array, float, int]:
     """Distances, a bound on their error and the products taken; the tail is cut finer until the bound meets ``tol``."""
-    tail = min(tol, 1e-4)
+    per_tail = _error_per_tail(operator, indicators, scales, alpha)
+    tail = max(FINEST_TAIL, min(1e-4, tol * LIKELY_SMALLEST / per_tail))
     while True:
         densities, order = dyadic_densities(operator, indicators, scales=scales, tail=tail)
         matrix = distances_from_densities(densities, alpha)
-        error = _truncation_bound(operator, indicators, tail, scales, alpha)
-        smallest = _smallest(matrix)
-        if error <= tol * smallest or tail <= FINEST_TAIL:
+        error = per_tail * tail
+        if _certified(matrix, error, tol) or tail <= FINEST_TAIL:
             return matrix, error, order
         # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
-        tail = max(FINEST_TAIL, min(tail * tol * smallest / error, tail / 10) / 2)
+        tail = max(FINEST_TAIL, min(tol * _smallest(matrix) / per_tail, tail / 10.0) / 2.0)
 
 
 def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float) -> None:
-    smallest = _smallest(matrix)
-    if error > tol * smallest:
+    if not _certified(matrix, error, tol):
+        smallest = _smallest(matrix)
         i, j = np.argwhere((matrix == smallest) & ~np.eye(len(matrix), dtype=bool))[0]
         warnings.warn(
             f"groups {groups.names[i]!r} and {groups.names[j]!r} can hardly be told apart (distance {smallest:.1e}): "
@@ -182,6 +188,11 @@ def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float
             TopoRoWarning,
             stacklevel=3,
         )
+
+
+def _certified(matrix: Array, error: float, tol: float) -> bool:
+    """Whether the error is within ``tol`` of the smallest *true* distance, which may be off by that error itself."""
+    return error <= tol * (_smallest(matrix) - error)
 
 
 def _smallest(matrix: Array) -> float:
@@ -299,8 +310,20 @@ def _scale(matrix: Kernel, factors: Array) -> Kernel:
     return np.asarray(matrix * factors[:, None] * factors[None, :])
 
 
-def _truncation_bound(operator: DiffusionOperator, indicators: Array, tail: float, scales: int, alpha: float) -> float:
-    r"""Bound on the error of a distance when each power is off by at most ``tail`` in operator norm.
+def _without_negligible(matrix: Kernel, degree: Array) -> Kernel:
+    """Drop what cannot change a row by a rounding error; sparse if little is left.
+
+    A Gaussian kernel between far points underflows into denormal numbers, which cost many times an ordinary product.
+    """
+    if sparse.issparse(matrix):
+        return matrix
+    kept = matrix >= NEGLIGIBLE * degree.min()
+    thinned = np.where(kept, matrix, 0.0)
+    return sparse.csr_array(thinned) if kept.mean() < SPARSE_BELOW else thinned
+
+
+def _error_per_tail(operator: DiffusionOperator, indicators: Array, scales: int, alpha: float) -> float:
+    r"""Bound on the error of a distance if each power is off by at most 1 in operator norm.
 
     In the symmetric frame :math:`\|\delta\|_2 \le tail\,\|D^{1/2}x\|_2`, and back in the walk's frame
     :math:`\|D^{-1/2}\delta\|_1 \le \|D^{-1/2}1\|_2\,\|\delta\|_2`. Two groups a distance, two powers a difference.
@@ -308,4 +331,4 @@ def _truncation_bound(operator: DiffusionOperator, indicators: Array, tail: floa
     start = np.sqrt((operator.density[:, None] * indicators**2).sum(axis=0)).max()
     back = np.sqrt((1.0 / operator.density).sum())
     terms = 2.0 * sum(2.0 ** (-(scales - k - 1) * alpha) for k in range(scales)) + 1.0
-    return float(2.0 * terms * tail * start * back)
+    return float(2.0 * terms * start * back)
