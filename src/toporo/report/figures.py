@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from toporo.data.grouped import GroupedData
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_graph
@@ -21,6 +22,7 @@ __all__ = [
     "accuracy_by_epoch",
     "accuracy_by_group",
     "decision_boundaries",
+    "line_style",
     "to_svg",
     "topology",
     "two_topologies",
@@ -45,6 +47,11 @@ STYLE: dict[Any, Any] = {
 #: Colour-blind safe (Okabe & Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#000000")
 CLASS_COLORS = ("#0072b2", "#d55e00")
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dash of the index-th method, the same in every figure."""
+    return {"color": COLORS[index % len(COLORS)], "ls": "-" if index < len(COLORS) else "--"}
 
 
 def to_svg(figure: Figure) -> str:
@@ -98,22 +105,23 @@ def weights_over_training(histories: Mapping[str, Sequence[Mapping[Name, float]]
             ax.set_title(title)
             ax.set_xlabel("epoch")
             ax.set_ylim(-0.02, 1.02)
+            ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes[0].set_ylabel("weight q of the group")
         axes[-1].legend(title="group", bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8)
         return figure
 
 
-def accuracy_by_epoch(curves: Mapping[str, Array], epochs: int) -> Figure:
+def accuracy_by_epoch(curves: Mapping[str, Array], epochs: int, styles: Mapping[str, dict[str, Any]]) -> Figure:
     """Test accuracy after each epoch (title to (seeds, epochs) in per cent): how much the choice of epoch decides."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.2, 3.4), layout="constrained")
         ax = figure.subplots()
         x = np.arange(1, epochs + 1)
-        for i, (title, values) in enumerate(curves.items()):
+        for title, values in curves.items():
             mean, spread = values.mean(axis=0), values.std(axis=0)
-            color = COLORS[i % len(COLORS)]
-            ax.plot(x, mean, color=color, lw=1.6, ls="-" if i < len(COLORS) else "--", label=title)
-            ax.fill_between(x, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
+            ax.plot(x, mean, lw=1.6, label=title, **styles[title])
+            ax.fill_between(x, mean - spread, mean + spread, color=styles[title]["color"], alpha=0.12, lw=0)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("epoch")
         ax.set_ylabel("test accuracy (%)")
         ax.set_xlim(1, epochs)
@@ -121,15 +129,20 @@ def accuracy_by_epoch(curves: Mapping[str, Array], epochs: int) -> Figure:
         return figure
 
 
-def accuracy_by_group(values: Mapping[str, Mapping[Name, float]], order: Sequence[Name], label: str) -> Figure:
+def accuracy_by_group(
+    values: Mapping[str, Mapping[Name, float]],
+    order: Sequence[Name],
+    label: str,
+    styles: Mapping[str, dict[str, Any]],
+) -> Figure:
     """Accuracy in every test group after the last epoch (title to per cent by group), groups in a meaningful order."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.2, 3.2), layout="constrained")
         ax = figure.subplots()
         x = np.arange(len(order))
-        for i, (title, by_group) in enumerate(values.items()):
+        for title, by_group in values.items():
             y = [by_group[name] for name in order]
-            ax.plot(x, y, color=COLORS[i % len(COLORS)], lw=1.3, marker="o", ms=3.5, label=title)
+            ax.plot(x, y, lw=1.3, marker="o", ms=3.5, label=title, **styles[title])
         ax.axhline(50, color="#9ca3af", lw=0.8, ls=":")
         ax.set_xticks(x, [str(name) for name in order], fontsize=8 if len(order) <= 20 else 6)
         if len(order) > 20:

@@ -35,6 +35,7 @@ SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "t
 SHOWN_GROUPS = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data")
 SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-physical", "tro-data")
 GRID = 160
+STYLES = {method.title: figures.line_style(i) for i, method in enumerate(METHODS.values())}
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
             "groups",
             "Accuracy in every test group",
             "After the last epoch, mean over seeds. The dotted line is guessing.",
-            figures.to_svg(figures.accuracy_by_group(_by_group(outcome.records), order, label)),
+            figures.to_svg(figures.accuracy_by_group(_by_group(outcome.records), order, label, STYLES)),
         )
     )
     curves = {
@@ -148,7 +149,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
             "Test accuracy over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
             "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
-            figures.to_svg(figures.accuracy_by_epoch(ordered, outcome.protocol.epochs)),
+            figures.to_svg(figures.accuracy_by_epoch(ordered, outcome.protocol.epochs, STYLES)),
         )
     )
     return sections
@@ -220,9 +221,7 @@ def _findings(outcome: Outcome) -> list[str]:
         if method in last and reference in last:
             gap = last[method].mean - last[reference].mean
             spread = max(last[method].sd or 0.0, last[reference].sd or 0.0)
-            verdict = (
-                "within one standard deviation, so no difference is shown" if abs(gap) <= spread else "a difference"
-            )
+            verdict = "within the spread over seeds: no difference shown" if abs(gap) <= spread else "beyond the spread"
             sentences.append(
                 f"{METHODS[method].title} is {abs(gap):.1f} points {'above' if gap >= 0 else 'below'} "
                 f"{METHODS[reference].title} at the last epoch ({verdict})."
