@@ -7,8 +7,12 @@ from pathlib import Path
 
 import matplotlib
 import pytest
+import torch
 
 matplotlib.use("Agg")
+# Tiny tensors gain nothing from threads and, on a busy machine, wait for them thirty times longer; children inherit it.
+torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

@@ -1,21 +1,11 @@
 """Runs of the training loop on a small problem."""
 
 import pytest
-import torch
 
 from tests.training.cases import PRIOR, cross_entropy, toy
 from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, make_objective
 from toporo.training import TrainSettings, train
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny tensors gain nothing from threads and, on a busy machine, wait for them thirty times longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,14 @@ class GroupedData:
         """Rows by group."""
         counts = np.bincount(self.codes, minlength=len(self.groups))
         return {name: int(count) for name, count in zip(self.groups, counts, strict=True)}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A checksum of all rows and group names."""
+        digest = hashlib.sha256(repr(self.groups.names).encode())
+        for array in (self.x, self.y, self.codes):
+            digest.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
 
     def rows(self, name: Name) -> npt.NDArray[np.intp]:
         """Where a group's rows are."""
