@@ -88,9 +88,12 @@ def test_one_thread_or_two_same_bytes(run, name):
     """At a size where torch does share the work out."""
     data, settings = toy(size=400), {"epochs": 2, "per_group": 200}
     runs = []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        runs.append(everything(run(name, data=data, model=MLP(2, 2, (64, 64)), settings=settings)))
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            runs.append(everything(run(name, data=data, model=MLP(2, 2, (64, 64)), settings=settings)))
+    finally:
+        torch.set_num_threads(1)
     assert runs[0] == runs[1]
 
 
