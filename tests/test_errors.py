@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toporo import errors
+from toporo import GroupGraph, TopoRoWarning, errors
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,11 @@ def test_a_name_like_no_other_gets_no_false_suggestion() -> None:
 )
 def test_long_lists_are_cut_and_say_how_long_they_are(count: int, expected: str) -> None:
     assert errors.listed(range(count), limit=3) == expected
+
+
+def test_a_warning_points_at_the_users_line() -> None:
+    """However deep in toporo it arises: the line to change is the caller's."""
+    graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("a", "c")])
+    with pytest.warns(TopoRoWarning, match="flat") as caught:
+        graph.prior(["a", "b"], ["c"])
+    assert caught[0].filename == __file__

@@ -66,9 +66,12 @@ def reproduce(
         str | None,
         typer.Option(help="Comma-separated names, e.g. erm,tro-physical. All unless given; see --list-methods."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results. [default: runs/BENCHMARK]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results, overwritten there.", show_default="runs/BENCHMARK")
+    ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the published data. [default: $TOPORO_DATA, else generated data]")
+        Path | None,
+        typer.Option(help="Folder with the published data.", show_default="$TOPORO_DATA, else generated data"),
     ] = None,
     source: Annotated[
         str, typer.Option(help="auto, published (insist on the file) or generated (never look for it).")
@@ -91,6 +94,8 @@ def reproduce(
     from toporo.experiments.tables import caption, markdown_table, terminal_table
     from toporo.report.html import write_report
 
+    if as_json and as_markdown:
+        raise typer.BadParameter("--json and --markdown exclude each other.")
     folder = out or Path("runs") / benchmark
     try:
         with _Progress(benchmark) as progress:
@@ -101,7 +106,7 @@ def reproduce(
                 methods=methods.split(",") if methods is not None else None,
                 data=data,
                 source=source,
-                workers=jobs or os.cpu_count() or 1,
+                workers=jobs or _cores(),
                 progress=progress,
             )
     except KeyboardInterrupt:
@@ -118,9 +123,14 @@ def reproduce(
     typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
 
 
+def _cores() -> int:
+    """The cores this process may use, which under a batch system are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @data_app.command("list")
 def list_data(
-    data: Annotated[Path | None, typer.Option(help="Folder to look in. [default: $TOPORO_DATA]")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder to look in.", show_default="$TOPORO_DATA")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """List the benchmarks and where each one's data would come from."""
@@ -134,12 +144,12 @@ def list_data(
 
 @data_app.command("verify")
 def verify_data(
-    data: Annotated[Path | None, typer.Option(help="Folder to look in. [default: $TOPORO_DATA]")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder to look in.", show_default="$TOPORO_DATA")] = None,
 ) -> None:
     """Check every benchmark file that is there against its published checksum; exit 1 if one differs."""
     rows = _data_rows(data)
     for row in rows:
-        typer.echo(f"{row['status']:<9} {row['file']}")
+        typer.echo(f"{row['status']}: {row['file']}")
     if any(row["status"] == "differs" for row in rows):
         typer.echo("A file differs from the published one: fetch it again, or expect other figures.", err=True)
         raise typer.Exit(USER_ERROR)
@@ -153,7 +163,7 @@ def _data_rows(data: Path | None) -> list[dict[str, Any]]:
     for name, dataset in DATASETS.items():
         for file, checksum in dataset.files.items():
             path = find_file(folder, file, Path(file).name) if folder is not None else None
-            absent = "generated" if dataset.generated else "absent"
+            absent = "absent (generated when needed)" if dataset.generated else "absent"
             status = absent if path is None else "intact" if sha256(path) == checksum else "differs"
             rows.append({"name": name, "title": dataset.title, "status": status, "file": str(path or file)})
     return rows
@@ -211,5 +221,5 @@ def main() -> None:
         typer.echo(f"toporo: {error}", err=True)
         sys.exit(USER_ERROR)
     except OSError as error:  # a full disk, a folder that may not be written
-        typer.echo(f"toporo: {error}", err=True)
+        typer.echo(f"toporo: {error}. Check that the path can be written and that there is space.", err=True)
         sys.exit(USER_ERROR)

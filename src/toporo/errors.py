@@ -7,6 +7,8 @@ from the built-in class a Python programmer would expect.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "UnknownNameError",
     "UnsafeFileError",
     "listed",
+    "warn",
 ]
 
 
@@ -65,6 +68,14 @@ class TopoRoWarning(UserWarning):
     """Legal, but probably not what was meant."""
 
 
+def warn(message: str) -> None:
+    """Warn with :class:`TopoRoWarning` at the line of the user's code that led here, however deep."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "toporo":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, TopoRoWarning, stacklevel=level)
+
+
 def listed(items: Iterable[object], limit: int = 8) -> str:
     """Items for a message: ``'a', 'b', … (12 in all)``."""
     everything = list(items)
@@ -75,5 +86,5 @@ def listed(items: Iterable[object], limit: int = 8) -> str:
 def _closest(given: str, names: list[str]) -> str | None:
     from difflib import get_close_matches
 
-    found = get_close_matches(given, names, n=1, cutoff=0.6)
+    found = get_close_matches(given.lower(), names, n=1, cutoff=0.6)
     return found[0] if found else None

@@ -9,7 +9,7 @@ from pathlib import Path
 __all__ = ["write_text", "write_whole"]
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], None]) -> None:
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary neighbour of ``path``, then rename it over the target.
 
     A reader sees the old file or the new one, never half of either, also when the process is killed in between.

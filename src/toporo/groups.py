@@ -164,6 +164,11 @@ def plain_name(name: object) -> Name:
         raise DataError(
             f"a group name is missing (found {name!r}): drop those rows, or give them a group such as 'unknown'."
         )
+    if type(name).__repr__ is object.__repr__:
+        raise DataError(
+            f"group names must be values such as text, numbers or tuples; found an object of type "
+            f"{type(name).__name__} without a repr of its own, which has no order and no meaning in a file."
+        )
     try:
         hash(name)
     except TypeError:

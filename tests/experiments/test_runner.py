@@ -176,3 +176,18 @@ def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_
     assert last["tro-physical"].mean >= 67.6
     assert last["tro-physical"].mean - last["erm"].mean >= 8.0
     assert math.isclose(last["tro-physical"].paper or 0, 67.56)
+
+
+def test_changed_code_makes_stored_runs_another_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who edits a method must not be shown its old figures."""
+    job = Job(PROTOCOLS["dg15"], METHODS["erm"], 0, "data")
+    before = job.key
+    monkeypatch.setattr(jobs_module, "_code", lambda: "other sources")
+    assert job.key != before
+
+
+def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    first.jobs[0].model_path(tmp_path).unlink()
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 0
+    assert first.jobs[0].model_path(tmp_path).is_file()

@@ -176,7 +176,7 @@ def test_the_weights_of_a_method_without_any_are_equal():
         (lambda: TRO(PRIOR, penalty=-1.0), "penalty is -1.0"),
         (lambda: TRO(PRIOR, step=0.0), "step is 0.0"),
         (lambda: TRO(PRIOR, update="constrained"), "needs radius="),
-        (lambda: TRO(PRIOR, radius=0.1), "radius=0.1 only goes with update='constrained'"),
+        (lambda: TRO(PRIOR, update="ascent", radius=0.1), "radius=0.1 only goes with update='constrained'"),
     ],
 )
 def test_bad_settings_say_what_was_expected(make, message):

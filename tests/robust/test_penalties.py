@@ -174,5 +174,5 @@ def test_a_negative_strength_is_refused(strength):
 
 
 def test_an_unknown_penalty_lists_the_valid_ones():
-    with pytest.raises(UnknownNameError, match=r"unknown penalty 'kl2'.*chi2, kl, l2"):
+    with pytest.raises(UnknownNameError, match=r"unknown divergence 'kl2'.*chi2, kl, l2"):
         get_penalty("kl2")

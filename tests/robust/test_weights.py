@@ -303,10 +303,20 @@ def test_bad_settings_say_what_was_expected(make, message):
             lambda: make_rule("exakt"),
             r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact, mirror",
         ),
-        (lambda: make_rule("ascent", penalty="tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
-        (lambda: constrained(0.1, "tv"), "unknown penalty 'tv'. Valid names: chi2, kl, l2"),
+        (lambda: make_rule("ascent", penalty="tv"), "unknown divergence 'tv'. Valid names: chi2, kl, l2"),
+        (lambda: constrained(0.1, "tv"), "unknown divergence 'tv'. Valid names: chi2, kl, l2"),
     ],
 )
 def test_unknown_names_list_the_valid_ones(make, message):
     with pytest.raises(UnknownNameError, match=message):
         make()
+
+
+def test_ascent_outside_the_l2_geometry_warns_by_the_smallest_prior_weight():
+    """KL and chi-square curve like one over the prior: a step that is fine for l2 makes q jump from end to end."""
+    with pytest.warns(TopoRoWarning, match="smallest prior weight"):
+        ascent(0.1, 1.0, "kl", smallest=0.002)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ascent(0.1, 1.0, "l2", smallest=0.002)
+        ascent(0.1, 1.0, "chi2", smallest=0.1)

@@ -9,6 +9,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -499,3 +500,26 @@ def test_neighbors_of_a_stranger(chain: GroupGraph) -> None:
 def test_missing_names_are_refused() -> None:
     with pytest.raises(DataError, match="group name is missing"):
         GroupGraph.from_edges([("a", None)])
+
+
+def test_a_data_frame_brings_its_own_names_and_they_are_not_overruled() -> None:
+    frame = pd.DataFrame([[0, 2.0, 0], [2.0, 0, 1], [0, 1, 0]], index=list("cab"), columns=list("cab"))
+    assert GroupGraph.from_adjacency(frame).edges == {("a", "b"): 1.0, ("a", "c"): 2.0}
+    with pytest.raises(GraphError, match="they must be the same, in the same order"):
+        GroupGraph.from_adjacency(frame, names=list("abc"))
+    with pytest.raises(GraphError, match="pass names="):
+        GroupGraph.from_adjacency(frame.to_numpy())
+
+
+def test_neighbours_may_come_with_lengths() -> None:
+    assert GroupGraph.from_neighbors({"a": {"b": 2.0}, "b": ["c"]}).edges == {("a", "b"): 2.0, ("b", "c"): 1.0}
+
+
+def test_rounding_does_not_make_a_matrix_asymmetric() -> None:
+    matrix = np.array([[0, 0.1 + 0.2], [0.3, 0]])
+    assert len(GroupGraph.from_adjacency(matrix, names="ab").edges) == 1
+
+
+def test_one_name_given_as_text_is_not_taken_apart() -> None:
+    with pytest.raises(GroupMismatchError, match=r"Write \['NY'\]"):
+        GroupGraph.from_edges([("NY", "PA")]).hops("NY")

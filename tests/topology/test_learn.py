@@ -160,9 +160,9 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "recorded"),
     [
-        ({"cut": "percentile", "percentile": 70}, {"scales": 4, "cut": "percentile", "percentile": 70}),
-        ({"cut": "knn", "nearest_groups": 2}, {"scales": 4, "cut": "knn", "nearest_groups": 2}),
-        ({}, {"scales": 4, "cut": "mst-knn", "nearest_groups": 1}),
+        ({"cut": "percentile", "percentile": 70}, {"scales": 4, "error": 0.0, "cut": "percentile", "percentile": 70}),
+        ({"cut": "knn", "nearest_groups": 2}, {"scales": 4, "error": 0.0, "cut": "knn", "nearest_groups": 2}),
+        ({}, {"scales": 4, "error": 0.0, "cut": "mst-knn", "nearest_groups": 1}),
     ],
 )
 def test_the_graph_records_its_cut(settings: dict[str, Any], recorded: dict[str, Any]) -> None:

@@ -130,3 +130,15 @@ def test_a_refused_checkpoint_changes_nothing(saved):
         load_checkpoint(saved[1], **run)
     for key, value in run["model"].state_dict().items():
         assert torch.equal(value, before[key]), key
+
+
+def test_a_learning_rate_changed_on_the_way_is_restored(tmp_path):
+    """As a scheduler does; the optimiser is built with the first one again before resuming."""
+    model, objective = MLP(2, 2, (4,)), ERM(["a", "b"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.5, betas=(0.8, 0.9))
+    optimizer.param_groups[0]["lr"] = 0.125
+    save_checkpoint(tmp_path / "c", model=model, objective=objective, optimizer=optimizer, about={})
+    fresh = torch.optim.Adam(model.parameters(), lr=0.5)
+    load_checkpoint(tmp_path / "c", model=model, objective=objective, optimizer=fresh)
+    assert fresh.param_groups[0]["lr"] == 0.125
+    assert fresh.param_groups[0]["betas"] == (0.8, 0.9)

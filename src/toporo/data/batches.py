@@ -24,11 +24,13 @@ def group_batches(
     Every batch holds ``per_group`` rows of each group. An epoch passes once over the largest group; smaller ones start
     over in a new order. Floats come as float32, integers as int64. Batches depend on the seed and the epoch alone.
     """
+    if epochs < 1 or seed < 0:
+        raise SettingError(f"epochs={epochs!r}, seed={seed!r}: expected at least one epoch and a seed of at least 0.")
     x, y, codes = tensors(data, device)
     for epoch in range(epochs):
-        for rows in batch_rows(data, per_group, seed=seed, epoch=epoch):
-            picked = torch.as_tensor(rows, device=device)
-            yield x[picked], y[picked], GroupIds(codes[picked], data.groups)
+        # One copy an epoch: on a GPU a copy a batch would wait for the device every time.
+        for rows in torch.as_tensor(batch_rows(data, per_group, seed=seed, epoch=epoch), device=torch.device(device)):
+            yield x[rows], y[rows], GroupIds(codes[rows], data.groups)
 
 
 def tensors(data: GroupedData, device: str | torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -151,8 +151,12 @@ def group_rng(name: Name, *seeds: int) -> np.random.Generator:
 
 def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
     if hasattr(values, "detach"):
-        values = values.detach().cpu().numpy()
-    array = np.asarray(values)
+        values = values.detach().cpu()
+        values = (values.float() if values.is_floating_point() and values.element_size() < 4 else values).numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what} is ragged: expected rows of equal length.") from None
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
     if array.ndim == 0:

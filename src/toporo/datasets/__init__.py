@@ -27,7 +27,7 @@ class Dataset:
 #: Name to data set. A new one is a module with a loader and a line here.
 DATASETS: dict[str, Dataset] = {
     spec.name: Dataset(
-        title=f"{spec.groups} groups on a {'half' if spec.one_sided else 'full'} spiral, 2 classes, "
+        title=f"{spec.groups} groups on a {'half' if spec.arc < 4 else 'full'} turn of a spiral, 2 classes, "
         f"{len(spec.train)} training groups",
         files={f"dg/{spec.file}": spec.checksum},
         load=partial(dg.load, spec),

@@ -66,6 +66,8 @@ def _reconstruct(*args: object) -> _Array:
 
 def _frombuffer(content: Any, dtype: object, shape: object, order: object) -> _Array:
     """How protocol 5 spells an array."""
+    if not isinstance(content, bytes | bytearray):
+        raise _RefusedError("an array whose content is not plain bytes")
     array = _Array()
     array.__setstate__((1, shape, dtype, order == "F", bytes(content)))
     return array

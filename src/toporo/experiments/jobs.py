@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
-from toporo import __version__
+import toporo
 from toporo.data.grouped import GroupedData, Split
 from toporo.datasets import Benchmark
 from toporo.errors import TopoRoWarning
 from toporo.experiments.protocols import Method, Protocol
 from toporo.files import write_text, write_whole
-from toporo.groups import name_to_json
 from toporo.models import MLP
 from toporo.objectives import make_objective
 from toporo.topology.graph import GroupGraph
@@ -38,7 +37,10 @@ _cross_entropy = functools.partial(F.cross_entropy, reduction="none")
 
 @dataclass(frozen=True)
 class Job:
-    """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome."""
+    """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome.
+
+    That includes toporo's own sources: a change to a method makes its stored runs another run's.
+    """
 
     protocol: Protocol
     method: Method
@@ -50,7 +52,7 @@ class Job:
         """``method-seed-hash``: equal keys mean equal results."""
         content = {
             "schema": SCHEMA,
-            "version": __version__,
+            "code": _code(),
             "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in ("title", "paper", "notes")},
             "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control")},
             "seed": self.seed,
@@ -77,7 +79,18 @@ class Job:
             record: dict[str, Any] = json.loads(self.record_path(out).read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return None
-        return record if record.get("key") == self.key else None
+        return record if record.get("key") == self.key and self.model_path(out).is_file() else None
+
+
+@functools.cache
+def _code() -> str:
+    """A checksum of what runs consist of: toporo's sources but for those that only show results, and torch."""
+    root = Path(toporo.__file__).parent
+    digest = hashlib.sha256(torch.__version__.encode())
+    for path in sorted(root.rglob("*.py")):
+        if path.relative_to(root).parts[0] not in ("report", "cli.py", "__main__.py"):
+            digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def build_model(protocol: Protocol, benchmark: Benchmark, seed: int) -> MLP:
@@ -98,7 +111,6 @@ def run_job(job: Job, benchmark: Benchmark, out: Path) -> dict[str, Any]:
         prior, graph = _prior(job, benchmark, split, out)
         model = build_model(job.protocol, benchmark, job.seed)
         history = _train(job, benchmark, split, model, job.method, prior, job.checkpoint_path(out, "main"))
-    test_groups = benchmark.data.select(benchmark.test).groups
     record = {
         "schema": SCHEMA,
         "key": job.key,
@@ -109,11 +121,10 @@ def run_job(job: Job, benchmark: Benchmark, out: Path) -> dict[str, Any]:
         "prior": prior.to_dict() if prior else None,
         "topology": json.loads(graph.to_json()) if graph else None,
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
-        "test_groups": [name_to_json(name) for name in test_groups],
         "history": [epoch.to_dict() for epoch in history],
     }
     tensors = {key: value.contiguous() for key, value in model.state_dict().items()}
-    write_whole(job.model_path(out), lambda temporary: save_file(tensors, temporary))
+    write_whole(job.model_path(out), lambda temporary: temporary.write_bytes(save(tensors)))
     write_text(job.record_path(out), json.dumps(record))
     for phase in ("features", "main"):
         job.checkpoint_path(out, phase).unlink(missing_ok=True)
@@ -141,9 +152,13 @@ def _train(
 
 
 def _evaluate(model: nn.Module, *, validation: GroupedData, test: GroupedData) -> dict[str, Any]:
-    by_group = list(accuracy_by_group(model, test).values())
-    held_out = list(accuracy_by_group(model, validation).values())
-    return {"validation": float(np.mean(held_out)), "test": float(np.mean(by_group)), "by_group": by_group}
+    by_group = accuracy_by_group(model, test)
+    held_out = accuracy_by_group(model, validation)
+    return {
+        "validation": float(np.mean(list(held_out.values()))),
+        "test": float(np.mean(list(by_group.values()))),
+        "by_group": by_group,
+    }
 
 
 def _prior(job: Job, benchmark: Benchmark, split: Split, out: Path) -> tuple[Prior | None, GroupGraph | None]:

@@ -33,7 +33,7 @@ class Line:
 
 
 def make_lines(rows: Sequence[Row]) -> list[Line]:
-    """Group the rows by method; the best mean of each honest rule is marked."""
+    """Group the rows by method; the best mean of each rule is marked."""
     by_method: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_method.setdefault(row.method, {})[row.selection] = row
@@ -63,7 +63,7 @@ def caption(protocol: Protocol, rows: Sequence[Row]) -> str:
     """What the figures are, in a sentence."""
     seeds = len(rows[0].per_seed)
     return (
-        f"{protocol.title}: {protocol.metric}, mean ± sd over {seeds} seed{'s' if seeds != 1 else ''}, "
+        f"{protocol.title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
         f"{protocol.epochs} epochs; from {SOURCES.get(rows[0].source, rows[0].source)}."
     )
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -45,9 +46,7 @@ class GroupMeans:
 
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
-    """Average per-sample values by group, on the values' device, without waiting for it; half precision in float32."""
-    if values.dtype in (torch.float16, torch.bfloat16):
-        values = values.float()
+    """Average per-sample values by group, on the values' device, without waiting for it."""
     counts = _sum_by_group(torch.ones_like(values), codes, m)
     sums = _sum_by_group(values, codes, m)
     return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(values.dtype))
@@ -66,8 +65,11 @@ class Objective(nn.Module, ABC):
     ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry a sample (of any task loss, with
     its graph attached), and ``groups`` is one of
 
-    - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` yields them: joined by name;
-    - an integer tensor of codes in the order of :attr:`groups`.
+    - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` or ``Groups.of(names)`` give them: by name;
+    - integer codes in the order of :attr:`groups`, as ``objective.groups.encode(names)`` gives them. On a GPU, codes
+      out of range make the result NaN, because an error would have to wait for the device.
+
+    Half-precision losses are averaged in float32.
 
     A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
     and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
@@ -83,7 +85,7 @@ class Objective(nn.Module, ABC):
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
         #: The method's settings, for its ``repr`` and for telling one run's checkpoint from another's.
         self.settings = settings
-        self._known: dict[Groups, bool] = {}
+        self._tables: dict[Groups, Tensor | None] = {}
 
     def forward(
         self,
@@ -108,7 +110,13 @@ class Objective(nn.Module, ABC):
                 raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
             if len(value) != len(losses):
                 raise DataError(f"{len(losses)} losses but {len(value)} rows of {name}: give those of the same batch.")
-        return self.compute(losses, self._codes(groups, losses), logits=logits, features=features)
+        codes = self._codes(groups, losses)
+        if losses.dtype in (torch.float16, torch.bfloat16):
+            losses = losses.float()
+        if losses.device.type != "cpu":  # out-of-range codes cannot be reported without waiting; make them visible
+            valid = ((codes >= 0) & (codes < len(self.groups))).all()
+            losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
+        return self.compute(losses, codes, logits=logits, features=features)
 
     @abstractmethod
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
@@ -124,16 +132,13 @@ class Objective(nn.Module, ABC):
 
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
         if isinstance(groups, GroupIds):
-            if groups.groups not in self._known:
-                groups.groups.require_same(self.groups, what=f"the groups of {type(self).__name__}")
-                self._known[groups.groups] = True  # equal names mean equal order: Groups are canonical
-            codes = torch.as_tensor(groups.codes)
-        elif isinstance(groups, Tensor):
-            codes = groups
+            codes = self._translated(groups)
+        elif isinstance(groups, Tensor | np.ndarray):
+            codes = torch.as_tensor(groups)
         else:
             raise DataError(
-                f"groups are {type(groups).__name__}: expected a tensor of codes or GroupIds. "
-                "Groups.of(names) turns names into GroupIds."
+                f"groups are {type(groups).__name__}: expected GroupIds, as Groups.of(names) gives them, or a tensor "
+                "of codes, as objective.groups.encode(names) gives them."
             )
         if codes.shape != losses.shape:
             raise DataError(
@@ -150,6 +155,29 @@ class Objective(nn.Module, ABC):
                 )
         return codes.to(device=losses.device, dtype=torch.long)
 
+    def _translated(self, ids: GroupIds) -> Tensor:
+        """Codes of other Groups as codes of our own, by name; a batch's groups may be some of ours, never others."""
+        codes = torch.as_tensor(ids.codes)
+        if ids.groups not in self._tables:
+            strange = [name for name in ids.groups if name not in self.groups]
+            if strange:
+                raise GroupMismatchError(
+                    f"group(s) in the batch that {type(self).__name__} does not know: {listed(strange)}. It was built "
+                    f"for {listed(self.groups)}. Build it with all training groups, or leave those rows out."
+                )
+            same = ids.groups == self.groups
+            self._tables[ids.groups] = None if same else torch.as_tensor(self.groups.encode(ids.groups))
+        table = self._tables[ids.groups]
+        if table is None or codes.is_floating_point():
+            return codes
+        if codes.device.type == "cpu" and len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(table):
+            raise GroupMismatchError(
+                f"group codes run from {int(codes.min())} to {int(codes.max())}, but there are {len(table)} groups."
+            )
+        if table.device != codes.device:
+            table = self._tables[ids.groups] = table.to(codes.device)
+        return table[codes]
+
 
 class WeightedObjective(Objective):
     """A weighted sum of group losses whose weights follow a rule: IW-ERM, group DRO, TRO.
@@ -162,7 +190,7 @@ class WeightedObjective(Objective):
     prior_weights: Tensor
     last_losses: Tensor
     seen: Tensor
-    groups_digest: Tensor
+    digest: Tensor
 
     def __init__(
         self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None, **settings: Any
@@ -175,9 +203,9 @@ class WeightedObjective(Objective):
         self.register_buffer("q", self._rule.init(torch.as_tensor(weights)))
         self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
-        # Buffers are in the order of the groups; the digest keeps a state from being loaded into other groups.
-        digest = hashlib.sha256(repr(self.groups.names).encode()).digest()
-        self.register_buffer("groups_digest", torch.tensor(list(digest), dtype=torch.uint8))
+        # Buffers are in the order of the groups; the digest keeps a state from being loaded into others.
+        digest = hashlib.sha256(repr((self.groups.names, weights.tolist())).encode()).digest()
+        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
         self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
@@ -186,14 +214,15 @@ class WeightedObjective(Objective):
             self.to(losses.device)
         if self.training:
             self._advance(means)
-        return means.weighted(self.q.to(losses.dtype))
+        return means.weighted(self.q.to(means.values.dtype))
 
     @torch.no_grad()
     def _advance(self, means: GroupMeans) -> None:
-        values, present = means.values.detach().to(self.q.dtype), means.present.to(self.q.dtype)
-        self.last_losses = torch.where(present > 0, values, self.last_losses)
-        self.seen = torch.maximum(self.seen, present)
-        typical = values.sum() / present.sum().clamp(min=1.0)
+        values = means.values.detach().to(self.q.dtype)
+        usable = (means.present > 0) & torch.isfinite(values)  # one overflowed batch must not spoil q for ever
+        self.last_losses = torch.where(usable, values, self.last_losses)
+        self.seen = torch.where(usable, 1.0, self.seen)
+        typical = torch.where(usable, values, 0.0).sum() / usable.sum().clamp(min=1)
         self.q = self._rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
 
     @property
@@ -202,13 +231,13 @@ class WeightedObjective(Objective):
 
 
 def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    found = state.get(f"{prefix}groups_digest")
+    found = state.get(f"{prefix}digest")
     if found is None or not isinstance(module, WeightedObjective):
         return
-    if not torch.equal(found.cpu(), module.groups_digest.cpu()):
+    if not torch.equal(found.cpu(), module.digest.cpu()):
         raise GroupMismatchError(
-            f"this state is of other groups than those of the {type(module).__name__} it is loaded into "
-            f"({listed(module.groups)}). Build the objective with the same groups."
+            f"this state is of other groups or another prior than those of the {type(module).__name__} it is loaded "
+            f"into ({listed(module.prior.weights.items(), 4)}). Build the objective with the same groups and prior."
         )
 
 

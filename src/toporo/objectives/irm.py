@@ -51,6 +51,7 @@ class IRM(Objective):
         (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
         if slope is None:
             raise DataError("the losses do not come from these logits: give the very tensor they were computed from.")
+        slope, logits = slope.to(losses.dtype), logits.to(losses.dtype)
         by_scale = (slope * logits).flatten(1).sum(dim=1) if logits.ndim > 1 else slope * logits
         means = group_means(losses, codes, len(self.groups))
         slopes = group_means(by_scale, codes, len(self.groups))

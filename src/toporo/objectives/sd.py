@@ -29,4 +29,5 @@ class SD(Objective):
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:
             raise DataError("SD needs logits.")
-        return losses.mean() + 0.5 * self.penalty * (logits**2).flatten(1).sum(dim=1).mean()
+        squares = logits.to(losses.dtype).reshape(len(losses), -1) ** 2
+        return losses.mean() + 0.5 * self.penalty * squares.sum(dim=1).mean()

@@ -13,6 +13,10 @@ from toporo.topology.prior import Prior
 __all__ = ["TRO"]
 
 
+#: The rule that suits a divergence: its own geometry's gradient step where there is a stable one.
+DEFAULT_UPDATE = {"l2": "ascent", "kl": "mirror", "chi2": "exact"}
+
+
 class TRO(WeightedObjective):
     r"""The worst mixture of groups near the topology's prior (Qiao & Peng 2023):
 
@@ -26,7 +30,8 @@ class TRO(WeightedObjective):
         by projected gradients.
     step : :math:`\eta_q` of ``ascent`` and ``mirror``.
     update : ``"ascent"`` (the paper's alternation), ``"exact"`` (best response to each batch), ``"mirror"`` or
-        ``"constrained"`` (takes ``radius`` instead of ``penalty``).
+        ``"constrained"`` (takes ``radius`` instead of ``penalty``). Unless given: the one that suits the divergence
+        (ascent for l2, mirror for KL, exact for chi-square), or constrained if there is a radius.
     divergence : D: ``"l2"`` (the paper's), ``"kl"`` or ``"chi2"``.
     radius : :math:`\tau` of ``update="constrained"``.
     groups : the groups that integer codes refer to, if not those of the prior in canonical order.
@@ -46,12 +51,16 @@ class TRO(WeightedObjective):
         penalty: float = 1.0,
         step: float = 0.1,
         *,
-        update: str = "ascent",
+        update: str | None = None,
         divergence: str = "l2",
         radius: float | None = None,
         groups: Groups | None = None,
     ) -> None:
-        rule = make_rule(update, step=step, strength=penalty, radius=radius, penalty=divergence)
+        if update is None:
+            update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
+        prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
+        smallest = min(weight for weight in prior.weights.values() if weight > 0)
+        rule = make_rule(update, step=step, strength=penalty, radius=radius, penalty=divergence, smallest=smallest)
         super().__init__(
             prior, rule, groups, penalty=penalty, step=step, update=update, divergence=divergence, radius=radius
         )

@@ -54,13 +54,14 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": COLORS[index % len(COLORS)], "ls": "-" if index < len(COLORS) else "--"}
 
 
-def to_svg(figure: Figure) -> str:
+def to_svg(name: str, figure: Figure) -> str:
     """The figure as an SVG element to put into a page: the same bytes at every call, identifiers of its own."""
     buffer = io.StringIO()
     with mpl.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return re.sub(r"^.*?(?=<svg)", "", text, count=1, flags=re.DOTALL)
+    svg = re.sub(r"^.*?(?=<svg)", "", text, count=1, flags=re.DOTALL)
+    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
 
 
 def topology(graph: GroupGraph, prior: Prior, train: Sequence[Name], test: Sequence[Name]) -> Figure:

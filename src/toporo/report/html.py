@@ -27,6 +27,7 @@ from toporo.report import figures
 from toporo.selection import SELECTIONS
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.training import EpochRecord
 
 __all__ = ["write_report"]
 
@@ -82,7 +83,7 @@ def _sections(outcome: Outcome, out: Path) -> list[Section]:
             "The groups' topology",
             "Training groups (circles) are sized by how many shortest paths from training to test groups pass through "
             "them. The prior that TRO-physical starts from follows from these counts.",
-            figures.to_svg(figures.topology(benchmark.graph, physical, benchmark.train, benchmark.test)),
+            figures.to_svg("topology", figures.topology(benchmark.graph, physical, benchmark.train, benchmark.test)),
         )
     ]
     sections += _training_sections(outcome, first)
@@ -104,7 +105,7 @@ def _sections(outcome: Outcome, out: Path) -> list[Section]:
                     f"learned-{method}",
                     f"The learned topology beside the given one: {METHODS[method].title}",
                     text,
-                    figures.to_svg(figure),
+                    figures.to_svg(f"learned-{method}", figure),
                 )
             )
     return sections
@@ -124,7 +125,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
                 "Group weights over training",
                 "How much each training group counts, after each epoch, in the run with the lowest seed. Without a "
                 "prior the weights follow the losses; with it they stay near the topology's choice.",
-                figures.to_svg(figures.weights_over_training(moving)),
+                figures.to_svg("weights", figures.weights_over_training(moving)),
             )
         )
     order, label = _group_order(outcome.benchmark)
@@ -133,7 +134,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
             "groups",
             "Accuracy in every test group",
             "After the last epoch, mean over seeds. The dotted line is guessing.",
-            figures.to_svg(figures.accuracy_by_group(_by_group(outcome.records), order, label, STYLES)),
+            figures.to_svg("groups", figures.accuracy_by_group(_by_group(outcome.records), order, label, STYLES)),
         )
     )
     curves = {
@@ -149,7 +150,7 @@ def _training_sections(outcome: Outcome, first: dict[str, Record]) -> list[Secti
             "Test accuracy over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
             "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
-            figures.to_svg(figures.accuracy_by_epoch(ordered, outcome.protocol.epochs, STYLES)),
+            figures.to_svg("epochs", figures.accuracy_by_epoch(ordered, outcome.protocol.epochs, STYLES)),
         )
     )
     return sections
@@ -176,7 +177,7 @@ def _boundary_section(outcome: Outcome, out: Path) -> list[Section]:
             "Decision boundaries",
             "The plane as each model divides it after the last epoch (lowest seed). Strong dots: training groups; "
             "faint dots: test groups.",
-            figures.to_svg(figure),
+            figures.to_svg("boundaries", figure),
         )
     ]
 
@@ -193,9 +194,10 @@ def _by_group(records: Sequence[Record]) -> dict[str, dict[Any, float]]:
     for method in SHOWN_GROUPS:
         runs = [record for record in records if record["method"] == method]
         if runs:
-            names = [name_from_json(name) for name in runs[0]["test_groups"]]
-            mean = np.mean([run["history"][-1]["metrics"]["by_group"] for run in runs], axis=0)
-            values[METHODS[method].title] = dict(zip(names, (100 * mean).tolist(), strict=True))
+            last = [EpochRecord.from_dict(run["history"][-1]).metrics["by_group"] for run in runs]
+            values[METHODS[method].title] = {
+                name: 100 * float(np.mean([by_group[name] for by_group in last])) for name in last[0]
+            }
     return values
 
 

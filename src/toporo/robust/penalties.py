@@ -149,7 +149,7 @@ def get_penalty(name: str | Penalty) -> Penalty:
     if isinstance(name, Penalty):
         return name
     if name not in PENALTIES:
-        raise UnknownNameError("penalty", name, PENALTIES)
+        raise UnknownNameError("divergence", name, PENALTIES)
     return PENALTIES[name]
 
 

@@ -15,13 +15,13 @@ from Python, so on a GPU none of them waits for the device.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
-from toporo.errors import SettingError, TopoRoWarning, UnknownNameError
+from toporo.errors import SettingError, UnknownNameError, warn
 from toporo.robust.penalties import Penalty, best_response, get_penalty
 from toporo.robust.simplex import project_simplex
 
@@ -35,54 +35,61 @@ class WeightRule(NamedTuple):
     update: Callable[[Any, Any, Any], Any]
 
 
-def ascent(step: float = 0.1, strength: float = 1.0, penalty: str | Penalty = "l2") -> WeightRule:
+def ascent(
+    step: float = 0.1, strength: float = 1.0, penalty: str | Penalty = "l2", *, smallest: float = 1.0
+) -> WeightRule:
     """Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
 
-    At fixed losses and with the l2 penalty this settles only if ``step * strength < 2``; above that q overshoots the
-    prior by more than it was off, and cycles for ever. An infinite strength pins q to the prior.
+    At fixed losses this settles only if ``step * strength`` times the penalty's curvature is below 2; above that q
+    overshoots by more than it was off, and cycles for ever. The curvature is 1 for l2, the paper's penalty, and one
+    over the ``smallest`` prior weight for KL and chi-square, for which ``mirror`` or ``exact`` are the better rules. An
+    infinite strength pins q to the prior.
     """
     divergence = _checked(step, strength, penalty)
     if math.isinf(strength):
         return _pinned()
-    _warn_if_cycling(step, strength)
+    _warn_if_cycling(step, strength, 1.0 if divergence.bounded else 1.0 / smallest)
+    return WeightRule(_copy, partial(_ascend, step=step, strength=strength, divergence=divergence))
 
-    def update(q: Any, losses: Any, prior: Any) -> Any:
-        target = q + step * (losses - strength * divergence.gradient(q, prior))
-        if not divergence.bounded:  # D is infinite outside the prior's support: stay in it
-            xp = array_namespace(target)
-            target = xp.where(prior > 0, target, xp.full_like(target, -math.inf))
-        return project_simplex(target)
 
-    return WeightRule(_copy, update)
+def _ascend(q: Any, losses: Any, prior: Any, *, step: float, strength: float, divergence: Penalty) -> Any:
+    target = q + step * (losses - strength * divergence.gradient(q, prior))
+    if not divergence.bounded:  # D is infinite outside the prior's support: stay in it
+        xp = array_namespace(target)
+        target = xp.where(prior > 0, target, xp.full_like(target, -math.inf))
+    return project_simplex(target)
 
 
 def mirror(step: float = 0.1, strength: float = 0.0, penalty: str | Penalty = "kl") -> WeightRule:
     """Exponentiated-gradient ascent; with ``strength=0`` it is the update of group DRO (Sagawa et al. 2020).
 
-    With the KL penalty it settles, like ``ascent`` with l2, only if ``step * strength < 2``.
+    With a penalty it settles only if ``step * strength < 2``.
     """
     divergence = _checked(step, strength, penalty)
     if math.isinf(strength):
         return _pinned()
-    if divergence.name == "kl":
-        _warn_if_cycling(step, strength)
+    _warn_if_cycling(step, strength, 1.0)
+    return WeightRule(_copy, partial(_tilt, step=step, strength=strength, divergence=divergence))
 
-    def update(q: Any, losses: Any, prior: Any) -> Any:
-        xp = array_namespace(losses)
-        slope = losses - strength * divergence.gradient(q, prior) if strength else losses
-        tilted = step * slope
-        inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
-        top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
-        weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
-        return weights / xp.sum(weights, axis=-1, keepdims=True)
 
-    return WeightRule(_copy, update)
+def _tilt(q: Any, losses: Any, prior: Any, *, step: float, strength: float, divergence: Penalty) -> Any:
+    xp = array_namespace(losses)
+    slope = losses - strength * divergence.gradient(q, prior) if strength else losses
+    tilted = step * slope
+    inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
+    top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
+    weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
+    return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
 def exact(strength: float = 1.0, penalty: str | Penalty = "l2") -> WeightRule:
     """The best response to the losses at hand. For l2 it equals one ``ascent`` step of size ``1 / strength``."""
     divergence = _checked(1.0, strength, penalty)
-    return WeightRule(_copy, lambda q, losses, prior: best_response(losses, prior, strength, divergence))
+    return WeightRule(_copy, partial(_respond, strength=strength, divergence=divergence))
+
+
+def _respond(q: Any, losses: Any, prior: Any, *, strength: float, divergence: Penalty) -> Any:
+    return best_response(losses, prior, strength, divergence)
 
 
 def constrained(radius: float, penalty: str | Penalty = "l2") -> WeightRule:
@@ -92,7 +99,11 @@ def constrained(radius: float, penalty: str | Penalty = "l2") -> WeightRule:
         raise SettingError(f"radius is {radius!r}: expected a number of at least 0 (0 keeps q at the prior).")
     if radius == 0:
         return _pinned()
-    return WeightRule(_copy, lambda q, losses, prior: constrained_response(losses, prior, radius, divergence))
+    return WeightRule(_copy, partial(_respond_within, radius=radius, divergence=divergence))
+
+
+def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergence: Penalty) -> Any:
+    return constrained_response(losses, prior, radius, divergence)
 
 
 #: Grid points a round and rounds of the bracketing below: 64 points, 10 rounds leave nothing of a range of 1e±16.
@@ -140,8 +151,9 @@ def make_rule(
     strength: float = 1.0,
     radius: float | None = None,
     penalty: str | Penalty = "l2",
+    smallest: float = 1.0,
 ) -> WeightRule:
-    """A rule by its name, with the settings it takes."""
+    """A rule by its name, with the settings it takes; ``smallest`` is the smallest positive weight of the prior."""
     if name not in RULES:
         raise UnknownNameError("weight update", name, RULES)
     if name == "constrained":
@@ -152,7 +164,7 @@ def make_rule(
         raise SettingError(f"radius={radius!r} only goes with update='constrained'; update={name!r} takes penalty=.")
     if name == "exact":
         return exact(strength, penalty)
-    return (ascent if name == "ascent" else mirror)(step, strength, penalty)
+    return ascent(step, strength, penalty, smallest=smallest) if name == "ascent" else mirror(step, strength, penalty)
 
 
 def _checked(step: float, strength: float, penalty: str | Penalty) -> Penalty:
@@ -163,13 +175,13 @@ def _checked(step: float, strength: float, penalty: str | Penalty) -> Penalty:
     return get_penalty(penalty)
 
 
-def _warn_if_cycling(step: float, strength: float) -> None:
-    if step * strength >= 2.0:
-        warnings.warn(
-            f"step * penalty = {step:g} * {strength:g} = {step * strength:g} ≥ 2: the weights q will not settle but "
-            f"cycle around the prior. Use a step below {2.0 / strength:g}, or update='exact', which needs no step.",
-            TopoRoWarning,
-            stacklevel=4,
+def _warn_if_cycling(step: float, strength: float, curvature: float) -> None:
+    if step * strength * curvature >= 2.0:
+        about = "" if curvature == 1.0 else f" / {1.0 / curvature:g} (the smallest prior weight)"
+        warn(
+            f"step * penalty = {step:g} * {strength:g}{about} = {step * strength * curvature:g} ≥ 2: the weights q "
+            f"will not settle but cycle around the prior. Use a step below {2.0 / (strength * curvature):g}, or "
+            "update='exact', which needs no step."
         )
 
 
@@ -179,4 +191,8 @@ def _copy(prior: Any) -> Any:
 
 def _pinned() -> WeightRule:
     """q = p for ever: IW-ERM."""
-    return WeightRule(_copy, lambda q, losses, prior: prior + 0.0 * losses)
+    return WeightRule(_copy, _stay)
+
+
+def _stay(q: Any, losses: Any, prior: Any) -> Any:
+    return prior + 0.0 * losses

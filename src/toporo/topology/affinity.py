@@ -33,6 +33,7 @@ def check_features(features: Any, *, what: str = "features") -> Array:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0:
         raise DataError(f"{what} must be a table of shape (points, dimensions); found shape {array.shape}.")
+    array = np.ascontiguousarray(array)  # the memory layout decides the order of sums, and so the last bits
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
         raise DataError(

@@ -8,14 +8,13 @@ data-driven topology). Shortest paths may pass through any group of the graph.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from toporo.errors import GraphError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.errors import GraphError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.topology.graph import GroupGraph
 
 __all__ = ["MEASURES", "betweenness", "centrality", "closeness", "degree", "harmonic"]
@@ -30,11 +29,11 @@ def centrality(
     test: Iterable[Name] | None = None,
     *,
     measure: str = "betweenness",
-    weighted: bool | None = None,
+    weighted: bool = False,
 ) -> Values:
     """Centrality of each training group by a measure's name; see :data:`MEASURES`.
 
-    ``weighted`` decides whether edge lengths count. Unless said, they do not, as in the paper: one hop is one hop.
+    ``weighted`` decides whether edge lengths count. In the paper they do not: one hop is one hop.
     """
     if measure not in MEASURES:
         raise UnknownNameError("centrality measure", measure, MEASURES)
@@ -46,13 +45,11 @@ def centrality(
         _check_test(graph, inside, outside)
     isolated = [name for name in inside if not graph.neighbors(name)]
     if isolated:
-        warnings.warn(
+        warn(
             f"training group(s) without any edge: {listed(isolated)}. Their centrality is the lowest possible; "
             "add their edges, or leave them out.",
-            TopoRoWarning,
-            stacklevel=2,
         )
-    return MEASURES[measure](graph, inside, outside, bool(weighted))
+    return MEASURES[measure](graph, inside, outside, weighted)
 
 
 def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
@@ -162,9 +159,7 @@ def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
             "them, or use a prior that needs no test groups (test=None)."
         )
     if lost:
-        warnings.warn(
+        warn(
             f"no path leads from the training groups to test group(s) {listed(lost)}: the graph is disconnected, and "
             "they do not count towards centrality.",
-            TopoRoWarning,
-            stacklevel=3,
         )

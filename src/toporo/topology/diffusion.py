@@ -18,7 +18,6 @@ tail bounds the error.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,7 +29,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import binom
 from threadpoolctl import threadpool_limits
 
-from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.topology.affinity import Sigma, bandwidth, check_features, dense_affinity, knn_affinity
 
@@ -182,11 +181,9 @@ def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float
     if not _certified(matrix, error, tol):
         smallest = _smallest(matrix)
         i, j = np.argwhere((matrix == smallest) & ~np.eye(len(matrix), dtype=bool))[0]
-        warnings.warn(
+        warn(
             f"groups {groups.names[i]!r} and {groups.names[j]!r} can hardly be told apart (distance {smallest:.1e}): "
             f"the relative accuracy tol={tol:g} is not certified for them.",
-            TopoRoWarning,
-            stacklevel=3,
         )
 
 
@@ -256,6 +253,11 @@ def distances_from_densities(densities: Array, alpha: float) -> Array:
 def group_indicators(ids: GroupIds) -> Array:
     """Columns ``1_{X_e} / n_e``, one a group."""
     codes = np.asarray(ids.codes)
+    if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < len(ids.groups):
+        raise GroupMismatchError(
+            f"group codes are {codes.dtype} from {codes.min()} to {codes.max()}: expected integers from 0 to "
+            f"{len(ids.groups) - 1}."
+        )
     counts = np.bincount(codes, minlength=len(ids.groups))
     if (counts == 0).any():
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]

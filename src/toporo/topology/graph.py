@@ -123,18 +123,20 @@ class GroupGraph:
         return cls(everyone, lengths)
 
     @classmethod
-    def from_adjacency(cls, matrix: Any, names: Sequence[Name], *, weighted: bool | None = None) -> GroupGraph:
+    def from_adjacency(
+        cls, matrix: Any, names: Sequence[Name] | None = None, *, weighted: bool | None = None
+    ) -> GroupGraph:
         """From a symmetric, non-negative matrix; row i is the group ``names[i]``. The diagonal is ignored.
 
-        Non-zero entries are edges. With ``weighted`` (the default when an entry other than 0 and 1 occurs) they are
-        lengths, else every edge has length 1.
+        A pandas data frame brings its own names. Non-zero entries are edges. With ``weighted`` (the default when an
+        entry other than 0 and 1 occurs) they are lengths, else every edge has length 1.
         """
+        labels = _matrix_names(matrix, names)
         dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
         try:
             array = np.asarray(dense, dtype=np.float64)
         except (TypeError, ValueError):
             raise GraphError("the adjacency matrix must hold numbers.") from None
-        labels = [plain_name(name) for name in names]
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             raise GraphError(f"an adjacency matrix is square; found shape {array.shape}.")
         if len(labels) != len(array) or len(set(labels)) != len(labels):
@@ -150,11 +152,12 @@ class GroupGraph:
                 f"the adjacency matrix has a negative entry: {array[i, j]:g} between {labels[i]!r} and {labels[j]!r}. "
                 "Entries are 0 for 'no edge', else 1 or a positive length."
             )
-        if not np.array_equal(array, array.T):
-            i, j = np.argwhere(array != array.T)[0]
+        uneven = ~np.isclose(array, array.T, rtol=1e-9, atol=0.0)
+        if uneven.any():
+            i, j = np.argwhere(uneven)[0]
             raise GraphError(
-                f"the adjacency matrix is not symmetric: {labels[i]!r}→{labels[j]!r} is {array[i, j]:g} but "
-                f"{labels[j]!r}→{labels[i]!r} is {array[j, i]:g}. The graph is undirected; "
+                f"the adjacency matrix is not symmetric: {labels[i]!r}→{labels[j]!r} is {array[i, j]:.12g} but "
+                f"{labels[j]!r}→{labels[i]!r} is {array[j, i]:.12g}. The graph is undirected; "
                 "symmetrise first, e.g. np.maximum(A, A.T)."
             )
         if weighted is None:
@@ -179,13 +182,16 @@ class GroupGraph:
         return cls.from_edges(edges, nodes=graph.nodes)
 
     @classmethod
-    def from_neighbors(cls, neighbors: Mapping[Any, Iterable[Name]]) -> GroupGraph:
-        """From ``{group: its neighbours}``; one direction is enough."""
-        edges: list[tuple[Name, Name]] = []
+    def from_neighbors(cls, neighbors: Mapping[Any, Iterable[Name] | Mapping[Any, float]]) -> GroupGraph:
+        """From ``{group: its neighbours}`` or ``{group: {neighbour: length}}``; one direction is enough."""
+        edges: list[tuple[Any, ...]] = []
         for name, others in neighbors.items():
             if isinstance(others, str) or not isinstance(others, Iterable):
                 raise GraphError(f"the neighbours of {name!r} are {others!r}: expected a list of names.")
-            edges += [(name, other) for other in others]
+            if isinstance(others, Mapping):
+                edges += [(name, other, length) for other, length in others.items()]
+            else:
+                edges += [(name, other) for other in others]
         return cls.from_edges(edges, nodes=neighbors)
 
     @classmethod
@@ -250,6 +256,8 @@ class GroupGraph:
 
     def require(self, names: Iterable[Name], *, what: str = "group(s)") -> list[Name]:
         """The names as a list of distinct groups; an error that lists those the graph does not have."""
+        if isinstance(names, str) and len(names) > 1 and names in self.groups:
+            raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
         wanted = list(dict.fromkeys(plain_name(name) for name in names))
         unknown = [name for name in wanted if name not in self.groups]
         if unknown:
@@ -406,6 +414,23 @@ class GroupGraph:
         from toporo.topology.draw import draw_graph
 
         return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
+
+
+def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
+    """The names of a matrix' rows: those given, those of a data frame, or, where it has both, only if they agree."""
+    given = [plain_name(name) for name in names] if names is not None else None
+    if hasattr(matrix, "index") and hasattr(matrix, "columns"):
+        own = [plain_name(name) for name in matrix.index]
+        if own != [plain_name(name) for name in matrix.columns] or (given is not None and given != own):
+            raise GraphError(
+                f"the data frame's rows are {listed(own)}, its columns {listed(matrix.columns)}"
+                f"{f' and names {listed(given)}' if given is not None else ''}: they must be the same, in the same "
+                "order, e.g. frame.loc[names, names]."
+            )
+        return own
+    if given is None:
+        raise GraphError("the adjacency matrix has no names of its own: pass names=[...], one a row.")
+    return given
 
 
 def _check_edge(a: Name, b: Name, length: float, groups: Groups) -> None:

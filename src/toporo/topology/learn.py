@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.topology.affinity import check_features
 from toporo.topology.diffusion import GroupDistances, diffusion_emd
@@ -76,7 +75,7 @@ def cut_graph(
     """Keep the short distances as edges.
 
     - ``"percentile"``: pairs closer than this percentile of the whole distance matrix, its zero diagonal included (the
-      published code's rule; it uses 80 for DG-15 and 40 for DG-60).
+      published code's rule; it uses 80 for DG-15 and 40 for DG-60). Closer means strictly: the pair at it is left out.
     - ``"knn"``: pairs of which one is among the other's ``nearest_groups`` nearest.
     - ``"mst-knn"``: the same, united with the minimum spanning tree, so that the graph is connected.
 
@@ -91,7 +90,7 @@ def cut_graph(
     if int(k) != k or not k >= 1:
         raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
     keep = CUTS[cut](distances.matrix, percentile, min(int(k), m - 1))
-    details = dict(distances.settings) | {"cut": cut}
+    details = dict(distances.settings) | {"error": distances.error, "cut": cut}
     details |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": int(k)}
     names = distances.names
     # Two groups with the same points are at distance 0; an edge needs a positive length.
@@ -101,11 +100,9 @@ def cut_graph(
     }
     graph = GroupGraph(names, lengths, origin=Origin("learned", saw_test_inputs, details))
     if len(parts := graph.components()) > 1:
-        warnings.warn(
+        warn(
             f"cut={cut!r} leaves the learned graph in {len(parts)} pieces (largest: {listed(parts[0])}). "
             "Use cut='mst-knn' for a connected graph.",
-            TopoRoWarning,
-            stacklevel=2,
         )
     return graph
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.topology.centrality import centrality
 from toporo.topology.graph import GroupGraph
@@ -33,6 +32,7 @@ class Prior:
     weights : non-negative, summing to one.
     measure : the centrality they come from, or ``"uniform"`` / ``"given"``.
     normalization, temperature : how centralities became weights (None where they did not).
+    weighted : whether edge lengths counted.
     saw_test_adjacency : whether given edges of test groups took part (edges learned from inputs do not count).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
@@ -42,6 +42,7 @@ class Prior:
     measure: str = "given"
     normalization: str | None = None
     temperature: float | None = None
+    weighted: bool = False
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
     centrality: Mapping[Name, float] = field(default_factory=dict)
@@ -72,6 +73,11 @@ class Prior:
     @classmethod
     def from_weights(cls, weights: Mapping[Any, float], **about: Any) -> Prior:
         """From any non-negative numbers by name; scaled to sum to one."""
+        if not isinstance(weights, Mapping):
+            raise DataError(
+                f"prior weights are {type(weights).__name__}: expected {{group name: number}}, because weights are "
+                "joined by name."
+            )
         total = math.fsum(weights.values()) if weights else 0.0
         if not (math.isfinite(total) and total > 0):
             raise DataError(f"prior weights sum to {total:g}: give finite, non-negative numbers, not all of them zero.")
@@ -93,6 +99,12 @@ class Prior:
         """What of the test groups this prior knows: ``"test adjacency"``, ``"test inputs"``, or nothing."""
         return ("test adjacency",) * self.saw_test_adjacency + ("test inputs",) * self.saw_test_inputs
 
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
     def __getitem__(self, name: Name) -> float:
         self.groups.encode([name])  # an unknown name is an error that lists the known ones
         return self.weights[plain_name(name)]
@@ -101,8 +113,13 @@ class Prior:
         """The same weights handed to other groups at random: a control for whether *which* group matters."""
         names = list(self.weights)
         order = np.random.default_rng(seed).permutation(len(names))
-        values = [self.weights[names[i]] for i in order]
-        return replace(self, weights=dict(zip(names, values, strict=True)), measure=f"shuffled {self.measure}")
+        moved = {name: names[i] for name, i in zip(names, order, strict=True)}
+        return replace(
+            self,
+            weights={name: self.weights[other] for name, other in moved.items()},
+            centrality={name: self.centrality[other] for name, other in moved.items()} if self.centrality else {},
+            measure=f"shuffled {self.measure}",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON."""
@@ -111,6 +128,7 @@ class Prior:
             "measure": self.measure,
             "normalization": self.normalization,
             "temperature": self.temperature,
+            "weighted": self.weighted,
             "saw_test_adjacency": self.saw_test_adjacency,
             "saw_test_inputs": self.saw_test_inputs,
             "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
@@ -136,7 +154,7 @@ def make_prior(
     measure: str = "betweenness",
     normalization: str | None = None,
     temperature: float = 1.0,
-    weighted: bool | None = None,
+    weighted: bool = False,
 ) -> Prior:
     r"""The prior over training groups by their centrality in the graph.
 
@@ -147,6 +165,7 @@ def make_prior(
     measure : ``"betweenness"`` (the paper's), ``"degree"``, ``"closeness"`` or ``"harmonic"``.
     normalization : ``"softmax"``: :math:`p_e \propto \exp(c_e / T)` on raw values, as the paper prints it;
         ``"sum"``: :math:`p_e \propto c_e`. Softmax unless the measure is ``"harmonic"``, a distribution as it is.
+    weighted : whether edge lengths count. They do not in the paper: one hop is one hop.
     temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the
         result of training depends on it, so it is recorded in the prior.
 
@@ -175,16 +194,15 @@ def make_prior(
         measure=measure,
         normalization=normalization,
         temperature=float(temperature) if normalization == "softmax" else None,
+        weighted=weighted,
         saw_test_adjacency=test is not None and graph.origin.kind == "given",
         # A learned graph can only reach test groups if their inputs took part, whatever its maker says.
         saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
         centrality=names.named(raw),
     )
     if weights.max() <= FLAT_RATIO * weights.min():
-        warnings.warn(
+        warn(
             f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with "
             "it is training without a topology. Use a smaller temperature, another measure, or a sparser graph.",
-            TopoRoWarning,
-            stacklevel=2,
         )
     return prior

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from toporo.errors import DataError
@@ -39,10 +39,15 @@ def save_checkpoint(
                 tensors[f"optimizer.{index}.{key}"] = value
             else:
                 plain.setdefault(str(index), {})[key] = value
-    content = {"schema": SCHEMA, "about": json.dumps(about), "optimizer": json.dumps(plain)}
+    groups = [_plain_settings(group) for group in optimizer.state_dict()["param_groups"]]
+    content = {
+        "schema": SCHEMA,
+        "about": json.dumps(about),
+        "optimizer": json.dumps({"state": plain, "groups": groups}),
+    }
     # Tensors that share memory are refused by the format; a checkpoint wants values, so copy.
     copies = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
-    write_whole(path, lambda temporary: save_file(copies, temporary, metadata=content))
+    write_whole(path, lambda temporary: temporary.write_bytes(save(copies, metadata=content)))
 
 
 def load_checkpoint(
@@ -62,13 +67,14 @@ def load_checkpoint(
     try:
         model.load_state_dict(_part(tensors, "model."))
         objective.load_state_dict(_part(tensors, "objective."))
-        state: dict[int, dict[str, Any]] = {
-            int(index): dict(values) for index, values in json.loads(metadata["optimizer"]).items()
-        }
+        stored = json.loads(metadata["optimizer"])
+        state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in stored["state"].items()}
         for key, value in _part(tensors, "optimizer.").items():
             index, name = key.split(".", 1)
             state.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        now = optimizer.state_dict()["param_groups"]
+        groups = [group | _restored(earlier) for group, earlier in zip(now, stored["groups"], strict=True)]
+        optimizer.load_state_dict({"state": state, "param_groups": groups})
         about: dict[str, Any] = json.loads(metadata["about"])
         return about
     except (KeyError, ValueError, RuntimeError) as error:
@@ -78,6 +84,16 @@ def load_checkpoint(
             f"the checkpoint {path} belongs to another model, objective or optimiser ({error}). "
             "Delete it to start over, or go back to the settings it was made with."
         ) from None
+
+
+def _plain_settings(group: dict[str, Any]) -> dict[str, Any]:
+    """Learning rate and the like: what JSON can hold of a parameter group, tensors as numbers."""
+    values = {key: value.item() if isinstance(value, Tensor) else value for key, value in group.items()}
+    return {k: v for k, v in values.items() if k != "params" and isinstance(v, bool | int | float | str | tuple | None)}
+
+
+def _restored(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in group.items()}
 
 
 def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:

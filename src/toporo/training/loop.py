@@ -162,10 +162,24 @@ def _seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]
         yield
 
 
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the model's mode is put back."""
+    before = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(before)
+
+
 def _to_json(value: Any) -> Any:
     """Metrics as JSON can hold them; mappings by group name become ``{"pairs": [[name, value], …]}``."""
+    if isinstance(value, np.generic | np.ndarray | Tensor):
+        return value.tolist()
     if not isinstance(value, dict):
-        return value.item() if isinstance(value, np.generic) else value
+        return value
     if all(isinstance(key, str) for key in value):
         return {key: _to_json(item) for key, item in value.items()}
     return {"pairs": [[name_to_json(key), _to_json(item)] for key, item in value.items()]}
@@ -208,7 +222,7 @@ def _step(
 def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Hashable, float]:
     """Fraction of rows classified right, by group."""
     x, y, codes = tensors(data, device)
-    with torch.no_grad():
+    with _evaluating(model):
         right = (model(x).argmax(dim=1) == y).to(torch.float64)
     sums = torch.zeros(len(data.groups), dtype=torch.float64, device=device).index_add(0, codes, right)
     return data.groups.named((sums.cpu().numpy() / np.bincount(data.codes, minlength=len(data.groups))).tolist())
@@ -216,7 +230,6 @@ def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.d
 
 def features_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
     """Penultimate activations of every row."""
-    model.eval()
-    with torch.no_grad():
+    with _evaluating(model):
         found: Tensor = model.features(tensors(data, device)[0])  # type: ignore[operator]
     return found.cpu().numpy()
