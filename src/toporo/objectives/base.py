@@ -21,6 +21,10 @@ __all__ = ["GroupMeans", "Objective", "WeightedObjective", "group_means"]
 Name = Hashable
 
 
+#: Batches with ever other groups absent each bring a translation table; this many are kept.
+MOST_TABLES = 256
+
+
 class GroupMeans:
     """Mean loss by group of one batch: ``values`` (0 where absent), ``present`` (0 or 1), both of length m."""
 
@@ -165,6 +169,8 @@ class Objective(nn.Module, ABC):
                     f"group(s) in the batch that {type(self).__name__} does not know: {listed(strange)}. It was built "
                     f"for {listed(self.groups)}. Build it with all training groups, or leave those rows out."
                 )
+            if len(self._tables) >= MOST_TABLES:
+                self._tables.clear()
             same = ids.groups == self.groups
             self._tables[ids.groups] = None if same else torch.as_tensor(self.groups.encode(ids.groups))
         table = self._tables[ids.groups]
