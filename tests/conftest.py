@@ -14,14 +14,16 @@ matplotlib.use("Agg")
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+#: Read once: tests that play a machine without data unset the variable.
+DATA = os.environ.get("TOPORO_DATA")
+
 
 @pytest.fixture
 def real_data() -> Path:
     """The folder with downloaded data; tests that need it skip where it is absent."""
-    folder = os.environ.get("TOPORO_DATA")
-    if not folder:
+    if not DATA:
         pytest.skip("TOPORO_DATA is not set: this test needs the published data files")
-    return Path(folder)
+    return Path(DATA)
 
 
 @pytest.fixture
