@@ -3,8 +3,8 @@
 One protocol holds for all methods of a table: the same split, network, optimiser, batches and number of epochs. All
 settings are fixed here and the same for both tables, but for the numbers of epochs and the cuts, which are those of the
 paper's published code. They were not chosen blind: λ, the network and the learning rate were settled with test
-accuracies in view (``benchmarks/sensitivity.py`` shows what λ does), and how ``tro-data-inputs`` learns its topology follows an
-exploration that had seen DG-15's test groups.
+accuracies in view (``benchmarks/sensitivity.py`` shows what λ does), and how ``tro-data-inputs`` learns its topology
+follows an exploration that had seen DG-15's test groups.
 """
 
 from __future__ import annotations
