@@ -67,7 +67,7 @@ def reproduce(
         typer.Option(help="Comma-separated names, e.g. erm,tro-physical. All unless given; see --list-methods."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results, overwritten there.", show_default="runs/BENCHMARK")
+        Path | None, typer.Option(help="Folder for results; a table there is replaced.", show_default="runs/BENCHMARK")
     ] = None,
     data: Annotated[
         Path | None,
