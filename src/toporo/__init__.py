@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from toporo.datasets import load_dataset
     from toporo.errors import TopoRoError, TopoRoWarning
     from toporo.groups import GroupIds, Groups
+    from toporo.topology.differentiable import differentiable_emd
     from toporo.topology.diffusion import diffusion_emd
     from toporo.topology.graph import GroupGraph
     from toporo.topology.learn import learn_topology
@@ -36,6 +37,7 @@ __all__ = [
     "TopoRoWarning",
     "data",
     "datasets",
+    "differentiable_emd",
     "diffusion_emd",
     "group_batches",
     "learn_topology",
@@ -56,6 +58,7 @@ _HOME = {
     "Prior": "toporo.topology.prior",
     "TopoRoError": "toporo.errors",
     "TopoRoWarning": "toporo.errors",
+    "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",

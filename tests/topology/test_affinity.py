@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist, pdist
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.topology.affinity import bandwidth, check_features, dense_affinity, knn_affinity, nearest
+from toporo.topology.affinity import bandwidth, check_features, dense_affinity, knn_affinity
 
 
 def cloud(n: int = 60, dimensions: int = 3, seed: int = 0) -> np.ndarray:
@@ -68,27 +68,6 @@ def test_torch_features_give_the_same_kernel(build: Any) -> None:
     tensor = torch.tensor(points, requires_grad=True)
     difference = build(tensor, 1.0) - build(points, 1.0)
     assert abs(difference).max() == 0
-
-
-# ---------------------------------------------------------------------- nearest neighbours
-
-
-@pytest.mark.parametrize("dimensions", [2, 12, 30])
-def test_nearest_are_the_nearest_other_points_in_order(dimensions: int) -> None:
-    points = cloud(50, dimensions)
-    distances, indices = nearest(points, 6)
-    everyone = cdist(points, points) + np.diag(np.full(50, np.inf))
-    np.testing.assert_array_equal(indices, np.argsort(everyone, axis=1)[:, :6])
-    np.testing.assert_allclose(distances, np.sort(everyone, axis=1)[:, :6], rtol=1e-10)
-
-
-@pytest.mark.parametrize("dimensions", [2, 12])
-def test_a_point_is_never_its_own_neighbour_among_duplicates(dimensions: int) -> None:
-    points = np.repeat(cloud(5, dimensions), 4, axis=0)  # four copies of each point
-    distances, indices = nearest(points, 3)
-    assert (indices != np.arange(20)[:, None]).all()
-    assert (indices // 4 == (np.arange(20) // 4)[:, None]).all()
-    np.testing.assert_allclose(distances, 0.0, atol=1e-7)
 
 
 # ---------------------------------------------------------------------- the width
@@ -186,7 +165,7 @@ def test_duplicates_are_fine_with_a_given_sigma() -> None:
 def test_too_few_points_for_the_neighbours(n: int) -> None:
     with pytest.raises(DataError, match=f"{n} points cannot have 5 neighbours each: .*neighbors={max(1, n - 1)}"):
         knn_affinity(cloud(n), 1.0, neighbors=5)
-    assert nearest(cloud(6), 5)[1].shape == (6, 5)
+    assert knn_affinity(cloud(6), 1.0, neighbors=5).nnz == 36
 
 
 @pytest.mark.parametrize("neighbors", [0, -2, 1.5])

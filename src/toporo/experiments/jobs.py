@@ -174,10 +174,14 @@ def _prior(job: Job, benchmark: Benchmark, split: Split, out: Path) -> tuple[Pri
         model = build_model(job.protocol, benchmark, job.seed)
         erm = Method("erm", "ERM", "erm")
         _train(job, benchmark, split, model, erm, None, job.checkpoint_path(out, "features"))
-        graph = learn_topology(features_of(model, split.train), split.train.ids, **job.protocol.data_topology)
+        graph = learn_topology(
+            features_of(model, split.train), split.train.ids, resamples=0, **job.protocol.data_topology
+        )
         return graph.prior(train_names), graph
     settings = dict(job.protocol.inputs_topology)
     measure = settings.pop("measure")
     test = benchmark.data.select(benchmark.test)
-    graph = learn_topology(split.train.x, split.train.ids, test_features=test.x, test_groups=test.ids, **settings)
+    graph = learn_topology(
+        split.train.x, split.train.ids, test_features=test.x, test_groups=test.ids, resamples=0, **settings
+    )
     return graph.prior(train_names, benchmark.test, measure=measure), graph

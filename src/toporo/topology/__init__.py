@@ -1,10 +1,18 @@
 """Phase 1: how the groups hang together, and what prior follows from it."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from toporo.topology.centrality import MEASURES, centrality
-from toporo.topology.diffusion import GroupDistances, diffusion_emd
 from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.learn import CUTS, cut_graph, learn_topology
 from toporo.topology.prior import Prior, make_prior
+
+if TYPE_CHECKING:
+    from toporo.topology.differentiable import differentiable_emd
+    from toporo.topology.diffusion import GroupDistances, diffusion_emd
+    from toporo.topology.learn import CUTS, cut_graph, learn_topology
 
 __all__ = [
     "CUTS",
@@ -15,7 +23,24 @@ __all__ = [
     "Prior",
     "centrality",
     "cut_graph",
+    "differentiable_emd",
     "diffusion_emd",
     "learn_topology",
     "make_prior",
 ]
+
+# What learns a topology needs torch, which a given graph does not: it loads when first used.
+_HOME = {
+    "CUTS": "learn",
+    "GroupDistances": "diffusion",
+    "cut_graph": "learn",
+    "differentiable_emd": "differentiable",
+    "diffusion_emd": "diffusion",
+    "learn_topology": "learn",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"toporo.topology.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'toporo.topology' has no attribute {name!r}")

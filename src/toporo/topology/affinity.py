@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
 from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.topology.neighbors import Neighbors, nearest
 
-__all__ = ["Sigma", "bandwidth", "check_features", "dense_affinity", "knn_affinity", "nearest"]
+__all__ = ["DistinctPoints", "Sigma", "bandwidth", "check_features", "dense_affinity", "knn_affinity", "knn_kernel"]
 
 Sigma = float | Literal["median", "knn"]
 Array = npt.NDArray[np.float64]
@@ -43,6 +44,47 @@ def check_features(features: Any, *, what: str = "features") -> Array:
     return array
 
 
+@dataclass(frozen=True)
+class DistinctPoints:
+    """Points with coincident ones merged, in an order that depends on the points alone and not on how they came.
+
+    Attributes
+    ----------
+    points : (u, d), sorted by their first coordinate, then the second, …
+    place : for each row given, its point.
+    counts : how many rows each point stands for.
+    """
+
+    points: Array
+    place: npt.NDArray[np.intp]
+    counts: Array
+
+    @classmethod
+    def of(cls, rows: Array) -> DistinctPoints:
+        """Sort and merge rows."""
+        order = np.argsort(rows[:, 0], kind="stable")
+        first = rows[order, 0]
+        tied = np.zeros(len(rows), dtype=bool)
+        tied[1:] = first[1:] == first[:-1]
+        tied[:-1] |= tied[1:]
+        if tied.any():  # the other coordinates decide
+            among = order[tied]
+            order[tied] = among[np.lexsort(rows[among].T[::-1])]
+        points = rows[order]
+        new = np.ones(len(rows), dtype=bool)
+        new[1:] = (points[1:] != points[:-1]).any(axis=1)
+        rank = np.cumsum(new) - 1
+        place = np.empty(len(rows), dtype=np.intp)
+        place[order] = rank
+        return cls(points[new], place, np.bincount(rank).astype(np.float64))
+
+    def reordered(self, order: npt.NDArray[np.intp]) -> DistinctPoints:
+        """The same points in another order."""
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        return DistinctPoints(self.points[order], rank[self.place], self.counts[order])
+
+
 def dense_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) -> Array:
     r"""All-pairs kernel :math:`K_{ij} = \exp(-\|f_i - f_j\|^2 / \sigma^2)` (Qiao & Peng 2023, Sec. 3.1)."""
     points = _centered(features)
@@ -63,19 +105,26 @@ def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) ->
     among j's, else 0.
     """
     points = _centered(features)
-    distances, indices = nearest(points, neighbors)
-    width = bandwidth(points, sigma, neighbors=neighbors, distances=distances)
-    n, k = indices.shape
-    values = np.exp(-((distances / width) ** 2))
-    directed = sparse.csr_array((values.ravel(), indices.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
-    union = directed.maximum(directed.T).tolil()
-    union.setdiag(1.0)
-    kernel = sparse.csr_array(union)
+    found = nearest(points, neighbors, exact=True)
+    return knn_kernel(found, bandwidth(points, sigma, neighbors=neighbors, found=found))
+
+
+def knn_kernel(found: Neighbors, width: float) -> sparse.csr_array:
+    """The kernel of :func:`knn_affinity` from neighbours that are known."""
+    n, k = found.indices.shape
+    values = found.distances / width
+    np.square(values, out=values)
+    np.exp(-values, out=values)
+    starts = np.arange(0, n * k + 1, k, dtype=found.indices.dtype)
+    directed = sparse.csr_array((values.ravel(), found.indices.ravel(), starts), shape=(n, n))
+    kernel = directed.maximum(directed.T.tocsr())
+    del directed, values
+    kernel = sparse.csr_array(kernel + sparse.eye_array(n, format="csr"))  # a point is not its own neighbour
     kernel.sort_indices()
     return kernel
 
 
-def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, distances: Array | None = None) -> float:
+def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, found: Neighbors | None = None) -> float:
     """The kernel width: a positive number as given, ``"median"`` or ``"knn"``.
 
     ``"median"`` is the median distance between two points; ``"knn"`` the median distance from a point to its
@@ -88,8 +137,8 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, distances: 
                 sample = features[np.random.default_rng(0).choice(len(features), MEDIAN_SAMPLE, replace=False)]
             width = float(np.median(pdist(sample)))
         elif sigma == "knn":
-            far = nearest(features, neighbors)[0] if distances is None else distances
-            width = float(np.median(far[:, -1]))
+            found = found or nearest(features, neighbors, exact=True)
+            width = float(np.median(found.distances[:, -1]))
         else:
             raise UnknownNameError("sigma", sigma, ["median", "knn", "a positive number"])
         if width == 0.0:
@@ -112,25 +161,3 @@ def _centered(features: Any) -> Array:
     """Checked features moved to their mean: far from the origin, squared distances would lose their digits."""
     points = check_features(features)
     return np.asarray(points - points.mean(axis=0))
-
-
-def nearest(features: Array, neighbors: int) -> tuple[Array, npt.NDArray[np.intp]]:
-    """Distances and indices of every point's ``neighbors`` nearest other points, nearest first."""
-    n, dimensions = features.shape
-    if int(neighbors) != neighbors or neighbors < 1:
-        raise SettingError(f"neighbors is {neighbors!r}: expected a whole number of at least 1.")
-    if n <= neighbors:
-        raise DataError(
-            f"{n} points cannot have {neighbors} neighbours each: give more points or neighbors={max(1, n - 1)}."
-        )
-    if dimensions <= 8:
-        distances, indices = cKDTree(features).query(features, k=neighbors + 1)
-    else:
-        from sklearn.neighbors import NearestNeighbors
-
-        distances, indices = NearestNeighbors(n_neighbors=neighbors + 1).fit(features).kneighbors(features)
-    # A point is its own nearest neighbour, except among duplicates, where it may come later or not at all.
-    own = indices == np.arange(n)[:, None]
-    own[~own.any(axis=1), -1] = True
-    keep = ~own
-    return distances[keep].reshape(n, neighbors), indices[keep].reshape(n, neighbors)

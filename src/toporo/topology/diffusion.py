@@ -10,46 +10,50 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
     W(e, e') = \sum_{k=0}^{K} \| T_k(e) - T_k(e') \|_1,\qquad
     T_k = 2^{-(K-k-1)\alpha} (\mu^{2^{k+1}} - \mu^{2^k})\ (k < K),\qquad T_K = \mu^{2^K} .
 
-All dyadic powers come out of **one** Chebyshev recurrence on the symmetric operator
-:math:`S = D^{-1/2} M D^{-1/2}`, whose spectrum lies in [-1, 1]: the Chebyshev coefficients of :math:`x^N` are binomial
-probabilities, so they are known in closed form, decay like a Gaussian of width :math:`\sqrt N`, and their discarded
-tail bounds the error.
+The steps, each in a module of its own: coincident points are merged and a kernel is built (:mod:`.affinity`, with
+:mod:`.neighbors`), made a symmetric operator (:mod:`.operator`), and all filters :math:`T_k` come out of one Chebyshev
+recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`) in portions that fit the memory
+(:mod:`.plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.spatial.distance import cdist
-from scipy.stats import binom
-from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
-from toporo.topology.affinity import Sigma, bandwidth, check_features, dense_affinity, knn_affinity
+from toporo.progress import Progress, Report
+from toporo.topology.affinity import DistinctPoints, Sigma, bandwidth, check_features, dense_affinity, knn_kernel
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
+from toporo.topology.engine import ENGINES, Engine, choose_device, make_engine, one_thread
+from toporo.topology.neighbors import locality_order, nearest
+from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
+from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
 
-__all__ = ["DiffusionOperator", "GroupDistances", "diffusion_emd", "dyadic_coefficients", "dyadic_densities"]
+__all__ = ["GroupDiffusion", "GroupDistances", "diffusion_emd", "dyadic_coefficients", "group_indicators"]
 
 Array = npt.NDArray[np.float64]
-Kernel: TypeAlias = Any  # a dense float64 array or a scipy CSR array
+Places: TypeAlias = npt.NDArray[np.intp]
 
 #: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
 DENSE_LIMIT = 2000
 #: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
 MOST_SCALES = 20
-#: Entries of a dense kernel below this fraction of the smallest row sum are dropped.
-NEGLIGIBLE = 1e-25
-#: A dense kernel with a smaller fraction of entries left is multiplied as a sparse one.
-SPARSE_BELOW = 0.2
-#: The smallest distance to expect; if it turns out smaller, the recurrence is run again with a finer tail.
+#: The smallest distance to expect; if it turns out smaller, the recurrence is run again and goes further.
 LIKELY_SMALLEST = 0.05
-#: Coefficients below this cannot change a float64 sum; the tail is never cut finer.
-FINEST_TAIL = 1e-17
+#: What float64 arithmetic leaves uncertain in a distance, whatever the truncation.
+ROUNDING = 2e-14
+#: A group with a larger share of the points makes the data graph its own.
+LARGEST_SHARE = 0.95
+#: Multiplications from which on a run says what it is about to do.
+WORTH_SAYING = 2e10
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class GroupDistances:
     groups : the groups, in the order of the matrix.
     matrix : (m, m), symmetric, zero diagonal.
     error : bound on the absolute truncation error of an entry.
-    settings : what was used: kernel, sigma, neighbours, scales, alpha, Chebyshev order, …
+    settings : what was used: kernel, sigma, neighbours, scales, alpha, Chebyshev order, engine, device, memory, …
     """
 
     groups: Groups
@@ -80,31 +84,6 @@ class GroupDistances:
         return float(self.matrix[i, j])
 
 
-@dataclass(frozen=True)
-class DiffusionOperator:
-    """The symmetric diffusion operator S of a kernel and the density D that relates it to the walk P.
-
-    ``P^t x = D^{-1/2} S^t D^{1/2} x``.
-    """
-
-    symmetric: Kernel
-    density: Array
-
-    @classmethod
-    def from_kernel(cls, kernel: Any) -> DiffusionOperator:
-        """Anisotropic normalisation (the density of the points divided out), then symmetrisation."""
-        matrix = check_kernel(kernel)
-        degree = np.asarray(matrix.sum(axis=1)).ravel()
-        if (degree <= 0).any():
-            raise DataError(
-                f"{int((degree <= 0).sum())} point(s) have no affinity to any point, themselves included "
-                f"(first: {int(np.argmax(degree <= 0))}). Use a larger sigma or more neighbours."
-            )
-        flattened = _scale(_without_negligible(matrix, degree), 1.0 / degree)
-        density = np.asarray(flattened.sum(axis=1)).ravel()
-        return cls(_scale(flattened, 1.0 / np.sqrt(density)), density)
-
-
 def diffusion_emd(
     features: Any,
     groups: Any,
@@ -116,6 +95,11 @@ def diffusion_emd(
     scales: int = 10,
     alpha: float = 0.5,
     tol: float = 1e-6,
+    device: str = "auto",
+    engine: str = "auto",
+    search: str = "auto",
+    memory_limit: int | float | str | None = None,
+    progress: bool | Report | None = None,
 ) -> GroupDistances:
     """Distances between all pairs of groups of points (the formula is at the head of this module).
 
@@ -123,62 +107,238 @@ def diffusion_emd(
     ----------
     features : (n, d) numbers, numpy or torch; may be None if ``affinity`` is given.
     groups : one group name a row, or :class:`~toporo.groups.GroupIds`.
-    affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse.
+    affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse. Features given beside it only help
+        to put a large one into an order that memory likes.
     kernel : ``"dense"``, ``"knn"``, or ``"auto"`` (dense up to 2000 points).
     neighbors, sigma : of the kernel; see :mod:`toporo.topology.affinity`.
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
+    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
+    engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"torch"``, or ``"auto"``.
+    search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
+    memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
+        is done in portions that fit. Unless given, it is not limited on the CPU, and on a GPU by what is free there.
+    progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a
+        terminal and lines in the log ``toporo`` elsewhere.
 
-    Deterministic: the same input gives the same bytes, on one thread or several.
+    Deterministic: the same input gives the same bytes, on one thread or several. The order of the rows does not matter.
     """
-    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-    if len(ids.groups) < 2:
-        raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
-    if not (1 <= scales <= MOST_SCALES and int(scales) == scales):
-        raise SettingError(
-            f"scales is {scales!r}: expected a whole number from 1 to {MOST_SCALES} (the paper uses 10)."
-        )
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
-    if not 0 < tol < 1:
-        raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
-    settings: dict[str, Any] = {"scales": int(scales), "alpha": float(alpha), "tol": float(tol)}
-    with threadpool_limits(limits=1, user_api="blas"):  # several BLAS threads would change the last bits
+    return GroupDiffusion.prepare(
+        features, groups, affinity=affinity, kernel=kernel, neighbors=neighbors, sigma=sigma, scales=scales,
+        alpha=alpha, device=device, engine=engine, search=search, memory_limit=memory_limit, progress=progress,
+        tol=tol,
+    ).distances(tol)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GroupDiffusion:
+    """A data graph with groups on it, ready to give distances, also between reweighted groups.
+
+    Attributes
+    ----------
+    operator : the diffusion operator.
+    ids : the groups of the rows given.
+    place : for each row given, its point in the operator.
+    filters : the dyadic filters.
+    engine : what runs the recurrence.
+    limit : bytes to stay within, or None.
+    settings : what the graph was made from.
+    """
+
+    operator: DiffusionOperator
+    ids: GroupIds
+    place: Places
+    filters: DyadicFilters
+    engine: Engine
+    limit: int | None
+    settings: dict[str, Any]
+    progress: bool | Report | None = field(default=None, compare=False)
+
+    @classmethod
+    def prepare(
+        cls,
+        features: Any,
+        groups: Any,
+        *,
+        affinity: Any = None,
+        kernel: str = "auto",
+        neighbors: int = 15,
+        sigma: Sigma = "knn",
+        scales: int = 10,
+        alpha: float = 0.5,
+        tol: float = 1e-6,
+        device: str = "auto",
+        engine: str = "auto",
+        search: str = "auto",
+        memory_limit: int | float | str | None = None,
+        progress: bool | Report | None = None,
+    ) -> GroupDiffusion:
+        """Check everything, build the graph and choose an engine; the parameters are :func:`diffusion_emd`'s."""
+        ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+        _check_settings(ids, scales, alpha, tol)
+        if engine not in ENGINES:
+            raise UnknownNameError("engine", engine, ENGINES)
+        limit = parse_memory(memory_limit)
+        filters = DyadicFilters(int(scales), float(alpha))
+        settings: dict[str, Any] = {"scales": int(scales), "alpha": float(alpha)}
         if affinity is None:
             if features is None:
                 raise DataError("neither features nor affinity given: pass one of them.")
             points = check_features(features)
-            _check_lengths(len(points), ids)
-            affinity, described = _build_kernel(points, kernel, sigma, neighbors)
+            _check_codes(len(points), ids)
+            kernel = _kernel_for(kernel, len(points))
+            choose_device(device, 0.0)  # a device that is not there is an error before the work, not after
+            lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
+            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit)
+            with one_thread():
+                matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, device)
+            operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
         else:
+            matrix = check_kernel(affinity)
+            _check_codes(matrix.shape[0], ids)
+            beside = None if features is None else check_features(features)
+            if beside is not None and len(beside) != matrix.shape[0]:
+                raise DataError(f"features have {len(beside)} rows, the affinity {matrix.shape[0]}: they must agree.")
+            matrix, order = reordered(matrix, beside)
             described = {"kernel": "given"}
-        operator = DiffusionOperator.from_kernel(affinity)
-        _check_lengths(len(operator.density), ids)
-        matrix, error, order = _refine(operator, group_indicators(ids), int(scales), alpha, tol)
-    _warn_if_uncertified(ids.groups, matrix, error, tol)
-    settings |= described | {"order": order, "points": len(operator.density)}
-    return GroupDistances(ids.groups, matrix, error, settings)
+            operator = DiffusionOperator.from_kernel(matrix, checked=True)
+            place = np.arange(len(operator)) if order is None else np.argsort(order)
+        rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, _measures(ids, place, operator)))
+        work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
+        where = choose_device(device, work)
+        runner = make_engine(engine, operator, where, work)
+        settings |= described | {"points": len(ids), "distinct_points": len(operator), "entries": operator.nonzeros}
+        settings |= {"engine": runner.name, "device": runner.device}
+        prepared = cls(operator, ids, place, filters, runner, limit, settings, progress)
+        settings["pieces"] = prepared._warn_of_pieces()
+        _warn_of_giants(ids)
+        return prepared
+
+    def distances(self, tol: float = 1e-6, row_weights: Array | None = None) -> GroupDistances:
+        """Distances to a relative accuracy of ``tol``; the series is continued until its bound meets it.
+
+        ``row_weights`` gives each row a weight within its group, as a bootstrap does.
+        """
+        measures = _measures(self.ids, self.place, self.operator, row_weights)
+        spread = _spread(self.operator, measures)
+        allowance = tol * LIKELY_SMALLEST / spread
+        while True:
+            rows, missing = self.filters.truncated(allowance)
+            plan = self._plan(rows)
+            with one_thread() if not self.operator.is_sparse else nullcontext():
+                matrix = self._run(measures, rows, plan)
+            error = spread * missing
+            if _certified(matrix, error, tol) or allowance < FINEST_TAIL:
+                break
+            # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
+            allowance = min(tol * _smallest(matrix) / spread, allowance / 10.0) / 2.0
+        _warn_if_uncertified(self.ids.groups, matrix, error, tol)
+        settings = self.settings | {"tol": float(tol), "order": max(len(row) for row in rows) - 1}
+        settings["predicted_peak"] = plan.peak
+        return GroupDistances(self.ids.groups, matrix, error, settings)
+
+    def _plan(self, rows: Sequence[Array]) -> Plan:
+        n, m = len(self.operator), len(self.ids.groups)
+        fixed = self.operator.nonzeros * (12 if self.operator.is_sparse else 8) + 40 * n
+        limit = self.limit
+        if self.engine.device != "cpu":
+            free = free_memory(self.engine.device)
+            limit = free if limit is None or free is None else min(limit, free)
+            fixed = 0  # the matrix is there already
+
+        def within(limit: int | None) -> Plan:
+            return make_plan(
+                points=n, groups=m, fixed=fixed, lengths=[len(row) - 1 for row in rows], widest=self.engine.widest(),
+                limit=limit, what=f"{n} points and {m} groups",
+            )  # fmt: skip
+
+        plan = within(limit)
+        free = free_memory(self.engine.device)
+        return within(free) if limit is None and free is not None and plan.peak > free else plan
+
+    def _run(self, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan) -> Array:
+        """The distance matrix by plan: filters in portions, blocks of groups in turns."""
+        m = len(self.ids.groups)
+        matrix = np.zeros((m, m))
+        work = float(self.operator.nonzeros) * m * max(len(row) for row in rows)
+        large = work >= WORTH_SAYING
+        show = self.progress if large or callable(self.progress) else self.progress or False
+        with Progress("diffusion EMD", plan.products, show) as bar:
+            if large:
+                bar.say(
+                    f"diffusion EMD: {len(self.operator)} points, {m} groups, {plan.products} products on "
+                    f"{self.engine.device} ({self.engine.name}); about {human(plan.peak)} at the peak"
+                    + (f", limit {human(self.limit)}" if self.limit else "")
+                )
+            for portion in plan.filters:
+                cut = [rows[k] for k in portion]
+                weights = self.filters.weights[list(portion)]
+
+                def block(b: int, cut: list[Array] = cut) -> Any:
+                    return self.engine.fields(measures[:, slice(*plan.blocks[b])], cut, bar.step)
+
+                def compare(a: int, b: int, x: Any, y: Any, weights: Array = weights) -> None:
+                    part = np.tensordot(weights, self.engine.city_block(x, y), 1)
+                    rows_, columns = slice(*plan.blocks[a]), slice(*plan.blocks[b])
+                    matrix[rows_, columns] += part
+                    if a != b:
+                        matrix[columns, rows_] += part.T
+
+                for held, others in plan.turns():
+                    fields = {b: block(b) for b in held}
+                    for position, a in enumerate(held):
+                        for b in held[position:]:
+                            compare(a, b, fields[a], fields[b])
+                    for b in others:
+                        other = block(b)
+                        for a in held:
+                            compare(a, b, fields[a], other)
+        return matrix
+
+    def _warn_of_pieces(self) -> int:
+        """Warn if the data graph is not connected; the number of its pieces."""
+        pieces = self.operator.pieces()
+        count = int(pieces.max()) + 1
+        if count > 1:
+            sizes = np.bincount(pieces, weights=self.operator.weights).astype(int)
+            shown = []
+            for piece in range(min(count, 3)):
+                codes = np.unique(np.asarray(self.ids.codes)[pieces[self.place] == piece])
+                shown.append(f"{sizes[piece]} points of {listed([self.ids.groups.names[c] for c in codes], limit=3)}")
+            warn(
+                f"the data graph falls into {count} pieces that nothing diffuses between ({'; '.join(shown)}"
+                f"{'; …' if count > 3 else ''}). Between groups in different pieces the "
+                "distance is as large as it can be, however near or far the pieces lie. Use "
+                + ("a larger sigma." if self.settings["kernel"] == "dense" else "more neighbours or kernel='dense'.")
+            )
+        return count
 
 
-def _refine(
-    operator: DiffusionOperator, indicators: Array, scales: int, alpha: float, tol: float
-) -> tuple[Array, float, int]:
-    """Distances, a bound on their error and the products taken; the tail is cut finer until the bound meets ``tol``."""
-    per_tail = _error_per_tail(operator, indicators, scales, alpha)
-    tail = max(FINEST_TAIL, min(1e-4, tol * LIKELY_SMALLEST / per_tail))
-    while True:
-        densities, order = dyadic_densities(operator, indicators, scales=scales, tail=tail)
-        matrix = distances_from_densities(densities, alpha)
-        error = per_tail * tail
-        if _certified(matrix, error, tol) or tail <= FINEST_TAIL:
-            return matrix, error, order
-        # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
-        tail = max(FINEST_TAIL, min(tol * _smallest(matrix) / per_tail, tail / 10.0) / 2.0)
+def _measures(
+    ids: GroupIds, place: Places, operator: DiffusionOperator, row_weights: Array | None = None
+) -> sparse.csc_array:
+    """Columns :math:`1_{X_e} / n_e`, one a group, as means over the rows that each point stands for."""
+    codes = np.asarray(ids.codes)
+    weights = np.ones(len(codes)) if row_weights is None else row_weights
+    totals = np.bincount(codes, weights, minlength=len(ids.groups))
+    values = weights / totals[codes] / operator.weights[place]
+    shape = (len(operator), len(ids.groups))
+    return sparse.coo_array((values, (place, codes)), shape=shape).tocsc()  # adds up what falls together
+
+
+def _spread(operator: DiffusionOperator, measures: sparse.csc_array) -> float:
+    r"""Bound on the error of a distance if the filters, weighted, are together off by at most 1 in operator norm.
+
+    In the frame of S, :math:`\|\delta\|_2 \le \|(wD)^{1/2} x\|_2`, and back in the walk's frame
+    :math:`\|(w/D)^{1/2}\delta\|_1 \le \|(w/D)^{1/2}\|_2\,\|\delta\|_2`; a distance has two groups.
+    """
+    start = np.sqrt((measures.power(2).T @ operator.enter**2).max())
+    return float(2.0 * start * np.linalg.norm(operator.leave))
 
 
 def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float) -> None:
-    if not _certified(matrix, error, tol):
+    if not _certified(matrix, error + ROUNDING, tol):
         smallest = _smallest(matrix)
         i, j = np.argwhere((matrix == smallest) & ~np.eye(len(matrix), dtype=bool))[0]
         warn(
@@ -196,62 +356,18 @@ def _smallest(matrix: Array) -> float:
     return float(matrix[np.triu_indices(len(matrix), 1)].min())
 
 
-def dyadic_coefficients(scales: int, tail: float) -> Array:
-    r"""Chebyshev coefficients of :math:`x^{2^k}`, k = 0 … scales, as rows; truncated where every row's tail is small.
-
-    For N of the same parity as j, :math:`x^N = \sum_j 2^{1-N} \binom{N}{(N-j)/2} T_j(x)` (half of that for j = 0), that
-    is, twice a binomial probability. The sum of the coefficients left out bounds the error on [-1, 1].
-
-    >>> dyadic_coefficients(1, 1e-9)  # x = T_1 and x^2 = 1/2 + T_2 / 2
-    array([[0. , 1. , 0. ],
-           [0.5, 0. , 0.5]])
-    """
-    rows = []
-    for k in range(scales + 1):
-        power = 2**k
-        order = np.arange(power % 2, power + 1, 2)
-        values = 2.0 * binom.pmf((power - order) // 2, power, 0.5)
-        if order[0] == 0:
-            values[0] /= 2.0
-        left_out = np.cumsum(values[::-1])[::-1]  # what is lost if everything from here on is dropped
-        kept = int((left_out > tail).sum())
-        row = np.zeros(int(order[kept - 1]) + 1)
-        row[order[:kept]] = values[:kept]
-        rows.append(row)
-    coefficients = np.zeros((scales + 1, max(len(row) for row in rows)))
-    for k, row in enumerate(rows):
-        coefficients[k, : len(row)] = row
-    return coefficients
-
-
-def dyadic_densities(operator: DiffusionOperator, indicators: Array, *, scales: int, tail: float) -> tuple[Array, int]:
-    r""":math:`\mu^{2^k} = P^{2^k} x` for k = 0 … scales, shape (scales + 1, n, m), and the products it took."""
-    coefficients = dyadic_coefficients(scales, tail)
-    root = np.sqrt(operator.density)[:, None]
-    previous = root * indicators  # T_0(S) x
-    current = np.asarray(operator.symmetric @ previous)  # T_1(S) x
-    total = coefficients[:, 0, None, None] * previous + coefficients[:, 1, None, None] * current
-    for j in range(2, coefficients.shape[1]):
-        previous, current = current, 2.0 * np.asarray(operator.symmetric @ current) - previous
-        for k in np.flatnonzero(coefficients[:, j]):
-            total[k] += coefficients[k, j] * current
-    return total / root, coefficients.shape[1] - 1
-
-
-def distances_from_densities(densities: Array, alpha: float) -> Array:
-    """The weighted l1 distances between the columns of the multiscale densities."""
-    scales = len(densities) - 1
-    matrix = np.zeros((densities.shape[2],) * 2)
-    for k in range(scales):
-        weight = 2.0 ** (-(scales - k - 1) * alpha)
-        difference = (densities[k + 1] - densities[k]).T
-        matrix += weight * cdist(difference, difference, "cityblock")
-    coarsest = densities[scales].T
-    return np.asarray(matrix + cdist(coarsest, coarsest, "cityblock"))
-
-
 def group_indicators(ids: GroupIds) -> Array:
-    """Columns ``1_{X_e} / n_e``, one a group."""
+    """Columns ``1_{X_e} / n_e``, one a group, dense."""
+    codes = _check_codes(len(ids), ids)
+    indicators = np.zeros((len(codes), len(ids.groups)))
+    indicators[np.arange(len(codes)), codes] = 1.0 / np.bincount(codes)[codes]
+    return indicators
+
+
+def _check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
+    """One code a point, every group with a point."""
+    if points != len(ids):
+        raise DataError(f"{points} points but {len(ids)} group labels: give one label a point, in the same order.")
     codes = np.asarray(ids.codes)
     if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < len(ids.groups):
         raise GroupMismatchError(
@@ -262,75 +378,79 @@ def group_indicators(ids: GroupIds) -> Array:
     if (counts == 0).any():
         empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]
         raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
-    indicators = np.zeros((len(codes), len(ids.groups)))
-    indicators[np.arange(len(codes)), codes] = 1.0 / counts[codes]
-    return indicators
+    return codes
 
 
-def check_kernel(kernel: Any) -> Kernel:
-    """A kernel as a dense array or CSR matrix: square, finite, symmetric, non-negative."""
-    matrix: Any = sparse.csr_array(kernel) if sparse.issparse(kernel) else np.asarray(kernel)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise DataError(f"an affinity is a square matrix over all points; found shape {matrix.shape}.")
-    matrix = matrix.astype(np.float64)
-    values = matrix.data if sparse.issparse(matrix) else matrix
-    if not np.isfinite(values).all():
-        raise DataError("the affinity holds NaN or infinite entries.")
-    if (values < 0).any():
-        raise DataError(f"the affinity holds negative entries (smallest: {values.min():g}); affinities are ≥ 0.")
-    asymmetry = float(abs(matrix - matrix.T).max())
-    if asymmetry > 1e-10 * float(abs(matrix).max()):
-        raise DataError(
-            f"the affinity is not symmetric (largest difference: {asymmetry:g}); symmetrise first, e.g. (K + K.T) / 2."
+def _check_settings(ids: GroupIds, scales: int, alpha: float, tol: float) -> None:
+    if len(ids.groups) < 2:
+        raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
+    if not (1 <= scales <= MOST_SCALES and int(scales) == scales):
+        raise SettingError(
+            f"scales is {scales!r}: expected a whole number from 1 to {MOST_SCALES} (the paper uses 10)."
         )
-    return matrix
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
+    if not 0 < tol < 1:
+        raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
 
 
-def _build_kernel(points: Array, kernel: str, sigma: Sigma, neighbors: int) -> tuple[Kernel, dict[str, Any]]:
-    if kernel == "auto":
-        kernel = "dense" if len(points) <= DENSE_LIMIT else "knn"
-    if kernel not in ("dense", "knn"):
+def _kernel_for(kernel: str, points: int) -> str:
+    if kernel not in ("auto", "dense", "knn"):
         raise UnknownNameError("kernel", kernel, ["auto", "dense", "knn"])
-    width = bandwidth(points, sigma, neighbors=neighbors)
-    build = dense_affinity if kernel == "dense" else knn_affinity
-    described = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else width, "sigma_value": width}
+    return kernel if kernel != "auto" else "dense" if points <= DENSE_LIMIT else "knn"
+
+
+def _check_memory(
+    shape: tuple[int, ...], kernel: str, ids: GroupIds, neighbors: int, lengths: Sequence[int], limit: int | None
+) -> None:
+    """A limit that cannot be met is an error before the work starts."""
+    limit = free_memory("cpu") if limit is None else limit
+    points, dimensions = shape
+    what = f"{points} points and {len(ids.groups)} groups"
+    if kernel == "dense":
+        building = fixed = 28 * points**2  # distances, their sum with the transpose, a mask
+    else:
+        building, fixed = graph_bytes(points, dimensions, max(1, int(neighbors)))
+    if limit is not None and building > limit:
+        raise SettingError(
+            f"memory_limit is {human(limit)}, but building the {kernel} kernel of {what} takes about "
+            f"{human(building)}. Raise the limit, use fewer neighbours or kernel='knn', or give fewer points."
+        )
+    make_plan(
+        points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=8, limit=limit, what=what
+    )  # fmt: skip
+
+
+def _build_kernel(
+    points: Array, kernel: str, sigma: Sigma, neighbors: int, search: str, device: str
+) -> tuple[Kernel, DistinctPoints, dict[str, Any]]:
+    """A kernel over the distinct points, which points those are, and how it was made."""
+    distinct = DistinctPoints.of(points)
+    if len(distinct.points) == 1:
+        raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
+    described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
+    if kernel == "knn":
+        distinct = distinct.reordered(locality_order(distinct.points))
+    found = None
     if kernel == "knn" or sigma == "knn":
-        described["neighbors"] = int(neighbors)
-    return build(points, width, neighbors=neighbors), described
+        where = device if device.startswith("cuda") else "cpu"
+        backend = "auto" if search == "exact" else search
+        exact = search == "exact" or kernel == "dense"
+        centered = distinct.points - distinct.points.mean(axis=0)
+        found = nearest(centered, neighbors, backend=backend, exact=exact, device=where)
+        described |= {"neighbors": int(neighbors), "search": found.backend, "recall": found.recall}
+    width = bandwidth(distinct.points, sigma, neighbors=neighbors, found=found)
+    described["sigma_value"] = width
+    if kernel == "knn" and found is not None:
+        return knn_kernel(found, width), distinct, described
+    return dense_affinity(distinct.points, width, neighbors=neighbors), distinct, described
 
 
-def _check_lengths(points: int, ids: GroupIds) -> None:
-    if points != len(ids):
-        raise DataError(f"{points} points but {len(ids)} group labels: give one label a point, in the same order.")
-
-
-def _scale(matrix: Kernel, factors: Array) -> Kernel:
-    """``diag(f) A diag(f)`` for dense and sparse A."""
-    if sparse.issparse(matrix):
-        diagonal = sparse.diags_array(factors)
-        return sparse.csr_array(diagonal @ matrix @ diagonal)
-    return np.asarray(matrix * factors[:, None] * factors[None, :])
-
-
-def _without_negligible(matrix: Kernel, degree: Array) -> Kernel:
-    """Drop what cannot change a row by a rounding error; sparse if little is left.
-
-    A Gaussian kernel between far points underflows into denormal numbers, which cost many times an ordinary product.
-    """
-    if sparse.issparse(matrix):
-        return matrix
-    kept = matrix >= NEGLIGIBLE * degree.min()
-    thinned = np.where(kept, matrix, 0.0)
-    return sparse.csr_array(thinned) if kept.mean() < SPARSE_BELOW else thinned
-
-
-def _error_per_tail(operator: DiffusionOperator, indicators: Array, scales: int, alpha: float) -> float:
-    r"""Bound on the error of a distance if each power is off by at most 1 in operator norm.
-
-    In the symmetric frame :math:`\|\delta\|_2 \le tail\,\|D^{1/2}x\|_2`, and back in the walk's frame
-    :math:`\|D^{-1/2}\delta\|_1 \le \|D^{-1/2}1\|_2\,\|\delta\|_2`. Two groups a distance, two powers a difference.
-    """
-    start = np.sqrt((operator.density[:, None] * indicators**2).sum(axis=0)).max()
-    back = np.sqrt((1.0 / operator.density).sum())
-    terms = 2.0 * sum(2.0 ** (-(scales - k - 1) * alpha) for k in range(scales)) + 1.0
-    return float(2.0 * terms * start * back)
+def _warn_of_giants(ids: GroupIds) -> None:
+    counts = np.bincount(np.asarray(ids.codes))
+    share = counts.max() / counts.sum()
+    if share > LARGEST_SHARE:
+        warn(
+            f"group {ids.groups.names[int(counts.argmax())]!r} holds {share:.1%} of the points: the data graph is "
+            "nearly its own, and the others' distances rest on few points. Consider a subsample of it."
+        )

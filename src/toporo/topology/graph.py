@@ -68,6 +68,7 @@ class GroupGraph:
         *,
         origin: Origin | None = None,
         positions: Mapping[Name, tuple[float, float]] | None = None,
+        stability: Mapping[tuple[Name, Name], float] | None = None,
     ) -> None:
         self.groups = Groups(nodes)
         self.origin = origin or Origin()
@@ -91,6 +92,7 @@ class GroupGraph:
                     edges[(a, b)] = neighbors[a][b]
         self._edges = edges
         self._neighbors = neighbors
+        self._stability = _by_edge(stability, edges) if stability is not None else None
 
     # ------------------------------------------------------------------ construction
 
@@ -245,6 +247,11 @@ class GroupGraph:
         return dict(self._edges)
 
     @property
+    def stability(self) -> dict[tuple[Name, Name], float] | None:
+        """By edge of a learned graph, the fraction of bootstrap resamples that keep it; None where not measured."""
+        return dict(self._stability) if self._stability is not None else None
+
+    @property
     def is_weighted(self) -> bool:
         """Whether any edge has a length other than 1."""
         return any(length != 1.0 for length in self._edges.values())
@@ -315,7 +322,8 @@ class GroupGraph:
         kept = set(self.require(names))
         edges = {pair: length for pair, length in self._edges.items() if pair[0] in kept and pair[1] in kept}
         positions = {n: at for n, at in self.positions.items() if n in kept} if self.positions else None
-        return GroupGraph(kept, edges, origin=self.origin, positions=positions)
+        stability = {pair: self._stability[pair] for pair in edges} if self._stability is not None else None
+        return GroupGraph(kept, edges, origin=self.origin, positions=positions, stability=stability)
 
     # ------------------------------------------------------------------ other forms
 
@@ -328,12 +336,14 @@ class GroupGraph:
         return matrix
 
     def to_networkx(self) -> nx.Graph:
-        """As a networkx graph; lengths are the edge attribute ``weight``."""
+        """As a networkx graph; lengths are the edge attribute ``weight``, fractions of resamples ``stability``."""
         import networkx as nx
 
         graph = nx.Graph()
         graph.add_nodes_from(self.names)
         graph.add_weighted_edges_from((a, b, length) for (a, b), length in self._edges.items())
+        if self._stability is not None:
+            nx.set_edge_attributes(graph, self._stability, "stability")
         return graph
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -350,6 +360,10 @@ class GroupGraph:
         }
         if self.positions:
             content["positions"] = [[name_to_json(name), list(at)] for name, at in self.positions.items()]
+        if self._stability is not None:
+            content["stability"] = [
+                [name_to_json(a), name_to_json(b), kept] for (a, b), kept in self._stability.items()
+            ]
         text = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
             write_text(path, text + "\n")
@@ -384,6 +398,7 @@ class GroupGraph:
                 edges.edges,
                 origin=Origin(**content.get("origin", {})),
                 positions=positions or None,
+                stability=_stability_from_json(content),
             )
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, GraphError):
@@ -431,6 +446,22 @@ def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
     if given is None:
         raise GraphError("the adjacency matrix has no names of its own: pass names=[...], one a row.")
     return given
+
+
+def _by_edge(stability: Mapping[tuple[Name, Name], float], edges: Iterable[tuple[Name, Name]]) -> dict[Any, float]:
+    """Fractions in the order of the edges: one for each, within 0 and 1."""
+    given = {frozenset(plain_name(name) for name in pair): float(kept) for pair, kept in stability.items()}
+    pairs = list(edges)
+    if set(given) != {frozenset(pair) for pair in pairs} or not all(0.0 <= kept <= 1.0 for kept in given.values()):
+        raise GraphError(
+            f"stability is given for {len(given)} edges of {len(pairs)}: expected a fraction from 0 to 1 for each edge."
+        )
+    return {pair: given[frozenset(pair)] for pair in pairs}
+
+
+def _stability_from_json(content: Mapping[str, Any]) -> dict[tuple[Name, Name], float] | None:
+    rows = content.get("stability")
+    return {(name_from_json(a), name_from_json(b)): float(kept) for a, b, kept in rows} if rows is not None else None
 
 
 def _check_edge(a: Name, b: Name, length: float, groups: Groups) -> None:

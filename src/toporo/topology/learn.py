@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,20 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.topology.affinity import check_features
-from toporo.topology.diffusion import GroupDistances, diffusion_emd
+from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
 
-__all__ = ["CUTS", "cut_graph", "learn_topology"]
+__all__ = ["CUTS", "Resampled", "cut_graph", "learn_topology", "resample"]
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+#: Resamples by default, and the number of points up to which they are taken unasked.
+MANY, FEW_POINTS = 20, 10_000
+#: Accuracy of a resampled distance; the resampling itself moves it by far more.
+RESAMPLE_TOL = 1e-3
+#: Distances of an informative topology differ by at least this many times what resampling does to them.
+INFORMATIVE = 1.0
 
 
 def learn_topology(
@@ -32,6 +40,8 @@ def learn_topology(
     cut: str = "mst-knn",
     percentile: float = 80.0,
     nearest_groups: int | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
     **emd: Any,
 ) -> GroupGraph:
     """Learn which groups hang together: diffusion EMD between them, then a cut.
@@ -42,12 +52,22 @@ def learn_topology(
     test_features, test_groups : unlabelled rows of groups to come. The graph then spans them too, and it and every
         prior made from it record that test inputs were seen.
     cut, percentile, nearest_groups : see :func:`cut_graph`.
+    resamples : how often to draw the points of every group anew, with replacement, to see which edges stay; the data
+        graph is built once. Each costs about as much as the distances themselves: 20 up to 10 000 points and none
+        beyond, unless given.
+    seed : of the resamples.
     emd : settings of :func:`~toporo.topology.diffusion.diffusion_emd` (``sigma``, ``scales``, ``kernel``, …).
 
     Returns
     -------
     GroupGraph
-        Edges carry the distances as lengths; ``graph.origin.details`` says how it was learned.
+        Edges carry the distances as lengths and, if resampled, :attr:`~toporo.GroupGraph.stability`, the fraction of
+        resamples that keep them; ``graph.origin.details`` says how it was learned.
+
+    Warns
+    -----
+    TopoRoWarning
+        If the distances differ by no more than resampling makes them: such a topology says nothing.
     """
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     seen_test = test_features is not None or test_groups is not None
@@ -55,13 +75,83 @@ def learn_topology(
         if test_features is None or test_groups is None:
             raise DataError("test_features and test_groups go together: give both or neither.")
         features, ids = _append_test(features, ids, test_features, test_groups)
+    tol = emd.get("tol", 1e-6)
+    prepared = GroupDiffusion.prepare(features, ids, **emd)
+    distances = prepared.distances(tol)
+
+    def cut_of(found: GroupDistances) -> Mask:
+        return _kept(found, cut, percentile, nearest_groups)
+
+    count = (MANY if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples
+    if not (int(count) == count and count >= 0):
+        raise SettingError(f"resamples is {resamples!r}: expected a whole number of at least 0.")
+    cut_of(distances)  # a wrong setting is an error before the resampling
+    stability = resample(prepared, int(count), seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
+    if stability is not None and not stability.informative(distances):
+        warn(
+            "the learned topology is not informative: distances between groups differ by "
+            f"{stability.contrast(distances):.1f} times what resampling the points does to them (at least "
+            f"{INFORMATIVE:g} is wanted). The groups may be alike in these features, or have too few points."
+        )
     return cut_graph(
-        diffusion_emd(features, ids, **emd),
+        distances,
         cut,
         percentile=percentile,
         nearest_groups=nearest_groups,
         saw_test_inputs=seen_test,
+        stability=None if stability is None else stability.kept(cut_of),
+        details={} if stability is None else {"resamples": int(count), "contrast": stability.contrast(distances)},
     )
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """Distances between groups whose points were drawn anew, with replacement, on the same data graph.
+
+    Attributes
+    ----------
+    draws : one :class:`~toporo.topology.diffusion.GroupDistances` a resample.
+    """
+
+    draws: tuple[GroupDistances, ...]
+
+    def kept(self, cut: Callable[[GroupDistances], Mask]) -> Array:
+        """The fraction of resamples in which a cut keeps each pair."""
+        return np.asarray(np.mean([cut(draw) for draw in self.draws], axis=0))
+
+    def noise(self) -> Array:
+        """The standard deviation of each distance over the resamples."""
+        return np.asarray(np.std([draw.matrix for draw in self.draws], axis=0, ddof=1))
+
+    def contrast(self, distances: GroupDistances) -> float:
+        """How much distances differ among pairs of groups, over how much one differs among resamples.
+
+        The ratio of two standard deviations: about 1 where nothing but chance tells pairs apart.
+        """
+        pairs = np.triu_indices(len(distances.groups), 1)
+        noise = float(np.sqrt(np.mean(self.noise()[pairs] ** 2)))
+        spread = float(np.std(distances.matrix[pairs], ddof=1)) if len(pairs[0]) > 1 else math.inf
+        return spread / noise if noise > 0 else math.inf
+
+    def informative(self, distances: GroupDistances) -> bool:
+        """Whether the distances differ by more than chance."""
+        return self.contrast(distances) >= INFORMATIVE
+
+
+def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> Resampled:
+    """Draw every group's points anew, ``count`` times; the data graph stays, only the groups' weights on it change."""
+    if count < 2:
+        raise SettingError(f"resamples is {count!r}: one says nothing about spread; use at least 2, or 0 for none.")
+    rng = np.random.default_rng(seed)
+    codes = np.asarray(prepared.ids.codes)
+    members = [np.flatnonzero(codes == code) for code in range(len(prepared.ids.groups))]
+    draws = []
+    for _ in range(count):
+        weights = np.zeros(len(codes))
+        for rows in members:
+            weights[rows] = rng.multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)))
+        draws.append(prepared.distances(tol, weights))
+    return Resampled(tuple(draws))
 
 
 def cut_graph(
@@ -71,6 +161,8 @@ def cut_graph(
     percentile: float = 80.0,
     nearest_groups: int | None = None,
     saw_test_inputs: bool = False,
+    stability: Array | None = None,
+    details: Mapping[str, Any] | None = None,
 ) -> GroupGraph:
     """Keep the short distances as edges.
 
@@ -79,32 +171,50 @@ def cut_graph(
     - ``"knn"``: pairs of which one is among the other's ``nearest_groups`` nearest.
     - ``"mst-knn"``: the same, united with the minimum spanning tree, so that the graph is connected.
 
-    ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given.
+    ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given. ``stability`` (a matrix
+    of fractions) and ``details`` are recorded in the graph.
     """
-    if cut not in CUTS:
-        raise UnknownNameError("cut", cut, CUTS)
-    if not 0 < percentile <= 100:
-        raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
-    m = len(distances.groups)
-    k = max(1, round(math.log(m))) if nearest_groups is None else nearest_groups
-    if int(k) != k or not k >= 1:
-        raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
-    keep = CUTS[cut](distances.matrix, percentile, min(int(k), m - 1))
-    details = dict(distances.settings) | {"error": distances.error, "cut": cut}
-    details |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": int(k)}
+    keep = _kept(distances, cut, percentile, nearest_groups)
+    described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}
+    k = _nearest_groups(nearest_groups, len(distances.groups))
+    described |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": k}
     names = distances.names
     # Two groups with the same points are at distance 0; an edge needs a positive length.
     shortest = np.finfo(np.float64).tiny
     lengths = {
         (names[i], names[j]): max(float(distances.matrix[i, j]), shortest) for i, j in np.argwhere(np.triu(keep, 1))
     }
-    graph = GroupGraph(names, lengths, origin=Origin("learned", saw_test_inputs, details))
+    graph = GroupGraph(
+        names,
+        lengths,
+        origin=Origin("learned", saw_test_inputs, described),
+        stability=None
+        if stability is None
+        else {(names[i], names[j]): float(stability[i, j]) for i, j in np.argwhere(np.triu(keep, 1))},
+    )
     if len(parts := graph.components()) > 1:
         warn(
             f"cut={cut!r} leaves the learned graph in {len(parts)} pieces (largest: {listed(parts[0])}). "
             "Use cut='mst-knn' for a connected graph.",
         )
     return graph
+
+
+def _kept(distances: GroupDistances, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
+    """Which pairs a cut keeps."""
+    if cut not in CUTS:
+        raise UnknownNameError("cut", cut, CUTS)
+    if not 0 < percentile <= 100:
+        raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
+    m = len(distances.groups)
+    return CUTS[cut](distances.matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
+
+
+def _nearest_groups(given: int | None, groups: int) -> int:
+    k = max(1, round(math.log(groups))) if given is None else given
+    if int(k) != k or not k >= 1:
+        raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
+    return int(k)
 
 
 def _percentile(matrix: Array, percentile: float, k: int) -> Mask:

@@ -1,0 +1,321 @@
+r"""The recurrence on the CPU, compiled by numba (extra ``fast``): product, recurrence and accumulation in one pass.
+
+One step takes, row by row, :math:`T_j = 2 S T_{j-1} - T_{j-2}` and adds :math:`T_{j-2}` and :math:`T_j` to the filters
+that need them. A row of up to 56 columns lives in vector registers meanwhile, so memory sees every row once. Compilers
+do not find this form by themselves; the row is therefore written in LLVM's own terms, with vectors of eight float64,
+which every processor's code generator turns into what it has (AVX-512, AVX2, NEON).
+
+Rows are independent and points are added up in fixed chunks, so the result is the same on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from scipy import sparse
+
+from toporo.topology.engine import Tick, available_threads
+from toporo.topology.operator import DiffusionOperator
+
+__all__ = ["FusedEngine"]
+
+Array = npt.NDArray[np.float64]
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: float64 in a vector.
+LANES = 8
+#: Points whose columns are compared at a time: 64 points of 50 groups fit the first-level cache.
+TILE = 64
+#: Entries of the matrix between what is fetched and what is used: memory answers in the meantime.
+AHEAD = 32
+#: Points added up by one thread before the partial sums meet; fixed, so that the order of sums is.
+CHUNK = 64 * TILE
+#: Fewer rows are not worth a second thread.
+ROWS_PER_THREAD = 4096
+
+_COMPILE = {"nogil": True, "boundscheck": False, "error_model": "numpy", "fastmath": {"contract", "reassoc", "nsz"}}
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_BYTES = ir.IntType(8).as_pointer()
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _row_step(vectors: int) -> Any:
+    """An intrinsic for one row of ``vectors`` vectors: out = 2 (values · rows of x) - out; fields += a old + b new.
+
+    All of it in registers: the sums, the old content of ``out``, and the new.
+    """
+
+    @intrinsic
+    def row_step(
+        _typing: Any, values: Any, columns: Any, low: Any, high: Any, x: Any, out: Any, row: Any, fields: Any, use: Any,
+        before: Any, after: Any,
+    ) -> Any:  # fmt: skip
+        signature = types.void(values, columns, low, high, x, out, row, fields, use, before, after)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def array(position: int) -> Any:
+                return context.make_array(signature.args[position])(context, builder, arguments[position])
+
+            def number(value: int) -> ir.Constant:
+                return ir.Constant(_I64, value)
+
+            def vector_at(data: Any, offset: Any, v: int) -> Any:
+                place = builder.gep(data, [builder.add(offset, number(LANES * v))])
+                return builder.bitcast(place, _VECTOR.as_pointer())
+
+            def load(data: Any, offset: Any, v: int) -> Any:
+                loaded = builder.load(vector_at(data, offset, v))
+                loaded.align = 8
+                return loaded
+
+            def store(value: Any, data: Any, offset: Any, v: int) -> None:
+                builder.store(value, vector_at(data, offset, v)).align = 8
+
+            def scalar(data: Any, index: Any) -> Any:
+                return builder.load(builder.gep(data, [index]))
+
+            def spread(value: Any) -> Any:
+                undefined = ir.Constant(_VECTOR, ir.Undefined)
+                first = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+                return builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+
+            fma = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{LANES}f64"
+            )
+            prefetch = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), [_BYTES, _I32, _I32, _I32]), "llvm.prefetch.p0"
+            )
+            value_data, column_data, x_data, out_data = (array(k).data for k in (0, 1, 4, 5))
+            low, high, row = arguments[2], arguments[3], arguments[6]
+            width = number(LANES * vectors)
+
+            # sums over the row's entries
+            entry = builder.block
+            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
+            builder.branch(head)
+            builder.position_at_end(head)
+            place = builder.phi(_I64)
+            place.add_incoming(low, entry)
+            sums = [builder.phi(_VECTOR) for _ in range(vectors)]
+            for total in sums:
+                total.add_incoming(ir.Constant(_VECTOR, [0.0] * LANES), entry)
+            builder.cbranch(builder.icmp_signed("<", place, high), body, done)
+            builder.position_at_end(body)
+            factor = spread(scalar(value_data, place))
+            offset = builder.mul(builder.sext(scalar(column_data, place), _I64), width)
+            coming = builder.sext(scalar(column_data, builder.add(place, number(AHEAD))), _I64)
+            coming = builder.mul(coming, width)
+            for v in range(vectors):
+                address = builder.bitcast(vector_at(x_data, coming, v), _BYTES)
+                builder.call(prefetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
+            added = [builder.call(fma, [factor, load(x_data, offset, v), sums[v]]) for v in range(vectors)]
+            place.add_incoming(builder.add(place, number(1)), body)
+            for total, more in zip(sums, added, strict=True):
+                total.add_incoming(more, body)
+            builder.branch(head)
+            builder.position_at_end(done)
+
+            # the recurrence
+            own = builder.mul(row, width)
+            old = [load(out_data, own, v) for v in range(vectors)]
+            two = ir.Constant(_VECTOR, [2.0] * LANES)
+            new = [builder.fsub(builder.fmul(two, total), was) for total, was in zip(sums, old, strict=True)]
+            for v in range(vectors):
+                store(new[v], out_data, own, v)
+
+            # accumulation
+            field_array, use_array = array(7), array(8)
+            before_data, after_data = array(9).data, array(10).data
+            rows = builder.extract_value(field_array.shape, 1)
+            count = builder.extract_value(use_array.shape, 0)
+            entry = builder.block
+            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
+            builder.branch(head)
+            builder.position_at_end(head)
+            k = builder.phi(_I64)
+            k.add_incoming(number(0), entry)
+            builder.cbranch(builder.icmp_signed("<", k, count), body, done)
+            builder.position_at_end(body)
+            a, b = spread(scalar(before_data, k)), spread(scalar(after_data, k))
+            field = builder.add(builder.mul(scalar(use_array.data, k), rows), row)
+            offset = builder.mul(field, width)
+            for v in range(vectors):
+                total = load(field_array.data, offset, v)
+                total = builder.call(fma, [a, old[v], total])
+                store(builder.call(fma, [b, new[v], total]), field_array.data, offset, v)
+            k.add_incoming(builder.add(k, number(1)), body)
+            builder.branch(head)
+            builder.position_at_end(done)
+            return context.get_dummy_value()
+
+        return signature, generate
+
+    return row_step
+
+
+@cache
+def _step(vectors: int) -> Callable[..., None]:
+    """One step for the rows ``start`` to ``stop``; compiled at its first call, in under a second."""
+    row_step = _row_step(vectors)
+
+    @njit(**_COMPILE)
+    def step(
+        start: Any, stop: Any, indptr: Any, columns: Any, values: Any, x: Any, out: Any, fields: Any, use: Any,
+        before: Any, after: Any,
+    ) -> None:  # fmt: skip
+        for row in range(start, stop):
+            row_step(values, columns, indptr[row], indptr[row + 1], x, out, row, fields, use, before, after)
+
+    return step  # type: ignore[no-any-return]
+
+
+@njit(**_COMPILE)
+def _city_block(start: Any, stop: Any, a: Any, b: Any, same: Any, scale: Any, out: Any) -> None:
+    """Add ``sum_i |a_ix - b_iy| scale_i`` over points start … stop to out[x, y]; only y > x where both are the same."""
+    left = np.zeros((out.shape[0], TILE))
+    right = left if same else np.zeros((out.shape[1], TILE))
+    for first in range(start, stop, TILE):
+        size = min(TILE, stop - first)
+        if size < TILE:
+            left[:] = 0.0
+            right[:] = 0.0
+        for i in range(size):
+            for x in range(out.shape[0]):
+                left[x, i] = a[first + i, x] * scale[first + i]
+        if not same:
+            for i in range(size):
+                for y in range(out.shape[1]):
+                    right[y, i] = b[first + i, y] * scale[first + i]
+        for x in range(out.shape[0]):
+            for y in range(x + 1 if same else 0, out.shape[1]):
+                total = 0.0
+                for i in range(TILE):
+                    total += abs(left[x, i] - right[y, i])
+                out[x, y] += total
+
+
+class _Block(NamedTuple):
+    fields: Array  # (filters, points, columns padded to whole vectors)
+    columns: int
+
+
+class FusedEngine:
+    """Fields and their distances on the CPU; see :class:`toporo.topology.engine.Engine`."""
+
+    name = "numba"
+    device = "cpu"
+
+    def __init__(self, operator: DiffusionOperator) -> None:
+        matrix: sparse.csr_array = operator.symmetric
+        self._indptr = matrix.indptr.astype(np.int64)
+        self._columns = np.append(matrix.indices.astype(np.int32, copy=False), np.zeros(AHEAD, dtype=np.int32))
+        self._values = matrix.data
+        self._enter, self._leave = operator.enter, operator.leave
+        self._threads = max(1, min(available_threads(), len(operator) // ROWS_PER_THREAD))
+
+    @staticmethod
+    def widest() -> int:
+        """Columns that fit the vector registers: 7 vectors of 8 with AVX-512, 3 otherwise."""
+        return (7 if binding.get_host_cpu_features().get("avx512f", False) else 3) * LANES
+
+    def fields(self, measures: sparse.csc_array, rows: Sequence[Array], tick: Tick) -> _Block:
+        """Every filter applied to every column of ``measures``."""
+        n, m = measures.shape
+        vectors = -(-m // LANES)
+        step = _step(vectors)
+        older, newer = _zeros(n, vectors * LANES), _zeros(n, vectors * LANES)
+        entries = measures.tocoo()
+        older[entries.coords] = entries.data * self._enter[entries.coords[0]]
+        fields = _zeros(len(rows), n, vectors * LANES)
+        nothing = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+        shares = _ranges(n, -(-n // self._threads))
+        with _Pool(self._threads) as pool:
+
+            def advance(x: Array, out: Array, use: Any) -> None:
+                def part(bounds: tuple[int, int]) -> None:
+                    step(*bounds, self._indptr, self._columns, self._values, x, out, fields, *use)
+
+                for _ in pool.map(part, shares):
+                    pass
+                tick()
+
+            advance(older, newer, nothing)
+            newer *= 0.5  # the step took 2 S x
+            for first, last in _ranges(n, CHUNK):
+                for field, row in zip(fields, rows, strict=True):
+                    np.multiply(older[first:last], row[0], out=field[first:last])
+                    if len(row) > 1 and row[1] != 0.0:
+                        field[first:last] += row[1] * newer[first:last]
+            order = max(len(row) for row in rows) - 1
+            for j in range(2, order + 1):
+                # T_{j-2} is still there when T_j replaces it: two terms are added in one pass over a field.
+                due = j % 4 == 0 or (j % 2 == 0 and j + 2 > order)
+                advance(newer, older, _terms(rows, j) if due else nothing)
+                older, newer = newer, older
+        return _Block(fields, m)
+
+    def city_block(self, a: _Block, b: _Block) -> Array:
+        """Distances between the columns of two blocks of fields, one matrix a filter."""
+        filters, points, _ = a.fields.shape
+        chunks = _ranges(points, CHUNK)
+        result = np.zeros((filters, a.columns, b.columns))
+        with _Pool(self._threads) as pool:
+            for k in range(filters):
+
+                def part(bounds: tuple[int, int], x: Array = a.fields[k], y: Array = b.fields[k]) -> Array:
+                    out = np.zeros((a.columns, b.columns))
+                    _city_block(*bounds, x, y, a is b, self._leave, out)
+                    return out
+
+                for partial in pool.map(part, chunks):
+                    result[k] += partial
+        return result + result.transpose(0, 2, 1) if a is b else result
+
+
+class _Pool:
+    """Threads for what releases the interpreter; with one, plain calls."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """Results in the order of the items."""
+        return map(function, items) if self._pool is None else self._pool.map(function, items)
+
+
+def _terms(rows: Sequence[Array], j: int) -> tuple[npt.NDArray[np.int64], Array, Array]:
+    """Which filters take T_{j-2} and T_j, and with what coefficients; T_0 has been added at the start."""
+    pair = j % 4 == 0  # else T_{j-2} has had its turn
+    taken = [k for k, row in enumerate(rows) if len(row) > (j - 2 if pair else j)]
+    before = [rows[k][j - 2] if pair else 0.0 for k in taken]
+    after = [rows[k][j] if len(rows[k]) > j else 0.0 for k in taken]
+    return np.array(taken, dtype=np.int64), np.array(before), np.array(after)
+
+
+def _ranges(total: int, size: int) -> list[tuple[int, int]]:
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def _zeros(*shape: int) -> Array:
+    """Zeros from the start of a cache line on, so that no vector straddles two."""
+    size = int(np.prod(shape))
+    memory = np.zeros(size + LANES)
+    skip = -memory.ctypes.data % 64 // 8
+    return memory[skip : skip + size].reshape(shape)

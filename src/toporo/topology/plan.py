@@ -1,0 +1,147 @@
+"""How much to hold in memory at a time: filters and groups in portions that fit a limit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toporo.errors import SettingError
+
+__all__ = ["Plan", "free_memory", "graph_bytes", "human", "make_plan", "parse_memory"]
+
+_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9,
+          "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is held at a time.
+
+    Every block of groups is taken through the recurrence as often as needed: once where all blocks and filters fit,
+    more often where they have to take turns.
+
+    Attributes
+    ----------
+    blocks : (first, last) group of each block; columns that go through the recurrence together.
+    filters : indices of the filters computed in one go; short ones together, so that repeating them is cheap.
+    resident : blocks whose fields are held at a time.
+    products : sparse products in all, each over one block.
+    peak : predicted bytes at the peak, on top of what the process held before.
+    """
+
+    blocks: tuple[tuple[int, int], ...]
+    filters: tuple[tuple[int, ...], ...]
+    resident: int
+    products: int
+    peak: int
+
+    def turns(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Blocks to hold, and blocks to compare with them one after the other, until every pair has met."""
+        rest = list(range(len(self.blocks)))
+        while rest:
+            held = len(rest) if len(rest) <= self.resident else self.resident - 1
+            yield rest[:held], rest[held:]
+            rest = rest[held:]
+
+
+def make_plan(
+    *, points: int, groups: int, fixed: int, lengths: Sequence[int], widest: int, limit: int | None, what: str
+) -> Plan:
+    """The plan with the fewest products that stays within ``limit`` bytes.
+
+    ``fixed`` is what the graph holds, ``lengths`` the order of every filter, ``widest`` the most columns an engine
+    takes at a time.
+    """
+    best: Plan | None = None
+    least = None
+    width = min(widest, groups)
+    while True:
+        count = -(-groups // width)
+        even = -(-groups // count)  # blocks of equal width
+        column = 8 * points * (8 * -(-even // 8))  # engines pad to whole vectors
+        for at_once in range(len(lengths), 0, -1):
+            filters = _portions(lengths, at_once)
+            for resident in sorted({count, min(count, 8), min(count, 4), min(count, 2)}, reverse=True):
+                peak = fixed + column * (2 + at_once * resident)
+                least = peak if least is None else min(least, peak)
+                blocks = tuple((first, min(first + even, groups)) for first in range(0, groups, even))
+                plan = Plan(blocks, filters, resident, 0, peak)
+                visits = sum(len(held) + len(others) for held, others in plan.turns())
+                products = visits * sum(max(lengths[k] for k in portion) for portion in filters)
+                if (limit is None or peak <= limit) and (best is None or products * even < _cost(best)):
+                    best = Plan(blocks, filters, resident, products, peak)
+        if width == 1 or best is not None:
+            break
+        width = max(1, width // 2)
+    if best is None:
+        raise SettingError(
+            f"memory_limit is {human(limit or 0)}, but {what} need at least {human(least or 0)}: {human(fixed)} for "
+            "the data graph and the rest for one group and one scale at a time. Raise the limit, use fewer neighbours, "
+            "or give fewer points."
+        )
+    return best
+
+
+def _cost(plan: Plan) -> int:
+    first, last = plan.blocks[0]
+    return plan.products * (last - first)
+
+
+def _portions(lengths: Sequence[int], at_once: int) -> tuple[tuple[int, ...], ...]:
+    """Filters in portions, longest first: a portion takes as many products as its longest."""
+    order = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
+    return tuple(tuple(sorted(order[start : start + at_once])) for start in range(0, len(order), at_once))
+
+
+def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]:
+    """Bytes at the peak of building a kNN kernel, and what it and its operator hold afterwards (estimates).
+
+    A point has about 1.3 times as many neighbours as asked for once the relation is made symmetric, and itself.
+    """
+    entries = points * (1.3 * neighbors + 1)
+    building = points * (16.0 * dimensions + 62.0 * neighbors + 48.0)
+    return int(max(building, entries * 32)), int(entries * 20 + points * (8.0 * dimensions + 48.0))
+
+
+def free_memory(device: str) -> int | None:
+    """Nine tenths of the bytes free on a device, or None where the system does not tell."""
+    if device != "cpu":
+        import torch
+
+        return int(0.9 * torch.cuda.mem_get_info(device)[0])
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return int(0.9 * 1024 * kilobytes)
+
+
+def parse_memory(limit: int | float | str | None) -> int | None:
+    """Bytes from a number or a text such as ``"4GiB"`` or ``"800 MB"``."""
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", limit)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        value = float(match[1]) * unit if match and unit else -1.0
+    else:
+        value = float(limit)
+    if not 0 < value < float("inf"):
+        raise SettingError(f"memory_limit is {limit!r}: expected a number of bytes or a text such as '4GiB'.")
+    return int(value)
+
+
+def human(size: float) -> str:
+    """Bytes for people.
+
+    >>> human(3 * 2**30)
+    '3.0 GiB'
+    """
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    power = min(int(math.log(size, 1024)), 4)
+    return f"{size / 1024**power:.1f} {('', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
