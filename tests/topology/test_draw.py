@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.legend import Legend
+from matplotlib.text import Annotation
 
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
-from toporo.topology.draw import LABEL_LIMIT, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import DARK, LABEL_LIMIT, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
 
 CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
 
@@ -54,8 +56,7 @@ def test_train_test_and_other_groups_have_their_own_colours() -> None:
 def test_every_edge_is_drawn_between_its_groups() -> None:
     ax = CHAIN.plot()
     at = layout(CHAIN)
-    (lines,) = [drawn for drawn in ax.collections if isinstance(drawn, LineCollection)]
-    found = {frozenset(map(tuple, np.round(segment, 9))) for segment in lines.get_segments()}
+    found = {frozenset(map(tuple, np.round(segment, 9))) for segment in edge_lines(ax).get_segments()}
     assert found == {frozenset(tuple(np.round(at[name], 9)) for name in pair) for pair in CHAIN.edges}
 
 
@@ -85,6 +86,85 @@ def test_labels_name_the_groups_where_there_is_room() -> None:
     assert not CHAIN.plot(labels=False).texts
     assert not many.plot().texts
     assert len(many.plot(labels=True).texts) == LABEL_LIMIT + 1
+
+
+def edge_lines(ax: Axes) -> LineCollection:
+    (lines,) = [drawn for drawn in ax.collections if isinstance(drawn, LineCollection)]
+    return lines
+
+
+def test_edges_that_more_resamples_keep_are_thicker_and_darker() -> None:
+    kept = {("a", "b"): 1.0, ("b", "c"): 0.0, ("c", "d"): 0.5}
+    graph = GroupGraph("abcd", dict.fromkeys(kept, 1.0), stability=kept)
+    ax = graph.plot()
+    lines, at = edge_lines(ax), layout(graph)
+    found = {
+        frozenset(map(tuple, np.round(segment, 9))): (float(width), float(color[3]), tuple(color[:3]))
+        for segment, width, color in zip(lines.get_segments(), lines.get_linewidths(), lines.get_colors(), strict=True)
+    }
+    drawn = {pair: found[frozenset(tuple(np.round(at[name], 9)) for name in pair)] for pair in kept}
+    faint, middle, firm = drawn["b", "c"], drawn["c", "d"], drawn["a", "b"]
+    assert faint[0] < middle[0] < firm[0]
+    assert 0.2 < faint[1] < middle[1] < firm[1] == 1.0
+    assert contrast(firm[2], "white") > 7
+    (legend,) = [artist for artist in ax.get_children() if isinstance(artist, Legend)]
+    assert legend.get_title().get_text() == "kept in resamples"
+    shown = {text.get_text(): line.get_linewidth() for text, line in zip(legend.texts, legend.get_lines(), strict=True)}
+    assert shown == {"100 %": firm[0], "50 %": middle[0], "0 %": faint[0]}
+
+
+def test_the_legend_of_the_edges_is_in_the_picture_and_leaves_that_of_the_groups_alone() -> None:
+    graph = GroupGraph("ab", {("a", "b"): 1.0}, stability={("a", "b"): 0.9})
+    ax = graph.plot(train=["a"], test=["b"])
+    figure = ax.figure
+    figure.canvas.draw()
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"training groups", "test groups"}
+    first, second = [artist.get_window_extent() for artist in ax.get_children() if isinstance(artist, Legend)]
+    assert not first.overlaps(second)
+    for box in (first, second):
+        assert figure.bbox.contains(box.x0, box.y0)
+        assert figure.bbox.contains(box.x1, box.y1)
+
+
+def test_edges_of_unknown_stability_are_alike_and_need_no_legend() -> None:
+    ax = CHAIN.plot()
+    assert len(set(edge_lines(ax).get_linewidths())) == 1
+    assert not [artist for artist in ax.get_children() if isinstance(artist, Legend)]
+
+
+def contrast(a: Any, b: Any) -> float:
+    """The contrast ratio of two colours (WCAG 2.1): from 1 to 21, of which text needs 4.5."""
+
+    def luminance(color: Any) -> float:
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color))
+        return float(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+
+    dark, light = sorted((luminance(a), luminance(b)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_short_names_stand_on_their_nodes_and_can_be_read_there() -> None:
+    ax = CHAIN.plot(train=["a", "b"], test=["x"])
+    background = {"a": TRAIN_COLOR, "b": TRAIN_COLOR, "c": OTHER_COLOR, "x": TEST_COLOR}
+    at = layout(CHAIN)
+    for text in ax.texts:
+        name = text.get_text()
+        assert text.get_position() == pytest.approx(tuple(at[name]))
+        assert contrast(text.get_color(), background[name]) >= 4.5
+
+
+def test_long_names_stand_beside_their_nodes_away_from_the_edges() -> None:
+    """Each name at an end points outwards; the middle's goes where no edge is."""
+    positions = {"western": (-1.0, 0.0), "middle": (0.0, 0.0), "eastern": (1.0, 0.0), "northern": (0.0, 1.0)}
+    graph = GroupGraph(positions, {("middle", n): 1.0 for n in positions if n != "middle"}, positions=positions)
+    ax = graph.plot()
+    side = {text.get_text(): np.sign(text.xyann).tolist() for text in ax.texts if isinstance(text, Annotation)}
+    assert side == {"western": [-1, 0], "eastern": [1, 0], "northern": [0, 1], "middle": [0, -1]}
+    assert {text.get_color() for text in ax.texts} == {DARK}
+    assert contrast(DARK, "white") > 7
+    ax.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,14 @@ from toporo.topology.neighbors import locality_order, nearest
 from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
 from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
 
-__all__ = ["GroupDiffusion", "GroupDistances", "diffusion_emd", "dyadic_coefficients", "group_indicators"]
+__all__ = [
+    "GroupDiffusion",
+    "GroupDistances",
+    "diffusion_emd",
+    "dyadic_coefficients",
+    "group_indicators",
+    "group_measures",
+]
 
 Array = npt.NDArray[np.float64]
 Places: TypeAlias = npt.NDArray[np.intp]
@@ -204,7 +211,7 @@ class GroupDiffusion:
             described = {"kernel": "given"}
             operator = DiffusionOperator.from_kernel(matrix, checked=True)
             place = np.arange(len(operator)) if order is None else np.argsort(order)
-        rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, _measures(ids, place, operator)))
+        rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, place, operator)))
         work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
         where = choose_device(device, work)
         runner = make_engine(engine, operator, where, work)
@@ -220,7 +227,7 @@ class GroupDiffusion:
 
         ``row_weights`` gives each row a weight within its group, as a bootstrap does.
         """
-        measures = _measures(self.ids, self.place, self.operator, row_weights)
+        measures = group_measures(self.ids, self.place, self.operator, row_weights)
         spread = _spread(self.operator, measures)
         allowance = tol * LIKELY_SMALLEST / spread
         while True:
@@ -315,7 +322,7 @@ class GroupDiffusion:
         return count
 
 
-def _measures(
+def group_measures(
     ids: GroupIds, place: Places, operator: DiffusionOperator, row_weights: Array | None = None
 ) -> sparse.csc_array:
     """Columns :math:`1_{X_e} / n_e`, one a group, as means over the rows that each point stands for."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from toporo.groups import plain_name
 
@@ -18,6 +19,18 @@ TRAIN_COLOR = "#2563a8"
 TEST_COLOR = "#d97706"
 OTHER_COLOR = "#8a8f98"
 LABEL_LIMIT = 60
+EDGE_COLOR, FIRM_COLOR = "#9aa1ab", "#1f2937"
+#: Names up to this long stand on the node, longer ones beside it: below, above, right or left, the first that is best.
+SHORT = 3
+SIDES: tuple[tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]], ...] = (
+    (-1j, "center", "top"),
+    (1j, "center", "bottom"),
+    (1, "left", "center"),
+    (-1, "right", "center"),
+)
+#: Dark on light nodes, light on dark ones: at least 5 to 1 either way.
+LABEL_COLORS = {TRAIN_COLOR: "white"}
+DARK = "#111827"
 
 
 def draw_graph(
@@ -43,7 +56,7 @@ def draw_graph(
     show = labels if labels is not None else len(graph) <= LABEL_LIMIT
     at = layout(graph)
     drawn = graph.to_networkx()
-    nx.draw_networkx_edges(drawn, at, ax=ax, edge_color="#9aa1ab", width=0.8, alpha=0.6)
+    _draw_edges(graph, drawn, at, ax)
     base = 160.0 if len(graph) <= 20 else 70.0
     others = "other groups" if inside or outside else "groups"
     kinds = (
@@ -51,6 +64,8 @@ def draw_graph(
         ("test groups", TEST_COLOR, "s", [name for name in graph.names if name in outside]),
         (others, OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
     )
+    within = all(len(str(name)) <= SHORT for name in graph.names)
+    reach: dict[Hashable, float] = {}  # from the middle of a node to its border, in points
     for title, color, shape, names in kinds:
         if not names:
             continue
@@ -67,10 +82,13 @@ def draw_graph(
             ax=ax,
             label=title,
         )
-    if show:
-        nx.draw_networkx_labels(
-            drawn, at, ax=ax, font_size=7, font_color="white", labels={n: str(n) for n in graph.names}
-        )
+        reach |= {name: (area**0.5) / 2 for name, area in zip(names, areas, strict=True)}
+        if show and within:
+            _on_nodes(names, at, ax, LABEL_COLORS.get(color, DARK))
+    if show and not within:
+        _beside_nodes(graph, at, ax, reach)
+    if graph.stability:
+        _stability_legend(ax)
     if inside or outside:
         legend = ax.legend(frameon=False, fontsize=8, loc="best")
         for handle in legend.legend_handles:
@@ -78,6 +96,67 @@ def draw_graph(
                 handle.set_sizes([60.0])
     ax.set_axis_off()
     return ax
+
+
+def _draw_edges(graph: GroupGraph, drawn: Any, at: Mapping[Hashable, Any], ax: Axes) -> None:
+    """Edges alike, or, where it is known, the thicker and darker the more resamples keep them."""
+    import networkx as nx
+
+    if not graph.stability:
+        nx.draw_networkx_edges(drawn, at, ax=ax, edge_color=EDGE_COLOR, width=0.8, alpha=0.6)
+        return
+    pairs = sorted(graph.stability, key=graph.stability.__getitem__)  # firm ones on top
+    styles = [_style(graph.stability[pair]) for pair in pairs]
+    colors = [(FIRM_COLOR, opacity) for _, opacity in styles]
+    nx.draw_networkx_edges(drawn, at, edgelist=pairs, ax=ax, edge_color=colors, width=[width for width, _ in styles])
+
+
+def _style(kept: float) -> tuple[float, float]:
+    """Width and opacity of an edge that this share of resamples keeps."""
+    return 0.8 + 1.6 * kept, 0.35 + 0.65 * kept
+
+
+def _stability_legend(ax: Axes) -> None:
+    """Below the axes, where no node is; the legend of the kinds of groups stays ``ax.get_legend()``."""
+    from matplotlib.legend import Legend
+    from matplotlib.lines import Line2D
+
+    shares = (1.0, 0.5, 0.0)
+    handles = [Line2D([], [], color=FIRM_COLOR, lw=width, alpha=opacity) for width, opacity in map(_style, shares)]
+    labels = [f"{100 * kept:.0f} %" for kept in shares]
+    legend = Legend(
+        ax, handles, labels, title="kept in resamples", ncols=len(shares), frameon=False, fontsize=8, title_fontsize=8,
+        loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=0.2,
+    )  # fmt: skip
+    ax.add_artist(legend)
+    legend.set_clip_on(False)  # or no room would be made for it
+
+
+def _on_nodes(names: Iterable[Hashable], at: Mapping[Hashable, Any], ax: Axes, color: str) -> None:
+    for name in names:
+        x, y = at[name]
+        ax.text(x, y, str(name), size=7, color=color, ha="center", va="center", clip_on=True)
+
+
+def _beside_nodes(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes, reach: Mapping[Hashable, float]) -> None:
+    """Names too long for their nodes: on the side farthest from a node's edges, dark with a white rim."""
+    from matplotlib.patheffects import withStroke
+
+    ax.margins(0.12)
+    places = {name: ax.transData.transform(at[name]) for name in graph.names}
+    for name in graph.names:
+        ways = [complex(*(places[other] - places[name])) for other in graph.neighbors(name)]
+        side, ha, va = max(SIDES, key=lambda way: min((_between(way[0], edge) for edge in ways), default=0.0))
+        far = (reach[name] + 1.5) * side
+        ax.annotate(
+            str(name), at[name], (far.real, far.imag), textcoords="offset points", size=8, color=DARK,
+            ha=ha, va=va, zorder=4, path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        )  # fmt: skip
+
+
+def _between(a: complex, b: complex) -> float:
+    """The angle between two directions."""
+    return abs(cmath.phase(a * b.conjugate()))
 
 
 def layout(graph: GroupGraph) -> dict[Hashable, Any]:

@@ -38,6 +38,8 @@ LANES = 8
 TILE = 64
 #: Entries of the matrix between what is fetched and what is used: memory answers in the meantime.
 AHEAD = 32
+#: Bytes that stay in a core's own cache, so that nothing need be fetched in advance.
+CACHED = 2**20
 #: Points added up by one thread before the partial sums meet; fixed, so that the order of sums is.
 CHUNK = 64 * TILE
 #: Fewer rows are not worth a second thread.
@@ -49,10 +51,11 @@ _BYTES = ir.IntType(8).as_pointer()
 _VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 
 
-def _row_step(vectors: int) -> Any:
+def _row_step(vectors: int, fetch: bool) -> Any:
     """An intrinsic for one row of ``vectors`` vectors: out = 2 (values · rows of x) - out; fields += a old + b new.
 
-    All of it in registers: the sums, the old content of ``out``, and the new.
+    All of it in registers: the sums, the old content of ``out``, and the new. With ``fetch``, rows that are needed soon
+    are called for in advance.
     """
 
     @intrinsic
@@ -113,11 +116,12 @@ def _row_step(vectors: int) -> Any:
             builder.position_at_end(body)
             factor = spread(scalar(value_data, place))
             offset = builder.mul(builder.sext(scalar(column_data, place), _I64), width)
-            coming = builder.sext(scalar(column_data, builder.add(place, number(AHEAD))), _I64)
-            coming = builder.mul(coming, width)
-            for v in range(vectors):
-                address = builder.bitcast(vector_at(x_data, coming, v), _BYTES)
-                builder.call(prefetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
+            if fetch:
+                coming = builder.sext(scalar(column_data, builder.add(place, number(AHEAD))), _I64)
+                coming = builder.mul(coming, width)
+                for v in range(vectors):
+                    address = builder.bitcast(vector_at(x_data, coming, v), _BYTES)
+                    builder.call(prefetch, [address, *(ir.Constant(_I32, flag) for flag in (0, 3, 1))])
             added = [builder.call(fma, [factor, load(x_data, offset, v), sums[v]]) for v in range(vectors)]
             place.add_incoming(builder.add(place, number(1)), body)
             for total, more in zip(sums, added, strict=True):
@@ -164,9 +168,9 @@ def _row_step(vectors: int) -> Any:
 
 
 @cache
-def _step(vectors: int) -> Callable[..., None]:
+def _step(vectors: int, fetch: bool) -> Callable[..., None]:
     """One step for the rows ``start`` to ``stop``; compiled at its first call, in under a second."""
-    row_step = _row_step(vectors)
+    row_step = _row_step(vectors, fetch)
 
     @njit(**_COMPILE)
     def step(
@@ -224,6 +228,7 @@ class FusedEngine:
         self._threads = max(1, min(available_threads(), len(operator) // ROWS_PER_THREAD))
 
     @staticmethod
+    @cache
     def widest() -> int:
         """Columns that fit the vector registers: 7 vectors of 8 with AVX-512, 3 otherwise."""
         return (7 if binding.get_host_cpu_features().get("avx512f", False) else 3) * LANES
@@ -232,7 +237,7 @@ class FusedEngine:
         """Every filter applied to every column of ``measures``."""
         n, m = measures.shape
         vectors = -(-m // LANES)
-        step = _step(vectors)
+        step = _step(vectors, n * vectors * LANES * 8 > CACHED)
         older, newer = _zeros(n, vectors * LANES), _zeros(n, vectors * LANES)
         entries = measures.tocoo()
         older[entries.coords] = entries.data * self._enter[entries.coords[0]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from toporo.topology.affinity import check_features
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
 
-__all__ = ["CUTS", "Resampled", "cut_graph", "learn_topology", "resample"]
+__all__ = ["CUTS", "Learned", "Resampled", "cut_graph", "learn", "learn_topology", "resample"]
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -69,39 +70,75 @@ def learn_topology(
     TopoRoWarning
         If the distances differ by no more than resampling makes them: such a topology says nothing.
     """
+    return learn(
+        features, groups, test_features=test_features, test_groups=test_groups, cut=cut, percentile=percentile,
+        nearest_groups=nearest_groups, resamples=resamples, seed=seed, **emd,
+    ).graph  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A learned topology with what it was cut from.
+
+    Attributes
+    ----------
+    graph : the topology.
+    distances : between all pairs of groups.
+    resampled : the same with the points drawn anew, or None.
+    """
+
+    graph: GroupGraph
+    distances: GroupDistances
+    resampled: Resampled | None
+
+
+def learn(
+    features: Any,
+    groups: Any,
+    *,
+    test_features: Any = None,
+    test_groups: Any = None,
+    cut: str = "mst-knn",
+    percentile: float = 80.0,
+    nearest_groups: int | None = None,
+    resamples: int | None = None,
+    seed: int = 0,
+    **emd: Any,
+) -> Learned:
+    """Like :func:`learn_topology`, and gives the distances too."""
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     seen_test = test_features is not None or test_groups is not None
     if seen_test:
         if test_features is None or test_groups is None:
             raise DataError("test_features and test_groups go together: give both or neither.")
         features, ids = _append_test(features, ids, test_features, test_groups)
+    keep = partial(_kept, cut=cut, percentile=percentile, nearest_groups=nearest_groups)
+    keep(np.zeros((len(ids.groups),) * 2))  # a wrong setting is an error before the work
+    count = _check_count((MANY if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples)
     tol = emd.get("tol", 1e-6)
     prepared = GroupDiffusion.prepare(features, ids, **emd)
     distances = prepared.distances(tol)
-
-    def cut_of(found: GroupDistances) -> Mask:
-        return _kept(found, cut, percentile, nearest_groups)
-
-    count = (MANY if len(ids) <= FEW_POINTS else 0) if resamples is None else resamples
-    if not (int(count) == count and count >= 0):
-        raise SettingError(f"resamples is {resamples!r}: expected a whole number of at least 0.")
-    cut_of(distances)  # a wrong setting is an error before the resampling
-    stability = resample(prepared, int(count), seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
-    if stability is not None and not stability.informative(distances):
-        warn(
-            "the learned topology is not informative: distances between groups differ by "
-            f"{stability.contrast(distances):.1f} times what resampling the points does to them (at least "
-            f"{INFORMATIVE:g} is wanted). The groups may be alike in these features, or have too few points."
-        )
-    return cut_graph(
+    resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
+    details: dict[str, Any] = {}
+    if resampled is not None:
+        contrast = resampled.contrast(distances)
+        details = {"resamples": count, "contrast": contrast}
+        if contrast is not None and contrast < INFORMATIVE:
+            warn(
+                f"the learned topology is not informative: distances between groups differ by {contrast:.1f} times "
+                f"what resampling the points does to them (at least {INFORMATIVE:g} is wanted). The groups may be "
+                "alike in these features, or have too few points."
+            )
+    graph = cut_graph(
         distances,
         cut,
         percentile=percentile,
         nearest_groups=nearest_groups,
         saw_test_inputs=seen_test,
-        stability=None if stability is None else stability.kept(cut_of),
-        details={} if stability is None else {"resamples": int(count), "contrast": stability.contrast(distances)},
+        stability=None if resampled is None else resampled.kept(keep),
+        details=details,
     )
+    return Learned(graph, distances, resampled)
 
 
 @dataclass(frozen=True)
@@ -115,33 +152,29 @@ class Resampled:
 
     draws: tuple[GroupDistances, ...]
 
-    def kept(self, cut: Callable[[GroupDistances], Mask]) -> Array:
+    def kept(self, cut: Callable[[Array], Mask]) -> Array:
         """The fraction of resamples in which a cut keeps each pair."""
-        return np.asarray(np.mean([cut(draw) for draw in self.draws], axis=0))
+        return np.asarray(np.mean([cut(draw.matrix) for draw in self.draws], axis=0))
 
     def noise(self) -> Array:
         """The standard deviation of each distance over the resamples."""
         return np.asarray(np.std([draw.matrix for draw in self.draws], axis=0, ddof=1))
 
-    def contrast(self, distances: GroupDistances) -> float:
+    def contrast(self, distances: GroupDistances) -> float | None:
         """How much distances differ among pairs of groups, over how much one differs among resamples.
 
-        The ratio of two standard deviations: about 1 where nothing but chance tells pairs apart.
+        The ratio of two standard deviations: about 1 or less where nothing but chance tells pairs apart. None where
+        there is one pair only, or no difference among resamples.
         """
         pairs = np.triu_indices(len(distances.groups), 1)
         noise = float(np.sqrt(np.mean(self.noise()[pairs] ** 2)))
-        spread = float(np.std(distances.matrix[pairs], ddof=1)) if len(pairs[0]) > 1 else math.inf
-        return spread / noise if noise > 0 else math.inf
-
-    def informative(self, distances: GroupDistances) -> bool:
-        """Whether the distances differ by more than chance."""
-        return self.contrast(distances) >= INFORMATIVE
+        return float(np.std(distances.matrix[pairs], ddof=1)) / noise if len(pairs[0]) > 1 and noise > 0 else None
 
 
 def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float = 1e-3) -> Resampled:
     """Draw every group's points anew, ``count`` times; the data graph stays, only the groups' weights on it change."""
-    if count < 2:
-        raise SettingError(f"resamples is {count!r}: one says nothing about spread; use at least 2, or 0 for none.")
+    if _check_count(count) == 0:
+        raise SettingError("resamples is 0: nothing to do; use at least 2.")
     rng = np.random.default_rng(seed)
     codes = np.asarray(prepared.ids.codes)
     members = [np.flatnonzero(codes == code) for code in range(len(prepared.ids.groups))]
@@ -174,7 +207,7 @@ def cut_graph(
     ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given. ``stability`` (a matrix
     of fractions) and ``details`` are recorded in the graph.
     """
-    keep = _kept(distances, cut, percentile, nearest_groups)
+    keep = _kept(distances.matrix, cut, percentile, nearest_groups)
     described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}
     k = _nearest_groups(nearest_groups, len(distances.groups))
     described |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": k}
@@ -200,14 +233,23 @@ def cut_graph(
     return graph
 
 
-def _kept(distances: GroupDistances, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
+def _check_count(resamples: int) -> int:
+    if not (int(resamples) == resamples and resamples >= 0 and resamples != 1):
+        raise SettingError(
+            f"resamples is {resamples!r}: expected 0 for none, or a whole number of at least 2; one says nothing about "
+            "spread."
+        )
+    return int(resamples)
+
+
+def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
     """Which pairs a cut keeps."""
     if cut not in CUTS:
         raise UnknownNameError("cut", cut, CUTS)
     if not 0 < percentile <= 100:
         raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
-    m = len(distances.groups)
-    return CUTS[cut](distances.matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
+    m = len(matrix)
+    return CUTS[cut](matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
 
 
 def _nearest_groups(given: int | None, groups: int) -> int:
