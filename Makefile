@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .bench-peers
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 # Compile each module once and keep it; without this every process would compile torch anew where the variable is set.
@@ -31,11 +32,11 @@ format: $(VENV)/.dev  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## Measure; tables go to benchmarks/results/
-	$(BIN)/python benchmarks/run.py
+bench: $(VENV)/.dev $(PEERS)/.installed  ## Measure; tables go to benchmarks/results/ (ONLY="start steps" for some)
+	$(BIN)/python benchmarks/run.py $(ONLY)
 
 clean:  ## Remove the virtual environment and caches (not runs/)
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # $@ is touched last, so an interrupted install is done again.
 $(VENV)/bin/python:
@@ -52,3 +53,9 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "Installing toporo and its development tools into $(VENV) (a few minutes the first time) ..."
 	@$(PIP_INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+# What toporo is measured against, kept apart: none of it is a dependency.
+$(PEERS)/.installed: benchmarks/peers.txt | $(VENV)/.dev
+	@echo "Installing the benchmarks' peers into $(PEERS) ..."
+	@$(PIP_INSTALL) --no-deps --target $(PEERS) --upgrade -r benchmarks/peers.txt
+	@touch $@

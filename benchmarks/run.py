@@ -1,6 +1,6 @@
 """Measure toporo against named peers, each pair in the same run; tables go to benchmarks/results/.
 
-Run it with: make bench
+Run all of it with ``make bench`` (about half an hour), or some with ``make bench ONLY="start steps"``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from accuracy import bench_accuracy
+from engine import (
+    bench_bandwidth,
+    bench_geodesic,
+    bench_growth,
+    bench_large,
+    bench_neighbors,
+    bench_parts,
+    bench_peers,
+)
+from peers import indicators_of, squaring_densities, weighted_l1
 
 import toporo as tr
 from toporo.files import write_text
 from toporo.topology.affinity import dense_affinity
-from toporo.topology.diffusion import distances_from_densities, group_indicators
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -37,18 +47,10 @@ def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
     return statistics.median(times)
 
 
-def dense_squaring(features: np.ndarray, ids: tr.GroupIds, sigma: float, scales: int = 10) -> np.ndarray:
+def dense_squaring(features: np.ndarray, ids: tr.GroupIds, sigma: float) -> np.ndarray:
     """The peer of the Chebyshev recurrence: P squared again and again, as the definition reads."""
     kernel = dense_affinity(features, sigma)
-    degree = kernel.sum(1)
-    flattened = kernel / degree[:, None] / degree[None, :]
-    power = flattened / flattened.sum(1)[:, None]
-    indicators = group_indicators(ids)
-    densities = [power @ indicators]
-    for _ in range(scales):
-        power = power @ power
-        densities.append(power @ indicators)
-    return distances_from_densities(np.stack(densities), 0.5)
+    return weighted_l1(squaring_densities(kernel, indicators_of(np.asarray(ids.codes))))
 
 
 def bench_diffusion() -> list[str]:
@@ -135,18 +137,33 @@ def bench_start() -> list[str]:
     return lines
 
 
+#: Name of a results file to its title and what fills it; the order is that of a run.
+BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
+    "start": ("Starting up", bench_start),
+    "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
+    "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
+    "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),
+    "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),
+    "parts": ("Parts of the diffusion-EMD engine against what they replace", bench_parts),
+    "neighbors": ("Nearest neighbours", bench_neighbors),
+    "bandwidth": ("The fused kernel against the machine's memory", bench_bandwidth),
+    "growth": ("Diffusion EMD as points and groups grow", bench_growth),
+    "large": ("A million points in bounded memory", bench_large),
+    "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
+}
+
+
 def main() -> None:
     torch.set_num_threads(1)
-    about = (
-        f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}, one thread, CPU time."
-    )
-    for name, title, bench in (
-        ("start", "Starting up", bench_start),
-        ("diffusion", "Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
-        ("steps", "A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
-    ):
-        text = "\n".join([f"# {title}", "", f"Made by `make bench`. {about}", "", *bench(), ""])
-        print(text)
+    wanted = sys.argv[1:] or list(BENCHES)
+    if unknown := [name for name in wanted if name not in BENCHES]:
+        raise SystemExit(f"benchmarks: no such table: {', '.join(unknown)}. There are: {', '.join(BENCHES)}.")
+    about = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
+    for name in wanted:
+        title, bench = BENCHES[name]
+        print(f"# {title}", flush=True)
+        text = "\n".join([f"# {title}", "", f"Made by `make bench ONLY={name}`. {about}.", "", *bench(), ""])
+        print(text, flush=True)
         write_text(RESULTS / f"{name}.md", text)
 
 

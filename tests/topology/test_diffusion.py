@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tracemalloc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,20 +21,28 @@ from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.topology import diffusion
+from toporo.topology import diffusion, operator
 from toporo.topology.affinity import dense_affinity, knn_affinity
-from toporo.topology.diffusion import GroupDistances, diffusion_emd, dyadic_coefficients
+from toporo.topology.chebyshev import DyadicFilters
+from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
+from toporo.topology.engine import TorchEngine, installed
+from toporo.topology.plan import Plan, graph_bytes
 
 quick = settings(deadline=None, max_examples=25)
 
+needs_numba = pytest.mark.skipif(not installed("numba"), reason="needs numba; this machine has none")
+ENGINES = ["torch", pytest.param("numba", marks=needs_numba)]
 
-def oracle(kernel: Any, labels: Any, scales: int = 10, alpha: float = 0.5) -> np.ndarray:
+
+def oracle(
+    kernel: Any, labels: Any, scales: int = 10, alpha: float = 0.5, row_weights: np.ndarray | float = 1.0
+) -> np.ndarray:
     """The distances straight from the definition: dense matrices, powers by repeated squaring, float64."""
     dense = kernel.toarray() if sparse.issparse(kernel) else np.asarray(kernel, dtype=float)
     q = dense.sum(axis=1)
     m = dense / q[:, None] / q[None, :]
     walk = m / m.sum(axis=1, keepdims=True)
-    members = np.asarray(labels)[:, None] == np.unique(labels)[None, :]
+    members = (np.asarray(labels)[:, None] == np.unique(labels)[None, :]) * np.reshape(row_weights, (-1, 1))
     start = members / members.sum(axis=0)
     mu = []
     for _ in range(scales + 1):
@@ -44,6 +57,61 @@ def clusters(groups: int = 4, size: int = 20, dimensions: int = 2, seed: int = 0
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(groups), size)
     return rng.normal(size=(groups * size, dimensions)) + 1.5 * labels[:, None], labels
+
+
+def cloud(n: int, groups: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """One cloud in the plane, cut into groups from left to right; its kNN graph is in one piece."""
+    points = np.random.default_rng(seed).random((n, 2))
+    labels = np.empty(n, dtype=np.int64)
+    labels[np.argsort(points[:, 0])] = np.arange(n) * groups // n
+    return points, labels
+
+
+def repeated(points: np.ndarray, labels: np.ndarray, copies: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Every point as often as chance has it, ``copies`` times on average; copies may be in other groups."""
+    rng = np.random.default_rng(seed)
+    chosen = np.concatenate([np.arange(len(points)), rng.integers(0, len(points), (copies - 1) * len(points))])
+    given_labels = np.concatenate([labels, rng.permutation(labels[chosen[len(points) :]])])
+    order = rng.permutation(len(chosen))
+    return points[chosen][order], given_labels[order]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without our warnings, where a law holds whether or not one is due."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        yield
+
+
+def never(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("this should not have been called")
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that runs are made by."""
+    followed: list[Plan] = []
+    run = GroupDiffusion._run
+
+    def spy(self: GroupDiffusion, measures: Any, rows: Any, plan: Plan) -> Any:
+        followed.append(plan)
+        return run(self, measures, rows, plan)
+
+    monkeypatch.setattr(GroupDiffusion, "_run", spy)
+    return followed
+
+
+@pytest.fixture
+def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A series that is lengthened again and again is a failure, not a test that never ends."""
+    truncated, calls = DyadicFilters.truncated, iter(range(30))
+
+    def counted(self: DyadicFilters, error: float) -> Any:
+        assert next(calls, None) is not None, "the series is lengthened without end"
+        return truncated(self, error)
+
+    monkeypatch.setattr(DyadicFilters, "truncated", counted)
 
 
 def assert_close(found: GroupDistances, expected: np.ndarray, relative: float = 1e-6) -> None:
@@ -125,28 +193,277 @@ def test_groups_that_cannot_be_told_apart_warn() -> None:
     assert found.between("a", "b") < 1e-12
 
 
-# ---------------------------------------------------------------------- Chebyshev coefficients
+@needs_numba
+def test_small_overlapping_groups_agree_with_the_fused_engine_too() -> None:
+    points, labels = cloud(200, 4)
+    labels = np.random.default_rng(1).permutation(labels)
+    found = diffusion_emd(points, labels, kernel="knn", sigma=0.2, neighbors=8, engine="numba")
+    assert found.settings["engine"] == "numba"
+    assert_close(found, oracle(knn_affinity(points, 0.2, neighbors=8), labels))
 
 
-@pytest.mark.parametrize("tail", [1e-2, 1e-6, 1e-17])
-@pytest.mark.parametrize("scales", [1, 5, 10])
-def test_coefficients_reproduce_the_powers_to_the_tail(scales: int, tail: float) -> None:
-    x = np.linspace(-1, 1, 301)
-    coefficients = dyadic_coefficients(scales, tail)
-    basis = np.cos(np.outer(np.arange(coefficients.shape[1]), np.arccos(x)))  # T_j(x) = cos(j arccos x)
-    powers = np.array([x ** (2**k) for k in range(scales + 1)])
-    assert np.abs(coefficients @ basis - powers).max() <= tail + 1e-13
+@needs_numba
+@pytest.mark.parametrize("shift", [1e-3, 1e-6])
+def test_tiny_distances_agree_with_the_fused_engine_too(shift: float) -> None:
+    points, _ = cloud(60, 2)
+    twins = np.concatenate([points, points + shift])
+    labels = np.repeat(["a", "b"], 60)
+    found = diffusion_emd(twins, labels, kernel="knn", sigma=0.2, neighbors=12, engine="numba")
+    assert found.between("a", "b") < 0.1
+    assert_close(found, oracle(knn_affinity(twins, 0.2, neighbors=12), labels))
 
 
-@pytest.mark.parametrize(("tail", "columns"), [(1e-4, 125), (1e-6, 157)])
-def test_ten_scales_take_125_or_157_columns(tail: float, columns: int) -> None:
-    assert dyadic_coefficients(10, tail).shape == (11, columns)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_group_with_nearly_all_points_warns_and_is_right(engine: str) -> None:
+    points, _ = cloud(300, 2)
+    labels = np.array(["all"] * 297 + ["few"] * 3)
+    with pytest.warns(TopoRoWarning, match=r"group 'all' holds 99.0% of the points: .*Consider a subsample"):
+        found = diffusion_emd(points, labels, kernel="knn", sigma=0.1, neighbors=8, engine=engine)
+    assert_close(found, oracle(knn_affinity(points, 0.1, neighbors=8), labels))
 
 
-def test_coefficients_are_exact_where_nothing_is_cut() -> None:
-    """x = T_1, x^2 = (1 + T_2) / 2, x^4 = (3 + 4 T_2 + T_4) / 8."""
-    expected = [[0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [3 / 8, 0, 1 / 2, 0, 1 / 8]]
-    np.testing.assert_allclose(dyadic_coefficients(2, 1e-9), expected, rtol=1e-14)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("copies", [1, 4])
+def test_weighted_rows_are_weighted_measures(engine: str, copies: int) -> None:
+    points, labels = repeated(*clusters(size=15), copies)
+    weights = np.random.default_rng(5).integers(0, 4, len(points)).astype(float)
+    prepared = GroupDiffusion.prepare(points, labels, kernel="knn", sigma=1.5, neighbors=8, engine=engine)
+    stands_for = np.unique(points, axis=0, return_inverse=True)[1].ravel()
+    kernel = knn_affinity(np.unique(points, axis=0), 1.5, neighbors=8).toarray()[np.ix_(stands_for, stands_for)]
+    assert_close(prepared.distances(1e-6, weights), oracle(kernel, labels, row_weights=weights))
+    assert_close(prepared.distances(1e-6), oracle(kernel, labels))
+    np.testing.assert_array_equal(
+        prepared.distances(1e-6, np.full(len(points), 2.0)).matrix, prepared.distances(1e-6).matrix
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(3), r"\b3\b.*\b80\b|\b80\b.*\b3\b"),
+        (np.repeat([0.0, 1.0], [20, 60]), r"\b0\b"),
+        (np.full(80, np.nan), "(?i)nan|finite"),
+        (np.repeat([-1.0, 1.0], [5, 75]), "(?i)negative|≥ 0|at least 0"),
+    ],
+    ids=["too few", "a group without weight", "nan", "negative"],
+)
+@pytest.mark.usefixtures("few_attempts")
+def test_bad_row_weights(weights: np.ndarray, message: str) -> None:
+    prepared = GroupDiffusion.prepare(*clusters(), sigma=1.0)
+    with pytest.raises(DataError, match=message):
+        prepared.distances(1e-6, weights)
+
+
+# ---------------------------------------------------------------------- points that coincide
+
+
+@pytest.mark.parametrize("copies", [2, 6])
+def test_merged_points_give_the_distances_over_all_points(copies: int) -> None:
+    """Dense kernel: the oracle knows nothing of merging."""
+    points, labels = repeated(*clusters(), copies)
+    found = diffusion_emd(points, labels, kernel="dense", sigma=1.0)
+    assert (found.settings["points"], found.settings["distinct_points"]) == (80 * copies, 80)
+    assert_close(found, oracle(dense_affinity(points, 1.0), labels))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_duplicates_do_not_shrink_the_kernel(engine: str) -> None:
+    """Over all rows the 5th neighbour of most is a copy, and a width from it would be 0."""
+    points, labels = repeated(*clusters(), 10)
+    with pytest.raises(DataError, match="comes out as 0"):
+        knn_affinity(points, "knn", neighbors=5)
+    found = diffusion_emd(points, labels, kernel="knn", neighbors=5, engine=engine)
+    stands_for = np.unique(points, axis=0, return_inverse=True)[1].ravel()
+    kernel = knn_affinity(np.unique(points, axis=0), "knn", neighbors=5).toarray()
+    assert_close(found, oracle(kernel[np.ix_(stands_for, stands_for)], labels))
+
+
+def test_sigma_is_that_of_the_distinct_points() -> None:
+    once, labels = clusters()
+    points, more = repeated(once, labels, 7)
+    for sigma in ("knn", "median"):
+        widths = [
+            diffusion_emd(x, g, sigma=sigma, scales=2).settings["sigma_value"]
+            for x, g in ((once, labels), (points, more))
+        ]
+        assert widths[0] == pytest.approx(widths[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+def test_points_that_all_coincide_are_an_error(kernel: str) -> None:
+    with pytest.raises(DataError, match="all 40 points coincide: there is nothing to tell groups apart by"):
+        diffusion_emd(np.full((40, 3), 2.5), np.repeat(["a", "b"], 20), kernel=kernel)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+def test_too_few_distinct_points_for_the_neighbours_say_that_they_are_distinct(kernel: str) -> None:
+    points = np.arange(200.0) % 10
+    with pytest.raises(DataError, match="10 distinct points"):
+        diffusion_emd(points, np.repeat(["a", "b"], 100), kernel=kernel, neighbors=15)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+@pytest.mark.parametrize("value", [0.0, 1e6])
+@pytest.mark.parametrize("dimensions", [2, 3, 8])
+def test_a_constant_feature_changes_nothing(kernel: str, value: float, dimensions: int) -> None:
+    points, labels = clusters(dimensions=dimensions)
+    wider = np.column_stack([np.full(len(points), value), points])
+    settings = {"kernel": kernel, "neighbors": 12, "scales": 6}
+    assert_close(diffusion_emd(wider, labels, **settings), diffusion_emd(points, labels, **settings).matrix, 1e-9)
+
+
+# ---------------------------------------------------------------------- a graph in pieces
+
+
+def two_pieces(gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Groups a and b in one cloud, c and d in another."""
+    points, labels = cloud(120, 4)
+    return points + gap * (labels >= 2)[:, None], np.array(list("abcd"))[labels]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pieces_are_named_and_moving_them_apart_changes_nothing(engine: str) -> None:
+    found = []
+    for gap in (5.0, 50.0, 5e5):
+        with pytest.warns(
+            TopoRoWarning, match=r"falls into 2 pieces .*60 points of 'a', 'b'; 60 points of 'c', 'd'.*more neighbours"
+        ):
+            found.append(diffusion_emd(*two_pieces(gap), kernel="knn", neighbors=8, engine=engine))
+    assert {distances.settings["pieces"] for distances in found} == {2}
+    for far in found[1:]:
+        assert_close(far, found[0].matrix, 1e-6)
+    within = [found[0].between("a", "b"), found[0].between("c", "d")]
+    between = [found[0].between(x, y) for x in "ab" for y in "cd"]
+    assert max(within) < min(between)
+
+
+def test_between_pieces_the_distance_is_as_large_as_it_can_be() -> None:
+    """Densities that share no point are as far from each other as their norms allow: those add up."""
+    with pytest.warns(TopoRoWarning, match="2 pieces"):
+        found = diffusion_emd(*two_pieces(5.0), kernel="knn", neighbors=8)
+    across = found.between("a", "c") + found.between("b", "d")
+    assert across == pytest.approx(found.between("a", "d") + found.between("b", "c"), rel=1e-6)
+    points, labels = two_pieces(5.0)
+    assert_close(found, oracle(knn_affinity(points, "knn", neighbors=8), labels))
+
+
+def test_pieces_of_a_dense_kernel_call_for_a_larger_sigma_and_only_three_are_listed() -> None:
+    points = np.repeat(np.arange(5.0), 4)[:, None] * 1e3 + np.tile(np.arange(4.0), 5)[:, None]
+    with pytest.warns(TopoRoWarning, match=r"5 pieces .*'a'; 4 points of .*; 4 points of .*; …\).*a larger sigma"):
+        found = diffusion_emd(points, np.repeat(list("abcde"), 4), kernel="dense", sigma=1.0)
+    assert found.settings["pieces"] == 5
+
+
+# ---------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("groups", [20, 70])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_portions_that_fit_a_limit_give_the_same_distances(engine: str, groups: int, plans: list[Plan]) -> None:
+    points, labels = cloud(700, groups)
+    settings = {"kernel": "knn", "neighbors": 8, "scales": 6, "engine": engine}
+    unlimited = diffusion_emd(points, labels, **settings)
+    for limit in ("900KB", "600KB", "430KB"):
+        found = diffusion_emd(points, labels, memory_limit=limit, **settings)
+        assert_close(found, unlimited.matrix, 1e-12)
+        np.testing.assert_array_equal(found.matrix, found.matrix.T)
+        assert found.settings["predicted_peak"] <= float(limit[:-2]) * 1e3
+    assert len(plans[0].filters) == len(list(plans[0].turns())) == 1
+    assert len(plans[-1].filters) > 2
+    if groups == 70:
+        assert len(plans[0].blocks) == 2
+        assert len(list(plans[-1].turns())) > 2
+
+
+@pytest.mark.parametrize("resident", [2, 3, 8])
+@pytest.mark.parametrize("width", [1, 3, 7])
+def test_blocks_in_turns_give_the_same_distances(
+    width: int, resident: int, plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of columns at a time and of blocks held, whatever a planner would choose."""
+    points, labels = cloud(150, 7)
+    expected = diffusion_emd(points, labels, kernel="knn", neighbors=8, scales=4).matrix
+    monkeypatch.setattr(TorchEngine, "widest", staticmethod(lambda: width))
+    prepared = GroupDiffusion.prepare(points, labels, kernel="knn", neighbors=8, scales=4, engine="torch")
+    free = prepared._plan(prepared.filters.truncated(1e-6)[0])
+    turns = dataclasses.replace(free, resident=min(resident, len(free.blocks)), filters=((4, 0), (1, 2, 3)))
+    monkeypatch.setattr(GroupDiffusion, "_plan", lambda self, rows: turns)
+    assert_close(prepared.distances(), expected, 1e-12)
+    assert len(plans[-1].blocks) == -(-7 // width)
+
+
+def line(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Twenty groups along a line, many points."""
+    rng = np.random.default_rng(0)
+    labels = np.sort(rng.integers(0, 20, n))
+    return rng.normal(size=(n, 3)) * 0.5 + 0.5 * np.outer(labels, [1, 0, 0]), labels
+
+
+@needs_numba
+@pytest.mark.parametrize(("limit", "width", "passes", "blocks"), [
+    (None, 24, 1, 1),
+    (40e6, 24, 1, 1),
+    (30e6, 24, 2, 1),
+    (25e6, 8, 2, 3),
+])  # fmt: skip
+def test_the_peak_is_as_predicted_and_within_the_limit(
+    limit: float | None, width: int, passes: int, blocks: int, plans: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toporo.topology.fused import FusedEngine
+
+    monkeypatch.setattr(FusedEngine, "widest", staticmethod(lambda: width))
+    settings = {"kernel": "knn", "neighbors": 10, "scales": 6, "tol": 1e-3, "engine": "numba", "memory_limit": limit}
+    points, labels = line(20_000)
+    diffusion_emd(points, labels, **settings)  # what compiling takes is not counted
+    tracemalloc.start()
+    try:
+        found = diffusion_emd(points, labels, **settings)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (len(plans[-1].filters) >= passes, len(plans[-1].blocks)) == (True, blocks)
+    assert peak <= 1.15 * found.settings["predicted_peak"]
+    assert peak >= 0.7 * found.settings["predicted_peak"], "the prediction is not idle"
+    assert limit is None or peak <= limit
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+def test_a_limit_that_cannot_be_met_is_an_error_before_the_work(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in ("nearest", "dense_affinity", "knn_kernel", "locality_order", "bandwidth"):
+        monkeypatch.setattr(diffusion, step, never)
+    points, labels = cloud(500, 5)
+    with pytest.raises(SettingError, match=rf"memory_limit is 1.0 KiB, but building the {kernel} kernel of 500 points"):
+        diffusion_emd(points, labels, kernel=kernel, memory_limit="1KiB")
+    building = graph_bytes(500, 2, 15)[0] if kernel == "knn" else 28 * 500**2
+    with pytest.raises(SettingError, match=r"but building the|but 500 points and 5 groups need at least"):
+        diffusion_emd(points, labels, kernel=kernel, memory_limit=building - 1)
+
+
+def test_a_limit_that_a_given_kernel_cannot_meet_is_an_error_before_the_products(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(TorchEngine, "fields", never)
+    points, labels = cloud(500, 5)
+    with pytest.raises(SettingError, match=r"memory_limit is 1.0 KiB, but 500 points and 5 groups need at least"):
+        diffusion_emd(None, labels, affinity=knn_affinity(points), memory_limit="1KiB")
+
+
+def test_more_than_the_machine_has_is_an_error_without_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diffusion, "free_memory", lambda device: 2**20)
+    monkeypatch.setattr(diffusion, "dense_affinity", never)
+    with pytest.raises(SettingError, match=r"1.0 MiB.*building the dense kernel of 500 points") as caught:
+        diffusion_emd(*cloud(500, 5), kernel="dense")
+    assert "memory_limit is" not in str(caught.value), "nobody set one"
+
+
+def test_without_a_limit_the_work_takes_what_is_free(monkeypatch: pytest.MonkeyPatch, plans: list[Plan]) -> None:
+    points, labels = cloud(500, 20)
+    settings = {"kernel": "knn", "neighbors": 8, "scales": 6}
+    expected = diffusion_emd(points, labels, **settings).matrix
+    monkeypatch.setattr(diffusion, "free_memory", lambda device: 600_000)
+    assert_close(diffusion_emd(points, labels, **settings), expected, 1e-12)
+    assert [len(plan.filters) > 1 for plan in plans] == [False, True]
+    assert plans[1].peak <= 600_000
 
 
 # ---------------------------------------------------------------------- laws
@@ -156,7 +473,8 @@ def test_coefficients_are_exact_where_nothing_is_cut() -> None:
 @given(st.integers(0, 999), st.integers(2, 6), st.sampled_from(["dense", "knn"]))
 def test_is_a_metric(seed: int, groups: int, kernel: str) -> None:
     points, labels = clusters(groups, size=8, seed=seed)
-    matrix = diffusion_emd(points, labels, kernel=kernel, neighbors=5, scales=5).matrix
+    with quiet():  # five neighbours of eight points need not join all groups
+        matrix = diffusion_emd(points, labels, kernel=kernel, neighbors=5, scales=5).matrix
     np.testing.assert_array_equal(matrix, matrix.T)
     np.testing.assert_array_equal(matrix.diagonal(), 0.0)
     assert (matrix[~np.eye(groups, dtype=bool)] > 0).all()
@@ -170,8 +488,38 @@ def test_the_order_of_the_points_does_not_matter(seed: int, kernel: str) -> None
     points, labels = clusters(seed=seed, size=9)
     order = np.random.default_rng(seed).permutation(len(points))
     settings = {"kernel": kernel, "neighbors": 5, "scales": 6}
+    with quiet():
+        shuffled = diffusion_emd(points[order], labels[order], **settings)
+        assert_close(shuffled, diffusion_emd(points, labels, **settings).matrix, 1e-9)
+
+
+@needs_numba
+@pytest.mark.parametrize("dimensions", [2, 12])
+def test_the_order_of_the_points_does_not_matter_to_the_fused_engine(dimensions: int) -> None:
+    points, labels = repeated(*clusters(dimensions=dimensions, size=40), 2)
+    order = np.random.default_rng(3).permutation(len(points))
+    settings = {"kernel": "knn", "neighbors": 12, "scales": 6, "engine": "numba"}
     shuffled = diffusion_emd(points[order], labels[order], **settings)
     assert_close(shuffled, diffusion_emd(points, labels, **settings).matrix, 1e-9)
+
+
+@quick
+@given(
+    hnp.arrays(np.int64, st.tuples(st.integers(20, 50), st.sampled_from([1, 2, 4, 9])), elements=st.integers(-2, 2)),
+    st.integers(0, 999),
+    st.sampled_from(["dense", "knn"]),
+)
+def test_ties_are_broken_by_the_points_and_not_by_their_order(points: np.ndarray, seed: int, kernel: str) -> None:
+    """Points of an integer lattice: equal distances everywhere, and many points more than once."""
+    assume(len(np.unique(points, axis=0)) > 3)
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([[0, 1, 2], rng.integers(0, 3, len(points) - 3)])
+    order = rng.permutation(len(points))
+    settings = {"kernel": kernel, "neighbors": 3, "scales": 5}
+    with quiet():
+        found = diffusion_emd(points, labels, **settings).matrix
+        shuffled = diffusion_emd(points[order], labels[order], **settings).matrix
+    np.testing.assert_allclose(shuffled, found, rtol=1e-9, atol=1e-13)
 
 
 @quick
@@ -208,6 +556,48 @@ def test_given_kernels_dense_or_sparse_are_the_same_as_their_features() -> None:
         assert_close(found, expected, 1e-10)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_given_kernel_may_be_put_in_another_order(beside: bool, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the features beside it, or by itself."""
+    points, labels = cloud(300, 5)
+    kernel = knn_affinity(points, neighbors=8)
+    expected = diffusion_emd(None, labels, affinity=kernel, engine="torch").matrix
+    monkeypatch.setattr(operator, "REORDER_ABOVE", 100)
+    before = kernel.copy()
+    found = diffusion_emd(points if beside else None, labels, affinity=kernel, engine=engine)
+    assert_close(found, expected, 1e-10)
+    assert abs(kernel - before).max() == 0, "the caller's kernel was changed"
+
+
+def test_features_beside_a_kernel_must_be_as_many() -> None:
+    points, labels = cloud(60, 3)
+    with pytest.raises(DataError, match="features have 59 rows, the affinity 60: they must agree"):
+        diffusion_emd(points[:59], labels, affinity=knn_affinity(points, neighbors=5))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@pytest.mark.parametrize("unit", [1e-320, 1e-200, 1e200, 1e308])
+@pytest.mark.usefixtures("few_attempts")
+def test_the_unit_of_a_given_kernel_does_not_matter(unit: float, form: Any) -> None:
+    """Or it is an error; but nothing that goes on for ever."""
+    kernel = np.array([[1.0, 0.5, 0.1], [0.5, 1.0, 0.5], [0.1, 0.5, 1.0]])
+    expected = diffusion_emd(None, list("abc"), affinity=kernel, scales=4).matrix
+    try:
+        found = diffusion_emd(None, list("abc"), affinity=form(unit * kernel), scales=4)
+    except DataError:
+        assert not 1e-300 < unit < 1e300
+    else:
+        assert_close(found, expected, 1e-2 if unit < 1e-300 else 1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+def test_a_torch_device_is_as_good_as_its_name(kernel: str) -> None:
+    points, labels = clusters()
+    found = diffusion_emd(points, labels, kernel=kernel, device=torch.device("cpu"))
+    assert found.settings["device"] == "cpu"
+
+
 @pytest.mark.parametrize(
     "convert",
     [
@@ -238,6 +628,73 @@ def test_same_bytes_twice_and_on_one_thread_or_two(kernel: str, dimensions: int)
     assert found[0] == found[2], "one thread and two differ"
 
 
+@pytest.mark.parametrize("given_kernel", [False, True])
+def test_same_bytes_on_one_thread_or_two_for_products_that_blas_shares_out(given_kernel: bool) -> None:
+    points, labels = clusters(groups=7, size=101, dimensions=12)
+    settings = {"affinity": dense_affinity(points, 5.0)} if given_kernel else {"kernel": "dense", "sigma": 5.0}
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(diffusion_emd(points, labels, scales=3, tol=1e-3, **settings).matrix.tobytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("limit", [None, 430_000])
+def test_progress_is_told_in_steps_up_to_the_total(engine: str, limit: int | None, plans: list[Plan]) -> None:
+    told: list[tuple[int, int]] = []
+    points, labels = cloud(700, 20)
+    diffusion_emd(
+        points, labels, kernel="knn", neighbors=8, scales=6, engine=engine, memory_limit=limit,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert len(plans) == 1
+    assert told == [(done, plans[0].products) for done in range(1, plans[0].products + 1)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_progress_never_passes_the_total_where_a_filter_is_of_order_zero(engine: str) -> None:
+    """So strong a damping leaves but a constant of the finest filters."""
+    told: list[tuple[int, int]] = []
+    points, labels = cloud(700, 20)
+    diffusion_emd(
+        points, labels, kernel="knn", neighbors=8, alpha=8.0, scales=6, engine=engine, memory_limit=430_000,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert told[-1][0] == told[-1][1]
+    assert all(done <= total for done, total in told)
+
+
+def test_an_error_in_the_function_that_is_told_stops_the_work() -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        diffusion_emd(*clusters(), progress=stop)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_result_records_its_neighbours_and_engine(engine: str) -> None:
+    points, labels = repeated(*clusters(), 2)
+    found = diffusion_emd(points, labels, kernel="knn", neighbors=7, engine=engine, search="kd-tree", device="cpu")
+    kernel = knn_affinity(np.unique(points, axis=0), neighbors=7)
+    expected = {
+        "kernel": "knn",
+        "sigma": "knn",
+        "neighbors": 7,
+        "search": "kd-tree",
+        "recall": 1.0,
+        "points": 160,
+        "distinct_points": 80,
+        "entries": kernel.nnz,
+        "pieces": 1,
+        "engine": engine,
+        "device": "cpu",
+    }
+    assert found.settings.items() >= expected.items()
+    assert found.settings["predicted_peak"] > 12 * kernel.nnz
+
+
 def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     points, labels = clusters()
     dense = diffusion_emd(points, labels, sigma="median", scales=3, alpha=0.4, tol=1e-5)
@@ -256,7 +713,7 @@ def test_the_result_records_how_it_was_made(monkeypatch: pytest.MonkeyPatch) -> 
         "pieces": 1,
         "engine": "torch",
         "device": "cpu",
-        "predicted_peak": 8 * 80**2 + 40 * 80 + 80 * 8 * 8 * (2 + 4),  # kernel, factors, two states and four filters
+        "predicted_peak": 8 * 80**2 + 100 * 80 + 80 * 8 * 8 * (2 + 4),  # kernel, factors, two states and four filters
     }
     monkeypatch.setattr(diffusion, "DENSE_LIMIT", len(points) - 1)
     settings = diffusion_emd(points, labels, neighbors=9).settings
@@ -290,7 +747,7 @@ def test_between_is_by_name() -> None:
         ),
         ({"kernel": "gauss"}, UnknownNameError, "unknown kernel 'gauss'.*auto, dense, knn"),
         ({"sigma": "mean"}, UnknownNameError, "unknown sigma 'mean'"),
-        ({"neighbors": 8}, DataError, "8 points cannot have 8 neighbours"),
+        ({"neighbors": 8}, DataError, r"8 (distinct )?points .*cannot have 8 neighbours"),
         ({"scales": 0}, SettingError, "scales is 0"),
         ({"scales": 2.5}, SettingError, "scales is 2.5"),
         ({"scales": np.nan}, SettingError, "scales is nan"),
@@ -301,6 +758,12 @@ def test_between_is_by_name() -> None:
         ({"tol": 0}, SettingError, "tol is 0"),
         ({"tol": 1}, SettingError, "tol is 1"),
         ({"tol": np.nan}, SettingError, "tol is nan"),
+        ({"engine": "nubma"}, UnknownNameError, "unknown engine 'nubma'. Did you mean 'numba'"),
+        ({"engine": "numba", "kernel": "dense", "sigma": 9.0}, SettingError, "works on the CPU and on sparse kernels"),
+        ({"device": "cuda:99"}, SettingError, "device='cuda:99', but torch sees"),
+        ({"memory_limit": "much"}, SettingError, "memory_limit is 'much'"),
+        ({"memory_limit": 0}, SettingError, "memory_limit is 0"),
+        ({"search": "guess"}, UnknownNameError, "'guess'"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )

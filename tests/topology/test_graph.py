@@ -295,6 +295,101 @@ def test_subgraph_keeps_origin_and_positions() -> None:
     assert part.positions == {"a": (0, 1), "b": (2, 3)}
 
 
+# ---------------------------------------------------------------------- stability
+
+KEPT = {("NY", "PA"): 1.0, ("OH", "PA"): 0.25, ("IN", "OH"): 0.0}
+
+
+def stable(**changes: Any) -> GroupGraph:
+    """The chain with a fraction for each edge."""
+    return GroupGraph(NAMES, {(a, b): length for a, b, length in LONG}, **({"stability": KEPT} | changes))
+
+
+def test_stability_is_by_edge_in_their_order_whichever_way_it_was_given() -> None:
+    graph = stable(stability={(b, a): kept for (a, b), kept in reversed(KEPT.items())})
+    assert graph.stability == {("IN", "OH"): 0.0, ("NY", "PA"): 1.0, ("OH", "PA"): 0.25}
+    assert list(graph.stability or {}) == list(graph.edges)
+    assert stable(stability=None).stability is None
+
+
+def test_graphs_are_equal_whether_or_not_stability_was_measured(roads: GroupGraph) -> None:
+    assert stable() == roads
+    assert hash(stable()) == hash(roads)
+    assert roads.stability is None
+
+
+def test_stability_is_handed_out_as_a_copy() -> None:
+    graph = stable()
+    assert graph.stability is not None
+    graph.stability.clear()
+    assert len(graph.stability) == 3
+
+
+def test_stability_survives_json(tmp_path: Path, roads: GroupGraph) -> None:
+    again = GroupGraph.from_json(stable().to_json())
+    assert again.stability == stable().stability
+    assert again == stable()
+    stable().to_json(tmp_path / "graph.json")
+    assert GroupGraph.from_json(tmp_path / "graph.json").stability == stable().stability
+    assert "stability" not in json.loads(roads.to_json())
+    assert GroupGraph.from_json(roads.to_json()).stability is None
+
+
+@pytest.mark.parametrize("names", [[1, 2, "1"], [("a", 1), ("a", 2), "a"], [True, 0.5, "x"]], ids=str)
+def test_stability_in_json_is_by_names_of_any_type(names: list[Any]) -> None:
+    a, b, c = names
+    graph = GroupGraph(names, {(a, b): 1.0, (b, c): 2.0}, stability={(a, b): 0.5, (c, b): 1.0})
+    assert GroupGraph.from_json(graph.to_json()).stability == graph.stability
+
+
+def test_a_graph_without_edges_may_have_been_measured() -> None:
+    graph = GroupGraph("ab", {}, stability={})
+    assert graph.stability == {}
+    assert GroupGraph.from_json(graph.to_json()).stability == {}
+
+
+def test_subgraph_keeps_the_stability_of_its_edges() -> None:
+    assert stable().subgraph(["NY", "PA", "IN"]).stability == {("NY", "PA"): 1.0}
+    assert stable().subgraph(["NY", "IN"]).stability == {}
+    assert stable(stability=None).subgraph(["NY", "PA"]).stability is None
+
+
+def test_networkx_edges_carry_their_stability(roads: GroupGraph) -> None:
+    edges = stable().to_networkx().edges
+    assert {(a, b): edges[a, b]["stability"] for a, b in KEPT} == KEPT
+    assert edges["NY", "PA"]["weight"] == 2.0
+    assert all("stability" not in data for _, _, data in roads.to_networkx().edges(data=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({("OH", "PA"): None}, "stability is given for 2 edges of 3: expected a fraction from 0 to 1 for each edge"),
+        ({("IN", "PA"): 0.5}, "stability is given for 4 edges of 3"),
+        ({("OH", "PA"): None, ("IN", "PA"): 0.5}, "stability is given for 3 edges of 3"),
+        ({("OH", "PA"): 1.5}, "a fraction from 0 to 1"),
+        ({("OH", "PA"): -0.1}, "a fraction from 0 to 1"),
+        ({("OH", "PA"): math.nan}, "a fraction from 0 to 1"),
+        ({("OH", "PA"): "often"}, "a fraction from 0 to 1|not a number"),
+        ({("PA", "OH"): 0.75}, "twice|given for"),
+    ],
+    ids=["missing", "no such edge", "another edge", "above 1", "below 0", "nan", "text", "twice and different"],
+)
+def test_bad_stability(changes: dict[Any, Any], message: str) -> None:
+    given_stability = {pair: kept for pair, kept in (KEPT | changes).items() if kept is not None}
+    with pytest.raises(GraphError, match=message):
+        stable(stability=given_stability)
+
+
+@pytest.mark.parametrize(
+    "rows", [[["NY", "PA", 0.5]], [["NY", "PA"]], 7, {"NY": 1}, [["NY", "PA", "x"]], [["NY", "PA", 2.0]]], ids=str
+)
+def test_damaged_stability_in_json_is_a_graph_error(rows: Any) -> None:
+    content = json.loads(stable().to_json()) | {"stability": rows}
+    with pytest.raises(GraphError, match=r"damaged|stability is given for"):
+        GroupGraph.from_json(json.dumps(content))
+
+
 # ---------------------------------------------------------------------- JSON
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import Any
 
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import Groups
-from toporo.topology import CUTS, GroupDistances, GroupGraph, cut_graph, diffusion_emd, learn_topology
+from toporo.topology import CUTS, GroupDistances, GroupGraph, cut_graph, diffusion, diffusion_emd, learn_topology
+from toporo.topology import learn as learning
+from toporo.topology.diffusion import GroupDiffusion
+from toporo.topology.learn import Resampled, learn, resample
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -210,6 +214,168 @@ def test_test_inputs_add_their_groups_and_are_recorded() -> None:
     assert graph == learn_topology(x, g, scales=4)  # the same rows, the same graph
     assert graph.origin.saw_test_inputs is True
     assert GroupGraph.from_json(graph.to_json()).origin.saw_test_inputs is True
+
+
+# ---------------------------------------------------------------------- resamples
+
+
+def chain(size: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Five groups in a row, each touching the next."""
+    labels = np.repeat(np.arange(5), size)
+    x = np.random.default_rng(0).normal(size=(5 * size, 2)) + 2.5 * np.outer(labels, [1, 0])
+    return x, np.array(list("abcde"))[labels]
+
+
+def noise(groups: int = 6, size: int = 15, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """One cloud whose labels mean nothing."""
+    x = np.random.default_rng(seed).normal(size=(groups * size, 2))
+    return x, np.repeat(np.arange(groups), size)
+
+
+@pytest.mark.parametrize("kernel", ["dense", "knn"])
+def test_resampling_keeps_the_data_graph(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        searches.append(args)
+        return nearest(*args, **kwargs)
+
+    nearest = diffusion.nearest
+    monkeypatch.setattr(diffusion, "nearest", counted)
+    graph = learn_topology(*chain(), kernel=kernel, scales=4, resamples=5)
+    assert len(searches) == 1
+    assert graph.origin.details["resamples"] == 5
+
+
+@pytest.mark.parametrize("cut", sorted(CUTS))
+@pytest.mark.parametrize("resamples", [2, 7])
+def test_stability_is_a_fraction_for_exactly_the_edges(cut: str, resamples: int) -> None:
+    graph = learn_topology(*chain(), cut=cut, percentile=70, scales=4, resamples=resamples)
+    assert graph.stability is not None
+    assert list(graph.stability) == list(graph.edges)
+    counts = [resamples * kept for kept in graph.stability.values()]
+    assert all(0 <= count <= resamples and count == pytest.approx(round(count), abs=1e-9) for count in counts)
+
+
+def test_stability_is_how_often_the_cut_of_a_draw_has_the_edge() -> None:
+    found = learn(*chain(size=12), scales=4, resamples=6)
+    assert found.resampled is not None
+    cuts = [quiet_cut(draw) for draw in found.resampled.draws]
+    assert found.graph.stability == {
+        edge: pytest.approx(sum(edge in cut.edges for cut in cuts) / 6) for edge in found.graph.edges
+    }
+
+
+def test_a_clear_chain_is_stable_and_nobody_is_warned() -> None:
+    graph = learn_topology(*chain(), scales=6, cut="mst-knn", nearest_groups=1)
+    assert set(graph.edges) == {("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")}
+    assert min((graph.stability or {}).values()) >= 0.95
+    assert graph.origin.details["contrast"] > 3
+
+
+def test_labels_without_meaning_are_unstable_and_warn() -> None:
+    with pytest.warns(TopoRoWarning, match=r"not informative: distances between groups differ by 0\.\d times"):
+        graph = learn_topology(*noise(), neighbors=8, nearest_groups=1)
+    assert np.mean(list((graph.stability or {}).values())) < 0.75
+    assert graph.origin.details["contrast"] < 1
+
+
+@pytest.mark.parametrize("draw", [noise, chain])
+def test_learning_without_resamples_measures_nothing(draw: Any) -> None:
+    graph = learn_topology(*draw(), neighbors=8, resamples=0)  # no warning: pytest would raise it
+    assert graph.stability is None
+    assert not {"resamples", "contrast"} & set(graph.origin.details)
+
+
+@pytest.mark.parametrize("resamples", [-1, 1, 2.5, np.nan, "many"])
+def test_bad_resamples_are_an_error_before_the_work(resamples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr(GroupDiffusion, "prepare", never)
+    with pytest.raises(SettingError, match=rf"resamples is {resamples!r}: expected 0 .*at least 2"):
+        learn_topology(*chain(), resamples=resamples)
+
+
+def test_resample_wants_two_at_least() -> None:
+    prepared = GroupDiffusion.prepare(*chain(), scales=3)
+    for count in (0, 1):
+        with pytest.raises(SettingError, match=f"resamples is {count}: .*at least 2"):
+            resample(prepared, count)
+
+
+def test_one_seed_gives_one_file_and_another_seed_another() -> None:
+    settings = {"scales": 4, "resamples": 9, "nearest_groups": 2}
+    files = [learn_topology(*chain(size=8), seed=seed, **settings).to_json() for seed in (3, 3, 4)]
+    assert files[0] == files[1]
+    assert files[0] != files[2]
+
+
+def test_a_seed_draws_the_same_whatever_the_rest_of_the_program_drew() -> None:
+    prepared = GroupDiffusion.prepare(*chain(size=8), scales=3)
+    first = resample(prepared, 3, seed=1)
+    np.random.default_rng(1).random(10)
+    again = resample(prepared, 3, seed=1)
+    for a, b in zip(first.draws, again.draws, strict=True):
+        assert a.matrix.tobytes() == b.matrix.tobytes()
+    assert first.draws[0].matrix.tobytes() != first.draws[1].matrix.tobytes()
+
+
+def test_resamples_are_taken_unasked_only_of_few_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, g = chain(size=10)
+    monkeypatch.setattr(learning, "FEW_POINTS", 50)
+    monkeypatch.setattr(learning, "MANY", 3)
+    assert learn_topology(x, g, scales=3).origin.details["resamples"] == 3
+    monkeypatch.setattr(learning, "FEW_POINTS", 49)
+    assert learn_topology(x, g, scales=3).stability is None
+    assert learn_topology(x, g, scales=3, resamples=4).origin.details["resamples"] == 4
+
+
+def test_distances_of_groups_drawn_anew_scatter_about_those_as_given() -> None:
+    prepared = GroupDiffusion.prepare(*chain(), scales=6)
+    found = resample(prepared, 20)
+    distances = prepared.distances()
+    middle, spread = np.mean([draw.matrix for draw in found.draws], axis=0), found.noise()
+    pairs = np.triu_indices(5, 1)
+    assert (spread[pairs] > 0).all()
+    assert (np.abs(middle - distances.matrix)[pairs] < 3 * spread[pairs]).all()
+
+
+def test_contrast_by_hand() -> None:
+    """Distances 1, 2, 3 have a standard deviation of 1; draws that differ by 2 have one of √2."""
+    given_distances = distances({"ab": 1.0, "bc": 2.0, "ac": 3.0})
+    draws = tuple(distances({"ab": 1.0 + d, "bc": 2.0 + d, "ac": 3.0 + d}) for d in (-1, 1))
+    assert Resampled(draws).contrast(given_distances) == pytest.approx(2**-0.5)
+    assert Resampled((given_distances, given_distances)).contrast(given_distances) is None
+
+
+def test_the_file_of_a_graph_without_a_contrast_is_plain_json() -> None:
+    """Two groups are one pair, which has nothing to differ from. Infinity is no JSON."""
+    x, g = chain()
+    two = learn_topology(x[:80], g[:80], scales=4, resamples=3)
+    single = learn_topology([[0.0], [1.0], [2.5]], list("abc"), sigma=1.0, resamples=3)
+    for graph in (two, single):
+        json.loads(graph.to_json(), parse_constant=pytest.fail)
+        assert GroupGraph.from_json(graph.to_json()).origin == graph.origin
+
+
+def test_test_rows_take_part_in_the_resamples() -> None:
+    x, g = chain()
+    train = g < "d"
+    graph = learn_topology(
+        x[train], g[train], test_features=x[~train], test_groups=g[~train], scales=4, resamples=4, nearest_groups=1
+    )
+    assert graph.origin.saw_test_inputs is True
+    assert {"d", "e"} <= {name for edge in graph.stability or {} for name in edge}
+    assert graph.stability == learn_topology(x, g, scales=4, resamples=4, nearest_groups=1).stability
+
+
+def test_learn_gives_the_distances_that_the_graph_was_cut_from() -> None:
+    found = learn(*chain(), scales=4, resamples=0)
+    assert found.resampled is None
+    assert found.graph == learn_topology(*chain(), scales=4, resamples=0)
+    for (a, b), length in found.graph.edges.items():
+        assert found.distances.between(a, b) == length
 
 
 @pytest.mark.parametrize(

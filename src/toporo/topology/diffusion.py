@@ -122,14 +122,15 @@ def diffusion_emd(
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
     device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
-    engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"torch"``, or ``"auto"``.
+    engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
     search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
         is done in portions that fit. Unless given, it is not limited on the CPU, and on a GPU by what is free there.
     progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a
         terminal and lines in the log ``toporo`` elsewhere.
 
-    Deterministic: the same input gives the same bytes, on one thread or several. The order of the rows does not matter.
+    Deterministic: the same input gives the same bytes, on one thread or several, and on a GPU with ``engine="triton"``.
+    The order of the rows does not matter.
     """
     return GroupDiffusion.prepare(
         features, groups, affinity=affinity, kernel=kernel, neighbors=neighbors, sigma=sigma, scales=scales,
@@ -199,8 +200,8 @@ class GroupDiffusion:
             lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
             _check_memory(points.shape, kernel, ids, neighbors, lengths, limit)
             with one_thread():
-                matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, device)
-            operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
+                matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, str(device))
+                operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
         else:
             matrix = check_kernel(affinity)
             _check_codes(matrix.shape[0], ids)
@@ -209,7 +210,8 @@ class GroupDiffusion:
                 raise DataError(f"features have {len(beside)} rows, the affinity {matrix.shape[0]}: they must agree.")
             matrix, order = reordered(matrix, beside)
             described = {"kernel": "given"}
-            operator = DiffusionOperator.from_kernel(matrix, checked=True)
+            with nullcontext() if sparse.issparse(matrix) else one_thread():
+                operator = DiffusionOperator.from_kernel(matrix, checked=True)
             place = np.arange(len(operator)) if order is None else np.argsort(order)
         rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, place, operator)))
         work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
@@ -236,6 +238,11 @@ class GroupDiffusion:
             with one_thread() if not self.operator.is_sparse else nullcontext():
                 matrix = self._run(measures, rows, plan)
             error = spread * missing
+            if not np.isfinite(matrix).all():
+                raise DataError(
+                    "the distances overflow or underflow: the kernel's entries are too large or too small for float64. "
+                    "Scale it, e.g. so that its largest entry is 1."
+                )
             if _certified(matrix, error, tol) or allowance < FINEST_TAIL:
                 break
             # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
@@ -247,7 +254,7 @@ class GroupDiffusion:
 
     def _plan(self, rows: Sequence[Array]) -> Plan:
         n, m = len(self.operator), len(self.ids.groups)
-        fixed = self.operator.nonzeros * (12 if self.operator.is_sparse else 8) + 40 * n
+        fixed = self.operator.nonzeros * (16 if self.operator.is_sparse else 8) + 100 * n  # entries, factors, groups
         limit = self.limit
         if self.engine.device != "cpu":
             free = free_memory(self.engine.device)
@@ -256,8 +263,8 @@ class GroupDiffusion:
 
         def within(limit: int | None) -> Plan:
             return make_plan(
-                points=n, groups=m, fixed=fixed, lengths=[len(row) - 1 for row in rows], widest=self.engine.widest(),
-                limit=limit, what=f"{n} points and {m} groups",
+                points=n, groups=m, fixed=fixed, lengths=[max(1, len(row) - 1) for row in rows],
+                widest=self.engine.widest(), limit=limit, given=self.limit is not None,
             )  # fmt: skip
 
         plan = within(limit)
@@ -298,9 +305,11 @@ class GroupDiffusion:
                         for b in held[position:]:
                             compare(a, b, fields[a], fields[b])
                     for b in others:
-                        other = block(b)
+                        fields[b] = block(b)
                         for a in held:
-                            compare(a, b, fields[a], other)
+                            compare(a, b, fields[a], fields[b])
+                        del fields[b]
+                    del fields  # before the next are made
         return matrix
 
     def _warn_of_pieces(self) -> int:
@@ -327,8 +336,15 @@ def group_measures(
 ) -> sparse.csc_array:
     """Columns :math:`1_{X_e} / n_e`, one a group, as means over the rows that each point stands for."""
     codes = np.asarray(ids.codes)
-    weights = np.ones(len(codes)) if row_weights is None else row_weights
+    weights = np.ones(len(codes)) if row_weights is None else np.asarray(row_weights, dtype=np.float64)
+    if weights.shape != codes.shape:
+        raise DataError(f"row_weights have shape {weights.shape} for {len(codes)} rows: give one weight a row.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError("row_weights hold negative or NaN or infinite values: weights are finite and at least 0.")
     totals = np.bincount(codes, weights, minlength=len(ids.groups))
+    if (totals == 0).any():
+        weightless = [name for name, total in zip(ids.groups, totals, strict=True) if total == 0]
+        raise DataError(f"row_weights add up to 0 in group(s) {listed(weightless)}: give some row of each a weight.")
     values = weights / totals[codes] / operator.weights[place]
     shape = (len(operator), len(ids.groups))
     return sparse.coo_array((values, (place, codes)), shape=shape).tocsc()  # adds up what falls together
@@ -411,6 +427,7 @@ def _check_memory(
     shape: tuple[int, ...], kernel: str, ids: GroupIds, neighbors: int, lengths: Sequence[int], limit: int | None
 ) -> None:
     """A limit that cannot be met is an error before the work starts."""
+    given = limit is not None
     limit = free_memory("cpu") if limit is None else limit
     points, dimensions = shape
     what = f"{points} points and {len(ids.groups)} groups"
@@ -418,13 +435,14 @@ def _check_memory(
         building = fixed = 28 * points**2  # distances, their sum with the transpose, a mask
     else:
         building, fixed = graph_bytes(points, dimensions, max(1, int(neighbors)))
+    told = "memory_limit is" if given else "free memory is"
     if limit is not None and building > limit:
         raise SettingError(
-            f"memory_limit is {human(limit)}, but building the {kernel} kernel of {what} takes about "
+            f"{told} {human(limit)}, but building the {kernel} kernel of {what} takes about "
             f"{human(building)}. Raise the limit, use fewer neighbours or kernel='knn', or give fewer points."
         )
     make_plan(
-        points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=8, limit=limit, what=what
+        points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=8, limit=limit, given=given
     )  # fmt: skip
 
 
@@ -435,6 +453,11 @@ def _build_kernel(
     distinct = DistinctPoints.of(points)
     if len(distinct.points) == 1:
         raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
+    if (kernel == "knn" or sigma == "knn") and 1 <= neighbors >= len(distinct.points):
+        raise DataError(
+            f"{len(distinct.points)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: give "
+            f"more points or neighbors={len(distinct.points) - 1}."
+        )
     described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
     if kernel == "knn":
         distinct = distinct.reordered(locality_order(distinct.points))

@@ -22,8 +22,10 @@ __all__ = ["ENGINES", "Engine", "TorchEngine", "available_threads", "choose_devi
 
 Array = npt.NDArray[np.float64]
 Tick: TypeAlias = Callable[[], None]
+Advance: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], None]
+Terms: TypeAlias = tuple[npt.NDArray[np.int64], Array, Array]
 
-ENGINES = ("auto", "numba", "torch")
+ENGINES = ("auto", "numba", "torch", "triton")
 #: Columns that the torch engine takes through the recurrence at a time.
 TORCH_WIDTH = 64
 #: Points compared at a time, on the CPU and on a GPU; fixed, so that the order of sums is.
@@ -92,21 +94,34 @@ class TorchEngine:
         place = tuple(torch.from_numpy(np.asarray(axis, dtype=np.int64)).to(self.device) for axis in entries.coords)
         older[place] = torch.from_numpy(entries.data).to(self.device)
         older *= self._enter
-        newer = self._matrix @ older
+        newer = self._first(older)
         tick()
         fields = torch.empty((len(rows), *older.shape), dtype=torch.float64, device=self.device)
         for field, row in zip(fields, rows, strict=True):
             torch.mul(older, float(row[0]), out=field)
             if len(row) > 1:
                 field.add_(newer, alpha=float(row[1]))
+        advance = self._advance(rows, fields)
         for j in range(2, max(len(row) for row in rows)):
-            older.addmm_(self._matrix, newer, beta=-1.0, alpha=2.0)
+            advance(j, older, newer)
             older, newer = newer, older
-            for field, row in zip(fields, rows, strict=True):
-                if len(row) > j and row[j] != 0.0:
-                    field.add_(newer, alpha=float(row[j]))
             tick()
         return fields
+
+    def _first(self, x: torch.Tensor) -> torch.Tensor:
+        """T_1 = S x."""
+        return self._matrix @ x
+
+    def _advance(self, rows: Sequence[Array], fields: torch.Tensor) -> Advance:
+        """A step: T_j = 2 S T_{j-1} - T_{j-2} in the place of T_{j-2}, and its part in the filters."""
+
+        def advance(j: int, older: torch.Tensor, newer: torch.Tensor) -> None:
+            older.addmm_(self._matrix, newer, beta=-1.0, alpha=2.0)
+            for field, row in zip(fields, rows, strict=True):
+                if len(row) > j and row[j] != 0.0:
+                    field.add_(older, alpha=float(row[j]))
+
+        return advance
 
     def city_block(self, a: torch.Tensor, b: torch.Tensor) -> Array:
         """Distances between the columns of two blocks of fields, one matrix a filter."""
@@ -125,27 +140,60 @@ class TorchEngine:
         return result.cpu().numpy()
 
 
+def terms(rows: Sequence[Array], j: int) -> Terms:
+    """Which filters are added to in step j, and with what coefficients of T_{j-2} and of T_j; T_0 went in at the start.
+
+    T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end. Odd
+    terms above the first do not occur (see :class:`~toporo.topology.chebyshev.DyadicFilters`).
+    """
+    order = max(len(row) for row in rows) - 1
+    pair = j % 4 == 0  # else T_{j-2} has had its turn
+    if not pair and not (j % 2 == 0 and j + 2 > order):
+        return NOTHING
+    taken = [k for k, row in enumerate(rows) if len(row) > (j - 2 if pair else j)]
+    before = [rows[k][j - 2] if pair else 0.0 for k in taken]
+    after = [rows[k][j] if len(rows[k]) > j else 0.0 for k in taken]
+    return np.array(taken, dtype=np.int64), np.array(before, dtype=np.float64), np.array(after, dtype=np.float64)
+
+
+NOTHING: Terms = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+
+
 def make_engine(name: str, operator: DiffusionOperator, device: str, work: float) -> Engine:
-    """The engine by name; ``"auto"`` is numba where it is installed, can be used and is worth compiling."""
+    """The engine by name; ``"auto"`` is the fused one for the device where it is installed, usable and worth it."""
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
-    usable = device == "cpu" and operator.is_sparse and operator.nonzeros < 2**31
-    if name == "numba" and not usable:
-        raise SettingError("engine='numba' works on the CPU and on sparse kernels; use engine='auto' or kernel='knn'.")
-    if name == "numba" or (name == "auto" and usable and work >= WORTH_COMPILING and has_numba()):
-        if not has_numba():
-            raise SettingError("engine='numba' needs numba, which is not installed: pip install 'toporo[fast]'.")
+    usable = {
+        "numba": device == "cpu" and operator.is_sparse and operator.nonzeros < 2**31,
+        "triton": device != "cpu" and operator.is_sparse,
+    }
+    if name == "auto":
+        worth = [kind for kind, fits in usable.items() if fits and installed(kind)]
+        name = worth[0] if worth and (device != "cpu" or work >= WORTH_COMPILING) else "torch"
+    elif not usable.get(name, True):
+        where = {"numba": "the CPU", "triton": "a GPU (device='cuda')"}[name]
+        raise SettingError(
+            f"engine={name!r} works on {where} and on sparse kernels; use engine='auto' or kernel='knn'."
+        )
+    elif not installed(name):
+        advice = "pip install 'toporo[fast]'" if name == "numba" else "install a build of torch with CUDA"
+        raise SettingError(f"engine={name!r} needs {name}, which is not installed: {advice}.")
+    if name == "numba":
         from toporo.topology.fused import FusedEngine
 
         return FusedEngine(operator)
+    if name == "triton":
+        from toporo.topology.gpu import TritonEngine
+
+        return TritonEngine(operator, device)
     return TorchEngine(operator, device)
 
 
-def has_numba() -> bool:
-    """Whether numba can be imported, without importing it."""
+def installed(name: str) -> bool:
+    """Whether a module can be imported, without importing it."""
     try:
-        return importlib.util.find_spec("numba") is not None
-    except ValueError:  # sys.modules["numba"] is None
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # sys.modules[name] is None
         return False
 
 
@@ -187,9 +235,9 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's notice that CSR tensors are in beta."""
+    """Without torch's notices that CSR tensors are in beta and are not checked."""
     import warnings
 
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support", category=UserWarning)
+        warnings.filterwarnings("ignore", message="Sparse ", category=UserWarning)
         yield

@@ -23,7 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from scipy import sparse
 
-from toporo.topology.engine import Tick, available_threads
+from toporo.topology.engine import NOTHING, Terms, Tick, available_threads, terms
 from toporo.topology.operator import DiffusionOperator
 
 __all__ = ["FusedEngine"]
@@ -242,11 +242,10 @@ class FusedEngine:
         entries = measures.tocoo()
         older[entries.coords] = entries.data * self._enter[entries.coords[0]]
         fields = _zeros(len(rows), n, vectors * LANES)
-        nothing = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
         shares = _ranges(n, -(-n // self._threads))
         with _Pool(self._threads) as pool:
 
-            def advance(x: Array, out: Array, use: Any) -> None:
+            def advance(x: Array, out: Array, use: Terms) -> None:
                 def part(bounds: tuple[int, int]) -> None:
                     step(*bounds, self._indptr, self._columns, self._values, x, out, fields, *use)
 
@@ -254,18 +253,15 @@ class FusedEngine:
                     pass
                 tick()
 
-            advance(older, newer, nothing)
+            advance(older, newer, NOTHING)
             newer *= 0.5  # the step took 2 S x
             for first, last in _ranges(n, CHUNK):
                 for field, row in zip(fields, rows, strict=True):
                     np.multiply(older[first:last], row[0], out=field[first:last])
                     if len(row) > 1 and row[1] != 0.0:
                         field[first:last] += row[1] * newer[first:last]
-            order = max(len(row) for row in rows) - 1
-            for j in range(2, order + 1):
-                # T_{j-2} is still there when T_j replaces it: two terms are added in one pass over a field.
-                due = j % 4 == 0 or (j % 2 == 0 and j + 2 > order)
-                advance(newer, older, _terms(rows, j) if due else nothing)
+            for j in range(2, max(len(row) for row in rows)):
+                advance(newer, older, terms(rows, j))
                 older, newer = newer, older
         return _Block(fields, m)
 
@@ -303,15 +299,6 @@ class _Pool:
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
         """Results in the order of the items."""
         return map(function, items) if self._pool is None else self._pool.map(function, items)
-
-
-def _terms(rows: Sequence[Array], j: int) -> tuple[npt.NDArray[np.int64], Array, Array]:
-    """Which filters take T_{j-2} and T_j, and with what coefficients; T_0 has been added at the start."""
-    pair = j % 4 == 0  # else T_{j-2} has had its turn
-    taken = [k for k, row in enumerate(rows) if len(row) > (j - 2 if pair else j)]
-    before = [rows[k][j - 2] if pair else 0.0 for k in taken]
-    after = [rows[k][j] if len(rows[k]) > j else 0.0 for k in taken]
-    return np.array(taken, dtype=np.int64), np.array(before), np.array(after)
 
 
 def _ranges(total: int, size: int) -> list[tuple[int, int]]:

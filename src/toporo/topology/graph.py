@@ -450,7 +450,12 @@ def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
 
 def _by_edge(stability: Mapping[tuple[Name, Name], float], edges: Iterable[tuple[Name, Name]]) -> dict[Any, float]:
     """Fractions in the order of the edges: one for each, within 0 and 1."""
-    given = {frozenset(plain_name(name) for name in pair): float(kept) for pair, kept in stability.items()}
+    try:
+        given = {frozenset(plain_name(name) for name in pair): float(kept) for pair, kept in stability.items()}
+    except (TypeError, ValueError):
+        raise GraphError("stability holds what is not a number.") from None
+    if len(given) < len(stability):
+        raise GraphError("stability is given twice for an edge.")
     pairs = list(edges)
     if set(given) != {frozenset(pair) for pair in pairs} or not all(0.0 <= kept <= 1.0 for kept in given.values()):
         raise GraphError(

@@ -234,7 +234,9 @@ def cut_graph(
 
 
 def _check_count(resamples: int) -> int:
-    if not (int(resamples) == resamples and resamples >= 0 and resamples != 1):
+    if not (
+        isinstance(resamples, int | float | np.number) and resamples >= 0 and resamples % 1 == 0 and resamples != 1
+    ):
         raise SettingError(
             f"resamples is {resamples!r}: expected 0 for none, or a whole number of at least 2; one says nothing about "
             "spread."

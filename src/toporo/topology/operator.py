@@ -60,6 +60,10 @@ class DiffusionOperator:
         """
         matrix = kernel if checked else check_kernel(kernel)
         w = np.ones(matrix.shape[0]) if weights is None else weights
+        values = matrix.data if sparse.issparse(matrix) else matrix
+        largest = float(values.max(initial=0.0))
+        if largest > 0.0 and not 1e-100 < largest < 1e100:
+            values /= largest  # the walk does not depend on the unit
         degree = np.asarray(matrix @ w).ravel()
         if (degree <= 0).any():
             raise DataError(
@@ -131,8 +135,13 @@ def permuted(matrix: sparse.csr_array, order: Order) -> sparse.csr_array:
 
 def check_kernel(kernel: Any) -> Kernel:
     """A kernel as a dense array or CSR matrix of our own: square, finite, symmetric, non-negative."""
-    matrix: Any = sparse.csr_array(kernel) if sparse.issparse(kernel) else np.asarray(kernel)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+    try:
+        matrix: Any = sparse.csr_array(kernel) if sparse.issparse(kernel) else np.asarray(kernel)
+    except ValueError:  # rows of different lengths
+        raise DataError("an affinity is a square matrix over all points; found rows of different lengths.") from None
+    if matrix.dtype.kind == "c":
+        raise DataError(f"the affinity must hold numbers; found {matrix.dtype}.")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise DataError(f"an affinity is a square matrix over all points; found shape {matrix.shape}.")
     try:
         matrix = matrix.astype(np.float64)
@@ -140,6 +149,7 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError(f"the affinity must hold numbers; found {matrix.dtype}.") from None
     if sparse.issparse(matrix):
         matrix.sum_duplicates()
+        matrix.eliminate_zeros()
     values = matrix.data if sparse.issparse(matrix) else matrix
     if not np.isfinite(values).all():
         raise DataError("the affinity holds NaN or infinite entries.")

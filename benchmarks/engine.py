@@ -1,0 +1,371 @@
+"""How fast the diffusion-EMD engine is: against its peers, as data grow, and against what the memory can deliver.
+
+Run it with: make bench
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accuracy import swiss_roll
+from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
+from scipy.sparse.csgraph import dijkstra
+from scipy.spatial.distance import pdist
+from sklearn.neighbors import kneighbors_graph
+from threadpoolctl import threadpool_limits
+
+import toporo as tr
+from toporo.topology.affinity import knn_affinity
+from toporo.topology.chebyshev import DyadicFilters
+from toporo.topology.diffusion import GroupDiffusion, group_measures
+from toporo.topology.engine import TorchEngine
+from toporo.topology.fused import FusedEngine
+from toporo.topology.learn import resample
+from toporo.topology.neighbors import nearest
+
+GROUPS = 50
+
+
+def roll(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A Swiss roll cut into m arcs."""
+    points, along = swiss_roll(n, np.random.default_rng(seed))
+    return points, np.argsort(np.argsort(along)) * m // n
+
+
+def blobs(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Overlapping Gaussian clouds in three dimensions, one a group."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n) % m
+    return 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3)), labels
+
+
+def cpu(work: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
+    """Median CPU seconds of a call and its result; the first call, which may compile, does not count if repeated."""
+    times, result = [], None
+    for _ in range(repeats + (repeats > 1)):
+        start = time.process_time()
+        result = work()
+        times.append(time.process_time() - start)
+    return statistics.median(times[1:] or times), result
+
+
+def ours(kernel: Any, labels: np.ndarray, **settings: Any) -> tr.topology.GroupDistances:
+    return tr.diffusion_emd(None, labels, affinity=kernel, device="cpu", progress=False, **settings)
+
+
+def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
+    """DiffusionEMD from the kernel to the distances, its l1 by scipy as in its own examples."""
+    fitted = fit_peer(kernel, order=order)
+    return l1_distances(match_weights(transform_peer(fitted, indicators), indicators.shape[0]))
+
+
+def bench_peers() -> list[str]:
+    add_peers()
+    lines = [
+        f"The graph is given to both, {GROUPS} groups; single thread; CPU seconds from graph to distances: the median",
+        "of three for toporo, one run for the peer. Errors are largest relative differences from toporo at",
+        "`tol=1e-10`. `matched` is the loosest `tol` of 1e-6, 1e-5, … at which toporo is no less accurate than the",
+        "peer at order 128.",
+        "",
+        "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
+        "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    with threadpool_limits(1):
+        for title, make, n in (
+            ("roll", roll, 2_000),
+            ("roll", roll, 20_000),
+            ("blobs", blobs, 20_000),
+            ("roll", roll, 100_000),
+            ("blobs", blobs, 100_000),
+        ):
+            points, labels = make(n)
+            kernel, indicators = knn_affinity(points), indicators_of(labels)
+            engine = "numba"
+            exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
+
+            def off(found: np.ndarray, exact: np.ndarray = exact) -> float:
+                return float((np.abs(found - exact)[exact > 0] / exact[exact > 0]).max())
+
+            peer(kernel, indicators, 4)  # imports and warms up
+            slow, slow_found = cpu(partial(peer, kernel, indicators, 128), 1)
+            fast, fast_found = cpu(partial(peer, kernel, indicators, 32), 1)
+            default, found = cpu(partial(ours, kernel, labels, engine=engine))
+            matched, matched_off = default, off(found.matrix)
+            for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
+                taken, looser = cpu(partial(ours, kernel, labels, tol=tol, engine=engine))
+                if off(looser.matrix) > off(slow_found):
+                    break
+                matched, matched_off = taken, off(looser.matrix)
+            lines.append(
+                f"| {title} | {n} | {slow:.2f} | {off(slow_found):.0e} | {fast:.2f} | {off(fast_found):.0e} | "
+                f"{default:.3f} | {off(found.matrix):.0e} | **{slow / default:.1f}×** | {matched:.3f} | "
+                f"{matched_off:.0e} | **{slow / matched:.1f}×** | {fast / default:.1f}× |"
+            )
+            print(lines[-1], flush=True)
+    return lines
+
+
+def bench_geodesic() -> list[str]:
+    add_peers()
+    points, labels = roll(2000, 10)
+    with threadpool_limits(1):
+        edges = kneighbors_graph(points, 15, mode="distance")
+        edges = edges.maximum(edges.T)
+        kernel = knn_affinity(points)
+        members = [np.flatnonzero(labels == code) for code in range(10)]
+
+        def exact() -> None:
+            cost = dijkstra(edges, directed=False)
+            for a in range(10):
+                for b in range(a):
+                    pot().emd2([], [], cost[np.ix_(members[a], members[b])])
+
+        rounds = []
+        for _ in range(7):  # both in every round, so that what else the machine does hits them alike
+            rounds.append((cpu(exact, 1)[0], cpu(partial(ours, kernel, labels, engine="numba"), 5)[0]))
+    lines = [
+        "2000 points of a Swiss roll, 10 groups, the graph given to both: shortest paths (scipy) and all pairs of",
+        "`emd2` (POT) against toporo; single thread, CPU seconds, medians of seven rounds.",
+        "",
+        "| all-pairs exact EMD, geodesic cost (s) | toporo (s) | ratio |",
+        "|---|---|---|",
+    ]
+    truth, own = (statistics.median(column) for column in zip(*rounds, strict=True))
+    ratio = statistics.median(a / b for a, b in rounds)
+    return [*lines, f"| {truth:.3f} | {own:.4f} | **{ratio:.0f}×** |"]
+
+
+def bench_growth() -> list[str]:
+    lines = [
+        "CPU seconds from graph and features to distances, single thread, median of three; the exponent is the slope",
+        "of the least-squares line through the logarithms.",
+        "",
+        "| data | varied | at | seconds | exponent |",
+        "|---|---|---|---|---|",
+    ]
+
+    def row(title: str, varied: str, sizes: list[int], seconds: list[float]) -> None:
+        slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+        shown = ", ".join(f"{size}" for size in sizes)
+        times = ", ".join(f"{second:.2f}" for second in seconds)
+        lines.append(f"| {title} | {varied} | {shown} | {times} | **{slope:.2f}** |")
+        print(lines[-1], flush=True)
+
+    with threadpool_limits(1):
+        for title, make in (("roll", roll), ("blobs", blobs)):
+            sizes, seconds = [10_000, 30_000, 100_000, 300_000], []
+            for n in sizes:
+                points, labels = make(n)
+                kernel = knn_affinity(points)
+                seconds.append(cpu(partial(_with_features, points, kernel, labels))[0])
+            row(title, f"points, {GROUPS} groups", sizes, seconds)
+        for n in (10_000, 100_000):
+            sizes, seconds = [10, 20, 50, 100, 200], []
+            points, _ = roll(n)
+            kernel = knn_affinity(points)
+            for m in sizes:
+                seconds.append(cpu(partial(_with_features, points, kernel, roll(n, m)[1]))[0])
+            row("roll", f"groups, {n} points", sizes, seconds)
+    return lines
+
+
+def _with_features(points: np.ndarray, kernel: Any, labels: np.ndarray) -> None:
+    tr.diffusion_emd(points, labels, affinity=kernel, device="cpu", engine="numba", progress=False)
+
+
+def bench_bandwidth() -> list[str]:
+    """What the fused kernel moves, at least, over what a copy moves in the same time."""
+    lines = [
+        f"1 000 000 points, {GROUPS} groups (56 columns with padding), one thread. Bytes counted are those that must",
+        "move: the entries once, a row of x once, its own row read and written, a filter's row read and written where",
+        "it is added to (four filters here, in every fourth step). Rows of x fetched more than once are not counted.",
+        "",
+        "| data | entries a row | copy (GB/s) | plain step (s) | adding step (s) | bytes in four steps (GB) | GB/s "
+        "| of a copy |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    n, width = 1_000_000, -(-GROUPS // 8) * 8
+    for title, make in (("roll", roll), ("blobs", blobs)):
+        points, labels = make(n)
+        prepared = GroupDiffusion.prepare(points, labels, kernel="knn", engine="numba", device="cpu", progress=False)
+        rows = prepared.filters.truncated(1e-9)[0][-4:]  # the four longest filters
+        entries = prepared.operator.nonzeros
+        measures = group_measures(prepared.ids, prepared.place, prepared.operator)
+        clock = _Clock()
+        prepared.engine.fields(measures, [row[:41] for row in rows], clock.tick)
+        steps = dict(enumerate(clock.steps, start=1))  # by order; the first two also start the filters
+        plain = statistics.median(steps[j] for j in range(3, 41) if j % 4)
+        adding = statistics.median(steps[j] for j in range(3, 41) if j % 4 == 0)
+        state = n * width * 8
+        moved = 4 * (12 * entries + 8 * (n + 1) + 3 * state) + 2 * state * len(rows)
+        copy, reached = statistics.median(clock.copies), moved / (3 * plain + adding)
+        lines.append(
+            f"| {title} | {entries / n:.1f} | {copy / 1e9:.1f} | {plain:.3f} | {adding:.3f} | {moved / 1e9:.1f} | "
+            f"{reached / 1e9:.1f} | **{reached / copy:.0%}** |"
+        )
+        print(lines[-1], flush=True)
+    return lines
+
+
+class _Clock:
+    """Times steps and, between two of them, a copy, so that what else the machine does hits both alike."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.copies: list[float] = []
+        self._a, self._b = np.zeros(30_000_000), np.ones(30_000_000)
+        self._last = time.perf_counter()
+
+    def tick(self) -> None:
+        self.steps.append(time.perf_counter() - self._last)
+        start = time.perf_counter()
+        np.copyto(self._a, self._b)
+        self._last = time.perf_counter()
+        self.copies.append(2 * self._a.nbytes / (self._last - start))
+
+
+def bench_parts() -> list[str]:
+    """The parts against what they replace."""
+    lines = ["Single thread, CPU seconds.", "", "| part | peer (s) | toporo (s) | ratio |", "|---|---|---|---|"]
+    n = 100_000
+    with threadpool_limits(1):
+        points, labels = roll(n)
+        kernel = knn_affinity(points)
+        shuffled = np.random.default_rng(0).permutation(n)
+        scattered = kernel[shuffled][:, shuffled]
+        rng = np.random.default_rng(0)
+        prepared = GroupDiffusion.prepare(points, labels, kernel="knn", device="cpu", progress=False)
+        operator = prepared.operator
+        x = rng.random((n, GROUPS))
+
+        def product(matrix: Any) -> float:
+            return cpu(lambda: matrix @ x, 5)[0]
+
+        fused, plain = FusedEngine(operator), TorchEngine(operator)
+        rows = DyadicFilters(10, 0.5).truncated(1e-9)[0]
+        measures = group_measures(prepared.ids, prepared.place, operator)
+        fused_seconds, block = cpu(lambda: fused.fields(measures, rows, lambda: None), 3)
+        torch_seconds, _ = cpu(lambda: plain.fields(measures, rows, lambda: None), 1)
+        ordered, unordered = product(operator.symmetric), product(scattered)
+        order = max(len(row) for row in rows) - 1
+        lines.append(f"| a product, points in k-d order (scipy; peer: shuffled) | {unordered:.3f} | {ordered:.3f} | "
+                     f"{unordered / ordered:.1f}× |")  # fmt: skip
+        lines.append(f"| {order} products and 11 filters: fused (peer: toporo's torch engine) | {torch_seconds:.2f} | "
+                     f"{fused_seconds:.2f} | {torch_seconds / fused_seconds:.1f}× |")  # fmt: skip
+        columns = np.ascontiguousarray(block.fields[0][:, :GROUPS].T)
+        theirs, _ = cpu(lambda: pdist(columns, "cityblock"), 3)
+        alone, _ = cpu(lambda: fused.city_block(block, block), 3)
+        alone /= len(rows)
+        lines.append(f"| l1 between {GROUPS} groups of {n} points (peer: scipy pdist) | {theirs:.3f} | {alone:.3f} | "
+                     f"{theirs / alone:.1f}× |")  # fmt: skip
+    points, labels = roll(5000, 20)
+    with threadpool_limits(1):
+        base, _ = cpu(lambda: tr.diffusion_emd(points, labels, progress=False), 3)
+        graph = GroupDiffusion.prepare(points, labels, progress=False)
+        again, _ = cpu(lambda: resample(graph, 20), 1)
+    lines.append(f"| 20 resamples of 5000 points, 20 groups (peer: from scratch) | {20 * base:.2f} | {again:.2f} | "
+                 f"{20 * base / again:.1f}× |")  # fmt: skip
+    return lines
+
+
+def bench_neighbors() -> list[str]:
+    lines = ["Wall seconds on the cores there are, 15 neighbours; clusters that vary in four directions.", "",
+             "| points | dimensions | auto picks | seconds | recall, measured | exact (s) | ratio |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for n, d in ((100_000, 3), (20_000, 16), (100_000, 16), (50_000, 64)):
+        rng = np.random.default_rng(0)
+        basis = rng.normal(size=(4, d))
+        centres = 3 * rng.normal(size=(GROUPS, d))
+        points = centres[np.arange(n) % GROUPS] + rng.normal(size=(n, 4)) @ basis + 0.05 * rng.normal(size=(n, d))
+        start = time.perf_counter()
+        found = nearest(points, 15)
+        took = time.perf_counter() - start
+        start = time.perf_counter()
+        nearest(points, 15, exact=True)
+        exact = time.perf_counter() - start
+        lines.append(f"| {n} | {d} | {found.backend} | {took:.2f} | {found.recall:.3f} | {exact:.2f} | "
+                     f"{exact / took:.1f}× |")  # fmt: skip
+        print(lines[-1], flush=True)
+    return lines
+
+
+#: Run by itself, so that the peak of its memory is its own.
+LARGE = """
+import json, resource, sys, time
+import numpy as np, torch, toporo as tr
+n, m, limit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rng = np.random.default_rng(0)
+labels = np.arange(n) % m
+points = 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start, cpu = time.perf_counter(), time.process_time()
+found = tr.diffusion_emd(points, labels, device="cpu", memory_limit=limit if limit != "none" else None, progress=False)
+print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time() - cpu,
+                  "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before": before * 1024,
+                  "threads": torch.get_num_threads(), "settings": found.settings, "error": found.error,
+                  "smallest": float(found.matrix[np.triu_indices(m, 1)].min())}))
+"""
+
+
+def run_large(n: int, m: int, limit: str) -> dict[str, Any]:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, str(n), str(m), limit],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def bench_large() -> list[str]:
+    lines = [
+        "From raw features (three dimensions) to distances, in a process of its own, on the cores there are.",
+        "",
+        "| points | groups | memory_limit | threads | wall (s) | CPU (s) | predicted (GiB) | resident, peak (GiB) |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for n, m, limit in ((1_000_000, 50, "3GiB"), (1_000_000, 50, "1500MiB"), (100_000, 500, "1GiB")):
+        found = run_large(n, m, limit)
+        lines.append(
+            f"| {n} | {m} | {limit} | {found['threads']} | {found['wall']:.0f} | {found['cpu']:.0f} | "
+            f"{found['settings']['predicted_peak'] / 2**30:.2f} | {found['peak'] / 2**30:.2f} |"
+        )
+        print(lines[-1], flush=True)
+    return lines
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    wanted = sys.argv[1:]
+    for bench in (
+        bench_geodesic,
+        bench_parts,
+        bench_bandwidth,
+        bench_neighbors,
+        bench_large,
+        bench_growth,
+        bench_peers,
+    ):
+        if not wanted or bench.__name__.removeprefix("bench_") in wanted:
+            print("\n".join(bench()), flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

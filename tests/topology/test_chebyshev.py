@@ -1,0 +1,136 @@
+"""Dyadic filters as Chebyshev series: the polynomials they stand for, and an error that is what it is said to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
+
+quick = settings(deadline=None, max_examples=60)
+
+#: From -1 to 1, denser at the ends, where the powers change fast.
+GRID = np.cos(np.linspace(0, np.pi, 801))
+
+
+def powers(scales: int) -> np.ndarray:
+    """x^(2^k) on the grid, k = 0 … scales, as rows."""
+    return np.array([GRID ** (2**k) for k in range(scales + 1)])
+
+
+def filters(scales: int) -> np.ndarray:
+    """x^(2^(k+1)) - x^(2^k), and the coarsest power, on the grid."""
+    return np.concatenate([np.diff(powers(scales), axis=0), powers(scales)[-1:]])
+
+
+def series(coefficients: np.ndarray) -> np.ndarray:
+    """A sum of T_j(x) = cos(j arccos x) on the grid."""
+    return np.asarray(coefficients @ np.cos(np.outer(np.arange(np.shape(coefficients)[-1]), np.arccos(GRID))))
+
+
+# ---------------------------------------------------------------------- powers
+
+
+@pytest.mark.parametrize("tail", [1e-2, 1e-6, 1e-17])
+@pytest.mark.parametrize("scales", [1, 5, 10])
+def test_coefficients_reproduce_the_powers_to_the_tail(scales: int, tail: float) -> None:
+    assert np.abs(series(dyadic_coefficients(scales, tail)) - powers(scales)).max() <= tail + 1e-13
+
+
+@pytest.mark.parametrize(("tail", "columns"), [(1e-4, 125), (1e-6, 157)])
+def test_ten_scales_take_125_or_157_columns(tail: float, columns: int) -> None:
+    assert dyadic_coefficients(10, tail).shape == (11, columns)
+
+
+def test_coefficients_are_exact_where_nothing_is_cut() -> None:
+    """x = T_1, x^2 = (1 + T_2) / 2, x^4 = (3 + 4 T_2 + T_4) / 8."""
+    expected = [[0, 1, 0, 0, 0], [1 / 2, 0, 1 / 2, 0, 0], [3 / 8, 0, 1 / 2, 0, 1 / 8]]
+    np.testing.assert_allclose(dyadic_coefficients(2, 1e-9), expected, rtol=1e-14)
+
+
+# ---------------------------------------------------------------------- filters
+
+
+@pytest.mark.parametrize("scales", [1, 2, 3, 6, 10, 14])
+def test_a_row_of_the_table_is_a_filter(scales: int) -> None:
+    table = DyadicFilters(scales, 0.5).table
+    assert len(table) == scales + 1
+    np.testing.assert_allclose(series(table), filters(scales), rtol=0, atol=1e-13)
+
+
+def test_the_smallest_table_by_hand() -> None:
+    """x^2 - x = 1/2 - T_1 + T_2 / 2, and x^2 = 1/2 + T_2 / 2."""
+    np.testing.assert_allclose(DyadicFilters(1, 0.5).table, [[0.5, -1, 0.5], [0.5, 0, 0.5]], rtol=1e-15)
+
+
+@pytest.mark.parametrize("scales", [1, 5, 12])
+def test_only_the_first_power_is_odd(scales: int) -> None:
+    """The engines skip the columns of odd order above 1."""
+    table = DyadicFilters(scales, 0.5).table
+    assert not table[:, 3::2].any()
+    assert table[0, 1] == pytest.approx(-1.0, rel=1e-15)
+    assert not table[1:, 1].any()
+
+
+def test_the_table_is_shared_and_cannot_be_written_to() -> None:
+    table = DyadicFilters(4, 0.5).table
+    assert table is DyadicFilters(4, 0.1).table
+    with pytest.raises(ValueError, match="read-only"):
+        table[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 2.0])
+@pytest.mark.parametrize("scales", [1, 4, 10])
+def test_weights_damp_the_fine_scales(scales: int, alpha: float) -> None:
+    expected = [2.0 ** (-(scales - k - 1) * alpha) for k in range(scales)] + [1.0]
+    np.testing.assert_allclose(DyadicFilters(scales, alpha).weights, expected, rtol=1e-14)
+
+
+def test_weights_by_hand() -> None:
+    np.testing.assert_allclose(DyadicFilters(3, 1.0).weights, [0.25, 0.5, 1.0, 1.0], rtol=1e-15)
+
+
+# ---------------------------------------------------------------------- truncation
+
+
+@quick
+@given(st.integers(1, 12), st.floats(0.05, 3.0), st.floats(-14, 0.5).map(lambda power: 10.0**power))
+def test_the_true_error_is_within_what_is_reported_and_that_within_what_was_asked(
+    scales: int, alpha: float, error: float
+) -> None:
+    chosen = DyadicFilters(scales, alpha)
+    rows, reported = chosen.truncated(error)
+    assert len(rows) == scales + 1
+    off = [np.abs(series(row) - full).max() for row, full in zip(rows, filters(scales), strict=True)]
+    assert chosen.weights @ off <= reported + 1e-13 * chosen.weights.sum()  # rounding of the powers here
+    assert reported <= error + FINEST_TAIL * chosen.weights.sum()
+
+
+def test_truncation_makes_a_real_error_that_the_bound_does_not_exaggerate() -> None:
+    """Where it is far above rounding: the coefficients of a power have one sign, so x = 1 attains the bound."""
+    chosen = DyadicFilters(10, 0.5)
+    rows, reported = chosen.truncated(1e-2)
+    off = [np.abs(series(row) - full).max() for row, full in zip(rows, filters(10), strict=True)]
+    assert 0.5 * reported < chosen.weights @ off <= reported
+
+
+@quick
+@given(st.integers(1, 12), st.floats(0.05, 3.0), st.floats(-14, 0.5).map(lambda power: 10.0**power))
+def test_no_row_is_longer_than_its_share_of_the_error_needs(scales: int, alpha: float, error: float) -> None:
+    chosen = DyadicFilters(scales, alpha)
+    share = error / (scales + 1)
+    for row, whole, weight in zip(chosen.truncated(error)[0], chosen.table, chosen.weights, strict=True):
+        np.testing.assert_array_equal(row, whole[: len(row)])
+        assert weight * np.abs(whole[len(row) :]).sum() <= share * (1 + 1e-9)
+        if len(row) > 1:
+            assert weight * np.abs(whole[len(row) - 1 :]).sum() > share * (1 - 1e-9)
+
+
+def test_without_an_allowance_the_rows_are_whole() -> None:
+    chosen = DyadicFilters(8, 0.5)
+    rows, reported = chosen.truncated(0.0)
+    for row, whole in zip(rows, chosen.table, strict=True):
+        np.testing.assert_array_equal(row, np.trim_zeros(whole, "b"))
+    assert 0 < reported < 1e-15

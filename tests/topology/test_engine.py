@@ -1,0 +1,357 @@
+"""The engines: each filter to the last digits against plain numpy, the same bytes on any number of threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from toporo.errors import SettingError, UnknownNameError
+from toporo.topology import engine
+from toporo.topology.engine import TorchEngine, available_threads, choose_device, installed, make_engine, one_thread
+from toporo.topology.operator import DiffusionOperator
+
+quick = settings(deadline=None, max_examples=40)
+
+needs_numba = pytest.mark.skipif(not installed("numba"), reason="needs numba; this machine has none")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
+
+#: Name of an engine, whether its operator is sparse, and where it works.
+KINDS = [
+    pytest.param("torch", True, "cpu", id="torch sparse"),
+    pytest.param("torch", False, "cpu", id="torch dense"),
+    pytest.param("numba", True, "cpu", id="numba", marks=needs_numba),
+    pytest.param("torch", True, "cuda", id="cuda sparse", marks=needs_cuda),
+    pytest.param("torch", False, "cuda", id="cuda dense", marks=needs_cuda),
+    pytest.param("triton", True, "cuda", id="triton", marks=needs_cuda),
+]
+SPARSE = [kind for kind in KINDS if kind.id in ("torch sparse", "numba")]
+
+
+def make_operator(n: int, as_sparse: bool = True, seed: int = 0, reach: int = 6) -> DiffusionOperator:
+    """Points on a ring with random affinities to the next few and some far ones, each standing for one to three."""
+    rng = np.random.default_rng(seed)
+    rows = np.repeat(np.arange(n), reach)
+    columns = (rows + rng.integers(0, min(n, 40), len(rows))) % n
+    values = sparse.coo_array((rng.random(len(rows)), (rows, columns)), shape=(n, n)).tocsr()
+    kernel = values + values.T + 0.1 * sparse.eye_array(n)
+    weights = rng.integers(1, 4, n).astype(float)
+    return DiffusionOperator.from_kernel(sparse.csr_array(kernel) if as_sparse else kernel.toarray(), weights)
+
+
+def make_measures(n: int, columns: int, seed: int = 0) -> sparse.csc_array:
+    """A few weighted points a column; the first column holds them all."""
+    rng = np.random.default_rng(seed)
+    values = rng.random((n, columns)) * (rng.random((n, columns)) < 0.3)
+    values[:, 0] = rng.random(n)
+    return sparse.csc_array(values)
+
+
+def make_rows(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    """Coefficients of these lengths; like those of dyadic powers, zero at odd orders above 1."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(size=length) for length in lengths]
+    for row in rows:
+        row[3::2] = 0.0
+    return rows
+
+
+def reference(operator: DiffusionOperator, measures: sparse.csc_array, rows: list[np.ndarray]) -> np.ndarray:
+    """The fields by numpy: all T_j first, then their sums."""
+    matrix = operator.symmetric.toarray() if operator.is_sparse else operator.symmetric
+    terms = [operator.enter[:, None] * measures.toarray()]
+    terms.append(matrix @ terms[0])
+    while len(terms) < max(len(row) for row in rows):
+        terms.append(2.0 * matrix @ terms[-1] - terms[-2])
+    return np.array([sum(c * term for c, term in zip(row, terms, strict=False)) for row in rows])
+
+
+def plain(fields: Any) -> np.ndarray:
+    """An engine's block of fields as an array (filters, points, columns)."""
+    return fields.cpu().numpy() if isinstance(fields, torch.Tensor) else fields.fields[:, :, : fields.columns]
+
+
+def block(name: str, values: np.ndarray) -> Any:
+    """The reverse: an array as a block of fields of an engine."""
+    if name == "torch":
+        return torch.from_numpy(values)
+    from toporo.topology import fused
+
+    filters, points, columns = values.shape
+    padded = fused._zeros(filters, points, -(-columns // fused.LANES) * fused.LANES)
+    padded[:, :, :columns] = values
+    return fused._Block(padded, columns)
+
+
+def nothing() -> None:
+    """No progress to show."""
+
+
+# ---------------------------------------------------------------------- fields
+
+
+@pytest.mark.parametrize("columns", [1, 3, 8, 9, 20, 56])
+@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
+def test_fields_are_those_of_numpy_at_any_width(name: str, as_sparse: bool, device: str, columns: int) -> None:
+    operator, measures = make_operator(130, as_sparse), make_measures(130, columns)
+    rows = make_rows([4, 1, 13, 8])
+    found = plain(make_engine(name, operator, device, 0.0).fields(measures, rows, nothing))
+    assert found.shape == (4, 130, columns)
+    np.testing.assert_allclose(found, reference(operator, measures, rows), rtol=0, atol=1e-13)
+
+
+@needs_numba
+@pytest.mark.parametrize("columns", [3, 20, 56])
+def test_fetching_rows_in_advance_changes_no_bit(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for fields that no cache holds; the last rows have nothing after them to fetch."""
+    from toporo.topology import fused
+
+    runner, measures, rows = fused.FusedEngine(make_operator(130)), make_measures(130, columns), make_rows([4, 9])
+    without = plain(runner.fields(measures, rows, nothing))
+    monkeypatch.setattr(fused, "CACHED", 0)
+    np.testing.assert_array_equal(plain(runner.fields(measures, rows, nothing)), without)
+
+
+@quick
+@given(st.integers(1, 60), st.integers(0, 99), st.booleans())
+def test_the_torch_engine_at_every_width(columns: int, seed: int, as_sparse: bool) -> None:
+    operator, measures, rows = make_operator(30, as_sparse, seed), make_measures(30, columns, seed), make_rows([6, 3])
+    found = TorchEngine(operator).fields(measures, rows, nothing)
+    np.testing.assert_allclose(plain(found), reference(operator, measures, rows), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("length", range(1, 14))
+@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
+def test_one_filter_of_any_order(name: str, as_sparse: bool, device: str, length: int) -> None:
+    """The fused engine adds terms in pairs; each way for the series to end is another case."""
+    operator, measures, rows = make_operator(50, as_sparse), make_measures(50, 3), make_rows([length])
+    found = make_engine(name, operator, device, 0.0).fields(measures, rows, nothing)
+    np.testing.assert_allclose(plain(found), reference(operator, measures, rows), rtol=0, atol=1e-13)
+
+
+@quick
+@given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 99), st.sampled_from(["torch", "numba"]))
+def test_filters_of_different_orders_side_by_side(lengths: list[int], seed: int, name: str) -> None:
+    if name == "numba" and not installed("numba"):
+        return
+    operator, measures, rows = make_operator(40, seed=seed), make_measures(40, 3, seed), make_rows(lengths, seed)
+    found = plain(make_engine(name, operator, "cpu", 0.0).fields(measures, rows, nothing))
+    for k, expected in enumerate(reference(operator, measures, rows)):
+        np.testing.assert_allclose(found[k], expected, rtol=0, atol=1e-13, err_msg=f"filter {k} of {lengths}")
+
+
+@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5, 6, 7, 8, 11])
+def test_one_tick_a_product(name: str, as_sparse: bool, device: str, order: int) -> None:
+    ticks: list[None] = []
+    rows = make_rows([2, order + 1])
+    runner = make_engine(name, make_operator(20, as_sparse), device, 0.0)
+    runner.fields(make_measures(20, 2), rows, lambda: ticks.append(None))
+    assert len(ticks) == order
+
+
+@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
+def test_measures_are_not_changed(name: str, as_sparse: bool, device: str) -> None:
+    operator, measures = make_operator(30, as_sparse), make_measures(30, 4)
+    before, matrix = measures.toarray(), operator.symmetric.copy()
+    make_engine(name, operator, device, 0.0).fields(measures, make_rows([6]), nothing)
+    np.testing.assert_array_equal(measures.toarray(), before)
+    assert abs(operator.symmetric - matrix).max() == 0
+
+
+# ---------------------------------------------------------------------- distances
+
+
+@pytest.mark.parametrize("points", [1, 63, 64, 65, 129, 4095, 4096, 4099])
+@pytest.mark.parametrize(("name", "as_sparse", "device"), SPARSE)
+def test_city_block_is_that_of_scipy_at_the_borders_of_chunks(
+    name: str, as_sparse: bool, device: str, points: int
+) -> None:
+    """Tiles of 64 points, chunks of 4096: at, one before and some after."""
+    operator = make_operator(points, reach=2)
+    runner = make_engine(name, operator, device, 0.0)
+    rng = np.random.default_rng(1)
+    left, right = rng.normal(size=(2, points, 5)), rng.normal(size=(2, points, 9))
+    a, b = block(name, left), block(name, right)
+    for first, second, x, y in ((a, a, left, left), (a, b, left, right), (b, a, right, left)):
+        expected = [
+            cdist((operator.leave[:, None] * x[k]).T, (operator.leave[:, None] * y[k]).T, "cityblock") for k in range(2)
+        ]
+        np.testing.assert_allclose(runner.city_block(first, second), expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "as_sparse", "device"), KINDS)
+def test_a_block_with_itself_is_symmetric_with_a_zero_diagonal(name: str, as_sparse: bool, device: str) -> None:
+    runner = make_engine(name, make_operator(90, as_sparse), device, 0.0)
+    measures, rows = make_measures(90, 9), make_rows([3, 7])
+    fields, again = runner.fields(measures, rows, nothing), runner.fields(measures, rows, nothing)
+    same = runner.city_block(fields, fields)
+    np.testing.assert_array_equal(same, same.transpose(0, 2, 1))
+    np.testing.assert_array_equal(np.diagonal(same, axis1=1, axis2=2), 0.0)
+    assert (same[:, ~np.eye(9, dtype=bool)] > 0).all()
+    np.testing.assert_allclose(runner.city_block(fields, again), same, rtol=1e-13, atol=1e-14)
+
+
+# ---------------------------------------------------------------------- threads
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine with two cores, torch's threads as they were afterwards."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(("name", "as_sparse", "device"), SPARSE)
+@pytest.mark.parametrize("points", [4097, 9001])
+def test_same_bytes_twice_and_on_one_thread_or_two(
+    name: str, as_sparse: bool, device: str, points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "numba":
+        from toporo.topology import fused
+
+        monkeypatch.setattr(fused, "ROWS_PER_THREAD", 100)
+    operator, measures, rows = make_operator(points), make_measures(points, 9), make_rows([9, 4])
+    found = []
+    for threads in (1, 1, 2, 2):
+        torch.set_num_threads(threads)
+        runner = make_engine(name, operator, device, 0.0)
+        if name == "numba":
+            assert runner._threads == threads  # type: ignore[attr-defined]
+        fields = runner.fields(measures, rows, nothing)
+        found.append((plain(fields).tobytes(), runner.city_block(fields, fields).tobytes()))
+    assert found[0] == found[1], "two runs on one thread differ"
+    assert found[0] == found[2], "one thread and two differ"
+    assert found[2] == found[3], "two runs on two threads differ"
+
+
+@needs_numba
+@pytest.mark.usefixtures("two_cores")
+def test_few_rows_are_not_worth_a_second_thread() -> None:
+    from toporo.topology import fused
+
+    torch.set_num_threads(2)
+    assert fused.FusedEngine(make_operator(100))._threads == 1
+    assert fused.FusedEngine(make_operator(2 * fused.ROWS_PER_THREAD, reach=1))._threads == 2
+
+
+@pytest.mark.usefixtures("two_cores")
+@pytest.mark.parametrize(("set_to", "expected"), [(1, 1), (2, 2), (3, 2)])
+def test_available_threads_are_torchs_within_the_cores(set_to: int, expected: int) -> None:
+    torch.set_num_threads(set_to)
+    assert available_threads() == expected
+
+
+def test_available_threads_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert available_threads() == 1
+
+
+@pytest.mark.usefixtures("two_cores")
+def test_one_thread_gives_the_others_back_also_after_an_error() -> None:
+    torch.set_num_threads(2)
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), one_thread():
+        _ = 1 // 0
+    assert torch.get_num_threads() == 2
+
+
+# ---------------------------------------------------------------------- which engine, where
+
+
+@needs_numba
+def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
+    small, dense = make_operator(20), make_operator(20, as_sparse=False)
+    much = engine.WORTH_COMPILING
+    assert make_engine("auto", small, "cpu", much).name == "numba"
+    assert make_engine("auto", small, "cpu", 0.99 * much).name == "torch"
+    assert make_engine("auto", dense, "cpu", much).name == "torch"
+    assert make_engine("torch", small, "cpu", 10 * much).name == "torch"
+    assert make_engine("numba", small, "cpu", 0.0).name == "numba"
+
+
+def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "installed", lambda name: False)
+    operator = make_operator(20)
+    assert make_engine("auto", operator, "cpu", 1e12).name == "torch"
+    with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
+        make_engine("numba", operator, "cpu", 1e12)
+    with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
+        make_engine("triton", operator, "cuda", 1e12)
+
+
+@pytest.mark.parametrize(("as_sparse", "device"), [(False, "cpu"), (True, "cuda"), (True, "cuda:1")])
+def test_numba_is_for_sparse_operators_on_the_cpu(as_sparse: bool, device: str) -> None:
+    with pytest.raises(SettingError, match="works on the CPU and on sparse kernels; use engine='auto' or kernel='knn'"):
+        make_engine("numba", make_operator(20, as_sparse), device, 1e12)
+
+
+@pytest.mark.parametrize(("as_sparse", "device"), [(False, "cuda"), (True, "cpu")])
+def test_triton_is_for_sparse_operators_on_a_gpu(as_sparse: bool, device: str) -> None:
+    with pytest.raises(SettingError, match=r"works on a GPU \(device='cuda'\) and on sparse kernels"):
+        make_engine("triton", make_operator(20, as_sparse), device, 1e12)
+
+
+def test_unknown_engines_are_listed() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown engine 'nubma'. Did you mean 'numba'.*auto, numba, torch"):
+        make_engine("nubma", make_operator(20), "cpu", 0.0)
+
+
+def test_what_is_installed_is_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed("torch") is True
+    assert installed("no_such_module_anywhere") is False
+    monkeypatch.setitem(sys.modules, "torch", None)  # taken away
+    assert installed("torch") is False
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Play a machine with so many GPUs."""
+
+    def play(count: int) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+
+    return play
+
+
+def test_auto_moves_large_work_to_a_gpu_that_is_there(gpus: Any) -> None:
+    much = engine.WORTH_MOVING
+    gpus(1)
+    assert choose_device("auto", much) == "cuda"
+    assert choose_device("auto", 0.99 * much) == "cpu"
+    gpus(0)
+    assert choose_device("auto", much) == "cpu"
+
+
+@pytest.mark.parametrize(("count", "device"), [(0, "cpu"), (1, "cuda"), (1, "cuda:0"), (2, "cuda:1")])
+def test_a_device_that_is_there_is_taken(count: int, device: str, gpus: Any) -> None:
+    gpus(count)
+    assert choose_device(device, 0.0) == device
+
+
+@pytest.mark.parametrize(("count", "device"), [(0, "cuda"), (0, "cuda:0"), (1, "cuda:1")])
+def test_a_device_that_is_not_there_is_an_error_that_counts(count: int, device: str, gpus: Any) -> None:
+    gpus(count)
+    with pytest.raises(SettingError, match=rf"device='{device}', but torch sees {count} GPU\(s\).*device='cpu'"):
+        choose_device(device, 0.0)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:x", "meta", "", None])
+def test_what_is_no_device(device: Any) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown device .*auto, cpu, cuda, cuda:0"):
+        choose_device(device, 0.0)

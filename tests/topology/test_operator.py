@@ -1,0 +1,306 @@
+"""The diffusion operator: merged points, the two frames, the order in memory, and what a kernel must be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import sparse
+
+from toporo.errors import DataError
+from toporo.topology import operator
+from toporo.topology.affinity import dense_affinity, knn_affinity
+from toporo.topology.operator import DiffusionOperator, check_kernel, permuted, reordered
+
+quick = settings(deadline=None, max_examples=40)
+
+
+def kernel(n: int = 12, seed: int = 0, density: float = 1.0) -> np.ndarray:
+    """A random symmetric kernel with a positive diagonal."""
+    rng = np.random.default_rng(seed)
+    values = rng.random((n, n)) * (rng.random((n, n)) < density)
+    return np.asarray((values + values.T) / 2 + 0.1 * np.eye(n))
+
+
+def walk(dense: np.ndarray) -> np.ndarray:
+    """The anisotropic walk P over all points, straight from the definition."""
+    q = dense.sum(axis=1)
+    m = dense / q[:, None] / q[None, :]
+    return np.asarray(m / m.sum(axis=1, keepdims=True))
+
+
+def dense_of(found: DiffusionOperator) -> np.ndarray:
+    return found.symmetric.toarray() if found.is_sparse else found.symmetric
+
+
+def path(sizes: list[int]) -> np.ndarray:
+    """Points in a row, in pieces of these sizes."""
+    n = sum(sizes)
+    chain = np.eye(n) + np.eye(n, k=1) + np.eye(n, k=-1)
+    for end in np.cumsum(sizes)[:-1]:
+        chain[end - 1, end] = chain[end, end - 1] = 0.0
+    return np.asarray(chain)
+
+
+FORMS = [pytest.param(np.array, id="dense"), pytest.param(sparse.csr_array, id="csr")]
+
+
+# ---------------------------------------------------------------------- the walk and its symmetric form
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("steps", [0, 1, 2, 7])
+def test_the_symmetric_form_walks_as_the_walk_does(form: Any, steps: int) -> None:
+    found = DiffusionOperator.from_kernel(form(kernel()))
+    start = np.random.default_rng(1).random((12, 3))
+    moved = np.linalg.matrix_power(dense_of(found), steps) @ (found.enter[:, None] * start)
+    expected = np.linalg.matrix_power(walk(kernel()), steps) @ start
+    np.testing.assert_allclose(found.leave[:, None] * moved, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_parts_by_their_definitions(form: Any) -> None:
+    found = DiffusionOperator.from_kernel(form(kernel()))
+    q = kernel().sum(axis=1)
+    density = (kernel() / q[:, None] / q[None, :]).sum(axis=1)
+    np.testing.assert_allclose(found.density, density, rtol=1e-13)
+    np.testing.assert_allclose(dense_of(found), dense_of(found).T, rtol=1e-14)
+    np.testing.assert_array_equal(found.weights, 1.0)
+    assert len(found) == 12
+    assert found.nonzeros == 144
+    assert found.is_sparse == (form is sparse.csr_array)
+
+
+@quick
+@given(hnp.arrays(float, (6, 6), elements=st.floats(0, 1)), hnp.arrays(np.int64, 6, elements=st.integers(1, 9)))
+def test_the_spectrum_lies_within_one(values: np.ndarray, counts: np.ndarray) -> None:
+    found = DiffusionOperator.from_kernel(values + values.T + 1e-3 * np.eye(6), counts.astype(float))
+    spectrum = np.linalg.eigvalsh(dense_of(found))
+    assert spectrum.min() >= -1 - 1e-12
+    assert spectrum.max() == pytest.approx(1.0, abs=1e-12)  # constants stay
+
+
+# ---------------------------------------------------------------------- merged points
+
+
+@quick
+@given(st.integers(0, 999), hnp.arrays(np.int64, 8, elements=st.integers(1, 5)), st.integers(1, 9), st.booleans())
+def test_merging_coincident_points_changes_nothing(seed: int, counts: np.ndarray, steps: int, as_sparse: bool) -> None:
+    """Densities after one step or more, and l1 distances between them, are those over all points."""
+    distinct = kernel(8, seed)
+    stands_for = np.repeat(np.arange(8), counts)
+    everyone = distinct[np.ix_(stands_for, stands_for)]
+    start = np.random.default_rng(seed).random((len(stands_for), 2))
+    expected = np.linalg.matrix_power(walk(everyone), steps) @ start
+
+    given_kernel = sparse.csr_array(distinct) if as_sparse else distinct
+    merged = DiffusionOperator.from_kernel(given_kernel, counts.astype(float))
+    means = np.array([start[stands_for == u].mean(axis=0) for u in range(8)])
+    moved = np.linalg.matrix_power(dense_of(merged), steps) @ (merged.enter[:, None] * means)
+    values = merged.leave[:, None] * moved  # of each distinct point, times how many it stands for
+    np.testing.assert_allclose((values / counts[:, None])[stands_for], expected, rtol=1e-10)
+    apart = np.abs(expected[:, 0] - expected[:, 1]).sum()
+    assert np.abs(values[:, 0] - values[:, 1]).sum() == pytest.approx(apart, rel=1e-9, abs=1e-14)
+
+
+@quick
+@given(st.integers(0, 999), hnp.arrays(np.int64, 8, elements=st.integers(1, 9)))
+def test_in_and_out_again_counts_the_points(seed: int, counts: np.ndarray) -> None:
+    found = DiffusionOperator.from_kernel(kernel(8, seed), counts.astype(float))
+    np.testing.assert_allclose(found.enter * found.leave, counts, rtol=1e-14)
+    np.testing.assert_allclose(found.enter / found.leave, found.density, rtol=1e-14)
+
+
+# ---------------------------------------------------------------------- pieces
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pieces_are_numbered_by_their_size(form: Any) -> None:
+    found = DiffusionOperator.from_kernel(form(path([2, 4, 3])))
+    assert found.pieces().tolist() == [2, 2, 0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("whole", [path([5]), kernel(5)], ids=["chain", "complete"])
+def test_one_piece_is_number_zero(form: Any, whole: np.ndarray) -> None:
+    assert DiffusionOperator.from_kernel(form(whole)).pieces().tolist() == [0] * 5
+
+
+def test_far_points_of_a_dense_kernel_are_in_pieces() -> None:
+    """exp(-20^2) cannot change anything: what is dropped joins nothing."""
+    points = np.array([0.0, 1, 2, 22, 23])[:, None]
+    found = DiffusionOperator.from_kernel(dense_affinity(points, 1.0))
+    assert found.pieces().tolist() == [0, 0, 0, 1, 1]
+
+
+def test_zeros_that_a_sparse_kernel_stores_join_nothing() -> None:
+    stored = sparse.csr_array(path([2, 2]) + 1.0)
+    stored.data -= 1.0  # the entries are still there
+    assert stored.nnz == 16
+    assert DiffusionOperator.from_kernel(stored).pieces().tolist() == [0, 0, 1, 1]
+
+
+# ---------------------------------------------------------------------- dense kernels that are nearly empty
+
+
+def test_a_dense_kernel_with_little_left_becomes_sparse_and_acts_the_same() -> None:
+    points = np.arange(60.0)[:, None]
+    wide, narrow = dense_affinity(points, 40.0), dense_affinity(points, 0.5)
+    assert not DiffusionOperator.from_kernel(wide).is_sparse
+    found = DiffusionOperator.from_kernel(narrow)
+    assert found.is_sparse
+    assert 60 < found.nonzeros < 0.2 * 60**2
+    moved = (found.enter[:, None] * walk(narrow)) / found.enter[None, :]
+    np.testing.assert_allclose(found.symmetric.toarray(), moved, rtol=1e-12, atol=1e-25)
+
+
+def test_a_sparse_kernel_stays_sparse_with_all_of_its_entries() -> None:
+    given_kernel = sparse.csr_array(kernel())
+    assert DiffusionOperator.from_kernel(given_kernel).nonzeros == given_kernel.nnz
+
+
+# ---------------------------------------------------------------------- order
+
+
+def test_permuted_is_indexing_both_sides() -> None:
+    matrix = sparse.csr_array(kernel(40, density=0.1))
+    order = np.random.default_rng(2).permutation(40)
+    found = permuted(matrix, order)
+    np.testing.assert_array_equal(found.toarray(), matrix.toarray()[np.ix_(order, order)])
+    assert found.has_sorted_indices
+    assert all((np.diff(found.indices[a:b]) > 0).all() for a, b in zip(found.indptr, found.indptr[1:], strict=False))
+
+
+@pytest.mark.parametrize("by", ["kernel", "points"])
+def test_a_reordered_kernel_has_the_same_densities_and_its_neighbours_nearer(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "REORDER_ABOVE", 100)
+    points = np.random.default_rng(3).random((400, 2))
+    given_kernel = knn_affinity(points, neighbors=5)
+    found, order = reordered(given_kernel, points if by == "points" else None)
+    assert order is not None
+    assert sorted(order) == list(range(400))
+    assert not np.array_equal(order, np.arange(400))
+    np.testing.assert_array_equal(found.toarray(), given_kernel.toarray()[np.ix_(order, order)])
+
+    def reach(matrix: Any) -> float:
+        entries = matrix.tocoo()
+        return float(np.abs(entries.row - entries.col).mean())
+
+    assert reach(found) < 0.5 * reach(given_kernel)
+    plain, moved = DiffusionOperator.from_kernel(given_kernel), DiffusionOperator.from_kernel(found)
+    np.testing.assert_allclose(moved.density, plain.density[order], rtol=1e-13)
+    start = np.random.default_rng(4).random(400)
+    np.testing.assert_allclose(moved.symmetric @ start[order], (plain.symmetric @ start)[order], rtol=1e-12)
+
+
+def test_small_and_dense_kernels_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = sparse.csr_array(kernel())
+    found, order = reordered(small)
+    assert found is small
+    assert order is None
+    monkeypatch.setattr(operator, "REORDER_ABOVE", 5)
+    dense = kernel()
+    found, order = reordered(dense)
+    assert found is dense
+    assert order is None
+
+
+# ---------------------------------------------------------------------- what a kernel must be
+
+
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array, sparse.coo_array, sparse.csc_matrix, sparse.lil_array])
+def test_the_callers_matrix_is_left_alone(form: Any) -> None:
+    given_kernel = form(kernel(density=0.5))
+    before = given_kernel.toarray().copy() if sparse.issparse(given_kernel) else given_kernel.copy()
+    found = DiffusionOperator.from_kernel(given_kernel)
+    after = given_kernel.toarray() if sparse.issparse(given_kernel) else given_kernel
+    np.testing.assert_array_equal(after, before)
+    assert np.abs(dense_of(found) - before).max() > 0.01  # it was scaled, in a copy
+
+
+def test_a_checked_kernel_is_used_in_place() -> None:
+    given_kernel = kernel()
+    assert DiffusionOperator.from_kernel(given_kernel, checked=True).symmetric is given_kernel
+
+
+def test_entries_given_twice_are_added_up_and_the_original_keeps_both() -> None:
+    rows, columns = [0, 0, 1, 1, 1, 0], [0, 1, 0, 1, 1, 1]
+    given_kernel = sparse.coo_array(([1.0, 0.25, 0.5, 1.0, 2.0, 0.25], (rows, columns)), shape=(2, 2))
+    found = check_kernel(given_kernel)
+    assert found.toarray().tolist() == [[1.0, 0.5], [0.5, 3.0]]
+    assert found.nnz == 4
+    assert given_kernel.nnz == 6
+
+
+def test_entries_given_twice_in_csr_are_added_up_before_they_are_judged() -> None:
+    """-1 + 2 is 1; and the caller's arrays stay."""
+    twice = sparse.csr_array((np.array([-1.0, 2.0, 1.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    assert check_kernel(twice).toarray().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert twice.data.tolist() == [-1.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int32, np.float32, object])
+def test_numbers_of_any_type_are_read(dtype: Any) -> None:
+    found = check_kernel(np.array([[1, 0], [0, 1]], dtype=dtype))
+    assert found.dtype == np.float64
+    assert found.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.zeros((3, 4)), r"square matrix over all points; found shape \(3, 4\)"),
+        (np.zeros(3), r"found shape \(3,\)"),
+        (np.zeros((2, 2, 2)), r"found shape \(2, 2, 2\)"),
+        (sparse.csr_array((3, 4)), r"found shape \(3, 4\)"),
+        (np.zeros((0, 0)), r"found shape \(0, 0\)"),
+        (sparse.csr_array((0, 0)), r"found shape \(0, 0\)"),
+        (np.array([["a", "b"], ["b", "a"]]), "must hold numbers; found <U1"),
+        (np.array([[1, None], [None, 1]], dtype=object), "NaN or infinite|must hold numbers; found object"),
+        (np.array([[1, {}], [{}, 1]], dtype=object), "must hold numbers; found object"),
+        (np.array([[1, 1j], [1j, 1]]), "must hold numbers; found complex128"),
+        ([[1, 2], [1]], "square matrix|must hold numbers"),
+        ([[1, np.nan], [np.nan, 1]], "NaN or infinite"),
+        ([[1, -2], [-2, 1]], r"negative entries \(smallest: -2\)"),
+        ([[1, 2], [1, 1]], r"not symmetric \(largest difference: 1\)"),
+    ],
+    ids=[
+        "not square", "one dimension", "three dimensions", "sparse not square", "nothing", "nothing, sparse", "text",
+        "None", "objects", "complex", "ragged", "nan", "negative", "asymmetric",
+    ],
+)  # fmt: skip
+def test_what_is_no_kernel(bad: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_kernel(bad)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("form", FORMS)
+def test_symmetry_is_judged_by_the_size_of_the_entries(form: Any, unit: float) -> None:
+    slightly, clearly = kernel(), kernel()
+    slightly[0, 1] *= 1 + 1e-13
+    clearly[0, 1] *= 1 + 1e-6
+    check_kernel(form(unit * slightly))
+    with pytest.raises(DataError, match="not symmetric"):
+        check_kernel(form(unit * clearly))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_points_without_any_affinity_are_counted(form: Any) -> None:
+    given_kernel = kernel()
+    given_kernel[[3, 5]] = given_kernel[:, [3, 5]] = 0.0
+    with pytest.raises(DataError, match=r"2 point\(s\) have no affinity to any point, .* \(first: 3\)"):
+        DiffusionOperator.from_kernel(form(given_kernel))
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-20, 1e20, 1e200])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_unit_of_a_kernel_does_not_matter(form: Any, unit: float) -> None:
+    plain, scaled = (DiffusionOperator.from_kernel(form(u * kernel())) for u in (1.0, unit))
+    np.testing.assert_allclose(dense_of(scaled), dense_of(plain), rtol=1e-12)
