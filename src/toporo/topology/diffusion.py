@@ -453,7 +453,7 @@ def _build_kernel(
     distinct = DistinctPoints.of(points)
     if len(distinct.points) == 1:
         raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
-    if (kernel == "knn" or sigma == "knn") and 1 <= neighbors >= len(distinct.points):
+    if (kernel == "knn" or sigma == "knn") and 1 <= neighbors >= len(distinct.points) < len(points):
         raise DataError(
             f"{len(distinct.points)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: give "
             f"more points or neighbors={len(distinct.points) - 1}."

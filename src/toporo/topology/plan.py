@@ -80,8 +80,6 @@ def make_plan(
                 products = visits * sum(max(lengths[k] for k in portion) for portion in filters)
                 if best is None or _cost(products, even) < _cost(best.products, best.widest):
                     best = replace(plan, products=products)
-        if limit is None:
-            break  # nothing is cheaper than all at once
     if best is None:
         told = "memory_limit is" if given else "free memory is"
         raise SettingError(
