@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -23,7 +24,6 @@ __all__ = ["ENGINES", "Engine", "TorchEngine", "available_threads", "choose_devi
 Array = npt.NDArray[np.float64]
 Tick: TypeAlias = Callable[[], None]
 Advance: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], None]
-Terms: TypeAlias = tuple[npt.NDArray[np.int64], Array, Array]
 
 ENGINES = ("auto", "numba", "torch", "triton")
 #: Columns that the torch engine takes through the recurrence at a time.
@@ -140,23 +140,44 @@ class TorchEngine:
         return result.cpu().numpy()
 
 
-def terms(rows: Sequence[Array], j: int) -> Terms:
-    """Which filters are added to in step j, and with what coefficients of T_{j-2} and of T_j; T_0 went in at the start.
+@dataclass(frozen=True)
+class Schedule:
+    """By step j of the recurrence: which filters are added to, and with what coefficients of T_{j-2} and of T_j.
 
-    T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end. Odd
-    terms above the first do not occur (see :class:`~toporo.topology.chebyshev.DyadicFilters`).
+    T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end; T_0 and
+    T_1 go in apart. Odd terms above the first do not occur (see :class:`~toporo.topology.chebyshev.DyadicFilters`).
+
+    Attributes
+    ----------
+    starts : step j's part of the others is starts[j] to starts[j + 1].
+    use, before, after : filters, coefficients of T_{j-2}, coefficients of T_j.
     """
-    order = max(len(row) for row in rows) - 1
-    pair = j % 4 == 0  # else T_{j-2} has had its turn
-    if not pair and not (j % 2 == 0 and j + 2 > order):
-        return NOTHING
-    taken = [k for k, row in enumerate(rows) if len(row) > (j - 2 if pair else j)]
-    before = [rows[k][j - 2] if pair else 0.0 for k in taken]
-    after = [rows[k][j] if len(rows[k]) > j else 0.0 for k in taken]
-    return np.array(taken, dtype=np.int64), np.array(before, dtype=np.float64), np.array(after, dtype=np.float64)
 
+    starts: npt.NDArray[np.int64]
+    use: npt.NDArray[np.int64]
+    before: Array
+    after: Array
 
-NOTHING: Terms = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+    @classmethod
+    def of(cls, rows: Sequence[Array]) -> Schedule:
+        """The schedule of filters with these coefficients."""
+        lengths = np.array([len(row) for row in rows])
+        order = int(lengths.max()) - 1
+        table = np.zeros((len(rows), order + 1))
+        for row, own in zip(table, rows, strict=True):
+            row[: len(own)] = own
+        use: list[npt.NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
+        before, after = [np.zeros(0)], [np.zeros(0)]
+        counts = np.zeros(max(order, 1) + 2, dtype=np.int64)
+        for j in range(2, order + 1, 2):
+            pair = j % 4 == 0  # else T_{j-2} has had its turn
+            if pair or j + 2 > order:
+                taken = np.flatnonzero(lengths > (j - 2 if pair else j))
+                counts[j + 1] = len(taken)
+                use.append(taken)
+                before.append(table[taken, j - 2] * pair)
+                after.append(table[taken, j])
+        return cls(np.cumsum(counts), np.concatenate(use), np.concatenate(before), np.concatenate(after))
 
 
 def make_engine(name: str, operator: DiffusionOperator, device: str, work: float) -> Engine:

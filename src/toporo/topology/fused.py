@@ -23,7 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from scipy import sparse
 
-from toporo.topology.engine import NOTHING, Terms, Tick, available_threads, terms
+from toporo.topology.engine import Schedule, Tick, available_threads
 from toporo.topology.operator import DiffusionOperator
 
 __all__ = ["FusedEngine"]
@@ -42,6 +42,8 @@ AHEAD = 32
 CACHED = 2**20
 #: Points added up by one thread before the partial sums meet; fixed, so that the order of sums is.
 CHUNK = 64 * TILE
+#: Products of vectors in one call, about a tenth of a second, so that progress shows and interrupts are heard.
+AT_ONCE = 200_000_000
 #: Fewer rows are not worth a second thread.
 ROWS_PER_THREAD = 4096
 
@@ -168,19 +170,26 @@ def _row_step(vectors: int, fetch: bool) -> Any:
 
 
 @cache
-def _step(vectors: int, fetch: bool) -> Callable[..., None]:
-    """One step for the rows ``start`` to ``stop``; compiled at its first call, in under a second."""
+def _steps(vectors: int, fetch: bool) -> Callable[..., None]:
+    """Steps ``first`` to ``last`` for the rows ``start`` to ``stop``; compiled at its first call, in under a second.
+
+    ``even`` and ``odd`` hold the last term of even and of odd order; the next one takes the place of its kind.
+    """
     row_step = _row_step(vectors, fetch)
 
     @njit(**_COMPILE)
-    def step(
-        start: Any, stop: Any, indptr: Any, columns: Any, values: Any, x: Any, out: Any, fields: Any, use: Any,
-        before: Any, after: Any,
+    def steps(
+        start: Any, stop: Any, first: Any, last: Any, indptr: Any, columns: Any, values: Any, even: Any, odd: Any,
+        fields: Any, starts: Any, use: Any, before: Any, after: Any,
     ) -> None:  # fmt: skip
-        for row in range(start, stop):
-            row_step(values, columns, indptr[row], indptr[row + 1], x, out, row, fields, use, before, after)
+        for j in range(first, last):
+            x, out = (odd, even) if j % 2 == 0 else (even, odd)
+            part = slice(starts[j], starts[j + 1])
+            u, b, a = use[part], before[part], after[part]
+            for row in range(start, stop):
+                row_step(values, columns, indptr[row], indptr[row + 1], x, out, row, fields, u, b, a)
 
-    return step  # type: ignore[no-any-return]
+    return steps  # type: ignore[no-any-return]
 
 
 @njit(**_COMPILE)
@@ -237,32 +246,39 @@ class FusedEngine:
         """Every filter applied to every column of ``measures``."""
         n, m = measures.shape
         vectors = -(-m // LANES)
-        step = _step(vectors, n * vectors * LANES * 8 > CACHED)
-        older, newer = _zeros(n, vectors * LANES), _zeros(n, vectors * LANES)
+        steps = _steps(vectors, n * vectors * LANES * 8 > CACHED)
+        even, odd = _zeros(n, vectors * LANES), _zeros(n, vectors * LANES)  # T_0, and what T_1 replaces
         entries = measures.tocoo()
-        older[entries.coords] = entries.data * self._enter[entries.coords[0]]
+        even[entries.coords] = entries.data * self._enter[entries.coords[0]]
         fields = _zeros(len(rows), n, vectors * LANES)
+        plan = Schedule.of(rows)
         shares = _ranges(n, -(-n // self._threads))
         with _Pool(self._threads) as pool:
 
-            def advance(x: Array, out: Array, use: Terms) -> None:
+            def advance(first: int, last: int) -> None:
                 def part(bounds: tuple[int, int]) -> None:
-                    step(*bounds, self._indptr, self._columns, self._values, x, out, fields, *use)
+                    steps(
+                        *bounds, first, last, self._indptr, self._columns, self._values, even, odd, fields, plan.starts,
+                        plan.use, plan.before, plan.after,
+                    )  # fmt: skip
 
                 for _ in pool.map(part, shares):
                     pass
-                tick()
+                for _ in range(first, last):
+                    tick()
 
-            advance(older, newer, NOTHING)
-            newer *= 0.5  # the step took 2 S x
+            advance(1, 2)
+            odd *= 0.5  # the step took 2 S x
             for first, last in _ranges(n, CHUNK):
                 for field, row in zip(fields, rows, strict=True):
-                    np.multiply(older[first:last], row[0], out=field[first:last])
+                    np.multiply(even[first:last], row[0], out=field[first:last])
                     if len(row) > 1 and row[1] != 0.0:
-                        field[first:last] += row[1] * newer[first:last]
-            for j in range(2, max(len(row) for row in rows)):
-                advance(newer, older, terms(rows, j))
-                older, newer = newer, older
+                        field[first:last] += row[1] * odd[first:last]
+            # With one thread no step waits for others: as many in one call as take a moment.
+            at_once = max(1, AT_ONCE // (len(self._values) * vectors)) if self._threads == 1 else 1
+            order = max(len(row) for row in rows) - 1
+            for j in range(2, order + 1, at_once):
+                advance(j, min(j + at_once, order + 1))
         return _Block(fields, m)
 
     def city_block(self, a: _Block, b: _Block) -> Array:

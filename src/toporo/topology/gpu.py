@@ -15,7 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
-from toporo.topology.engine import NOTHING, Advance, TorchEngine, terms
+from toporo.topology.engine import Advance, Schedule, TorchEngine
 
 __all__ = ["TritonEngine"]
 
@@ -72,20 +72,16 @@ class TritonEngine(TorchEngine):
 
     def _first(self, x: torch.Tensor) -> torch.Tensor:
         out = torch.zeros_like(x)
-        nothing = [torch.from_numpy(part).to(self.device) for part in NOTHING]
-        self._launch(x, out, out, out, nothing, 0)
+        self._launch(x, out, out, out, [torch.zeros(1, dtype=torch.int64, device=x.device), out, out], 0)
         return out.mul_(0.5)  # a step takes 2 S x
 
     def _advance(self, rows: Sequence[Array], fields: torch.Tensor) -> Advance:
-        steps = [NOTHING, NOTHING, *(terms(rows, j) for j in range(2, max(len(row) for row in rows)))]
-        ends = np.cumsum([len(taken) for taken, _, _ in steps])
-        # every step's terms, one after the other: copied to the GPU once
-        tables = [torch.from_numpy(np.concatenate(column)).to(self.device) for column in zip(*steps, strict=True)]
+        plan = Schedule.of(rows)
+        tables = [torch.from_numpy(part).to(self.device) for part in (plan.use, plan.before, plan.after)]
 
         def advance(j: int, older: torch.Tensor, newer: torch.Tensor) -> None:
-            count = len(steps[j][0])
-            use, before, after = (table[int(ends[j]) - count :] for table in tables)
-            self._launch(newer, older, fields, fields[0], [use, before, after], count)
+            start, stop = int(plan.starts[j]), int(plan.starts[j + 1])
+            self._launch(newer, older, fields, fields[0], [table[start:] for table in tables], stop - start)
 
         return advance
 
