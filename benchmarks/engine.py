@@ -67,7 +67,7 @@ def ours(kernel: Any, labels: np.ndarray, **settings: Any) -> tr.topology.GroupD
 def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
     """DiffusionEMD from the kernel to the distances, its l1 by scipy as in its own examples."""
     fitted = fit_peer(kernel, order=order)
-    return l1_distances(match_weights(transform_peer(fitted, indicators), indicators.shape[0]))
+    return l1_distances(match_weights(transform_peer(fitted, indicators)))
 
 
 def bench_peers() -> list[str]:

@@ -19,7 +19,11 @@ def run(name: str, *arguments: str) -> str:
 
 
 def test_no_example_is_left_out() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {"borders_to_prior.py", "own_training_loop.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {
+        "borders_to_prior.py",
+        "own_training_loop.py",
+        "topology_from_table.py",
+    }
 
 
 def test_own_training_loop_shows_a_gain(no_data: None) -> None:
@@ -33,3 +37,13 @@ def test_borders_to_prior_prints_weights_and_draws(tmp_path: Path) -> None:
     text = run("borders_to_prior.py", str(tmp_path / "graph.png"))
     assert "PA: weight" in text
     assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_topology_from_table_finds_the_true_neighbours(tmp_path: Path) -> None:
+    text = run("topology_from_table.py", str(tmp_path / "topology.png"), str(tmp_path / "dg15.csv"))
+    known, learned = (int(word) for word in text.splitlines()[-1].split() if word.isdigit())
+    assert known >= 0.7 * learned > 0
+    assert "% of resamples" in text
+    assert (tmp_path / "topology.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "dg15.csv").read_text().startswith("domain,x,y\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -604,6 +605,11 @@ class _Progress:
 
 def main() -> None:
     """Run the command line; a user's mistake is a message and an exit code, never a traceback."""
+    log = logging.getLogger("toporo")  # what long work says where no terminal shows a bar
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("toporo: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
     try:
         app()
     except TopoRoError as error:

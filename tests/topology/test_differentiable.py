@@ -370,7 +370,11 @@ def test_on_a_gpu(dtype: torch.dtype, relative: float) -> None:
             "from 0 to 2: expected .* 0 to 1",
         ),
         ({"groups": GroupIds(np.array([0, -1] * 4), Groups("ab"))}, GroupMismatchError, "from -1 to 0"),
-        ({"groups": GroupIds(torch.tensor([0.0, 1.0] * 4), Groups("ab"))}, GroupMismatchError, "torch.float32"),
+        (
+            {"groups": GroupIds(torch.tensor([0.0, 1.0] * 4), Groups("ab"))},
+            GroupMismatchError,
+            "group codes are float32",
+        ),
         ({"groups": GroupIds(np.zeros((8, 2), int), Groups("ab"))}, GroupMismatchError, r"of shape \(8, 2\)"),
         ({"sigma": "mean"}, UnknownNameError, "unknown sigma 'mean'"),
         ({"sigma": 0.0}, SettingError, "sigma is 0.0: expected a positive number"),
@@ -378,7 +382,7 @@ def test_on_a_gpu(dtype: torch.dtype, relative: float) -> None:
         ({"sigma": torch.tensor(-1.0)}, SettingError, "sigma is -1.0"),
         ({"sigma": torch.tensor(torch.nan)}, SettingError, "sigma is nan"),
         ({"sigma": torch.ones(2)}, SettingError, r"sigma is a tensor of shape \(2,\): expected one positive number"),
-        ({"features": torch.zeros(8), "sigma": "knn"}, DataError, "sigma='knn' comes out as 0"),
+        ({"features": torch.zeros(8), "sigma": "knn"}, DataError, "all 8 points coincide"),
         ({"neighbors": 8}, DataError, "8 points cannot have 8 neighbours"),
         ({"neighbors": 0}, SettingError, "neighbors is 0"),
         ({"scales": 0}, SettingError, "scales is 0"),
@@ -398,3 +402,11 @@ def test_bad_input(changes: dict[str, Any], error: type[Exception], message: str
     arguments = {"features": torch.arange(8.0), "groups": list("aaaabbbb"), "neighbors": 3} | changes
     with pytest.raises(error, match=message):
         differentiable_emd(arguments.pop("features"), arguments.pop("groups"), **arguments)
+
+
+def test_coincident_points_count_once_for_the_width_as_in_the_engine() -> None:
+    points = np.repeat(np.random.default_rng(0).normal(size=(30, 2)), 4, axis=0)
+    labels = np.arange(120) % 3
+    expected = diffusion_emd(points, labels, kernel="dense", scales=4).matrix
+    found = differentiable_emd(torch.tensor(points), labels, scales=4)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)

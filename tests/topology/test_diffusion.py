@@ -796,3 +796,86 @@ def test_bad_affinity(form: Any, entry: dict[tuple[int, int], float], message: s
 def test_a_group_without_points_is_named() -> None:
     with pytest.raises(DataError, match=r"group\(s\) without a single point: 'c'"):
         diffusion_emd(np.arange(4.0), GroupIds(np.array([0, 0, 1, 1]), Groups("abc")), sigma=1.0)
+
+
+# ---------------------------------------------------------------------- what a review found
+
+
+def test_a_memory_limit_does_not_change_a_byte_on_one_engine() -> None:
+    points, labels = cloud(700, 20)
+    whole = diffusion_emd(points, labels, kernel="knn", engine="numba")
+    found = {
+        diffusion_emd(points, labels, kernel="knn", engine="numba", memory_limit=limit).matrix.tobytes()
+        for limit in (None, 2e6, 1e6)
+    }
+    assert found == {whole.matrix.tobytes()}
+
+
+def test_the_bound_is_the_same_on_one_thread_or_two() -> None:
+    points, labels = cloud(12_000, 5)
+    bounds = set()
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            bounds.add(diffusion_emd(points, labels, kernel="knn", scales=3, tol=1e-2, engine="torch").error)
+    assert len(bounds) == 1
+
+
+def test_a_cpu_has_a_number_too() -> None:
+    points, labels = clusters()
+    assert diffusion_emd(points, labels, device="cpu:0").settings["device"] == "cpu"
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_the_unit_of_the_features_does_not_matter(unit: float) -> None:
+    points, labels = clusters()
+    expected = diffusion_emd(points, labels, kernel="dense").matrix
+    assert_close(diffusion_emd(points * unit, labels, kernel="dense"), expected)
+
+
+def test_clusters_far_apart_keep_their_digits() -> None:
+    points, labels = clusters(groups=2, size=30)
+    near = oracle(dense_affinity(points, 1.0), labels)
+    points = np.concatenate([points, points + 3e6])
+    labels = np.concatenate([labels, labels + 2])
+    with quiet():
+        matrix = diffusion_emd(points, labels, kernel="dense", sigma=1.0).matrix
+    assert matrix[0, 1] == pytest.approx(matrix[2, 3], rel=1e-6)
+    assert matrix[0, 1] == pytest.approx(near[0, 1], rel=1e-6)
+
+
+def test_an_isolated_point_of_a_large_affinity_is_named_by_its_own_row() -> None:
+    kernel = sparse.eye_array(6000, format="lil")
+    kernel[17, 17] = 0.0
+    with pytest.raises(DataError, match=r"1 point\(s\) have no affinity .*\(first: 17\)"):
+        diffusion_emd(None, np.arange(6000) % 2, affinity=kernel.tocsr())
+
+
+def test_asymmetry_among_small_entries_is_seen() -> None:
+    kernel = np.eye(4)
+    kernel[:2, :2] = 1e-11 * np.array([[1, 9], [0, 1]])
+    with pytest.raises(DataError, match="not symmetric"):
+        diffusion_emd(None, list("aabb"), affinity=kernel)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"neighbors": "a"}, "neighbors is 'a'"),
+        ({"neighbors": None}, "neighbors is None"),
+        ({"neighbors": np.nan}, "neighbors is nan"),
+        ({"scales": "10"}, "scales is '10'"),
+        ({"tol": "1e-6"}, "tol is '1e-6'"),
+        ({"alpha": None}, "alpha is None"),
+        ({"search": "nearest"}, "unknown search 'nearest'.*exact"),
+    ],
+)
+def test_settings_that_are_no_numbers_or_names(changes: dict[str, Any], message: str) -> None:
+    points, labels = clusters()
+    with pytest.raises((SettingError, UnknownNameError), match=message):
+        diffusion_emd(points, labels, **changes)
+
+
+def test_a_tolerance_beyond_float64_is_said_to_be_that() -> None:
+    points, labels = clusters()
+    with pytest.warns(TopoRoWarning, match="as near as float64 can resolve at this tol"):
+        diffusion_emd(points, labels, tol=1e-15)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.topology.neighbors import Neighbors, nearest
@@ -20,6 +20,8 @@ Array = npt.NDArray[np.float64]
 
 #: Beyond this many points the median distance is taken over a subsample of this size, the same one at every call.
 MEDIAN_SAMPLE = 2000
+#: Up to here differences of coordinates, which lose no digits, cost no more than products.
+FEW_DIMENSIONS = 16
 
 
 def check_features(features: Any, *, what: str = "features") -> Array:
@@ -89,12 +91,16 @@ def dense_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) 
     r"""All-pairs kernel :math:`K_{ij} = \exp(-\|f_i - f_j\|^2 / \sigma^2)` (Qiao & Peng 2023, Sec. 3.1)."""
     points = _centered(features)
     width = bandwidth(points, sigma, neighbors=neighbors)
-    squares = np.einsum("ij,ij->i", points, points)
-    distances = squares[:, None] + squares[None, :] - 2.0 * points @ points.T
-    np.maximum(distances, 0.0, out=distances)
-    distances += distances.T  # products of floats need not be symmetric to the last bit; the kernel must be
-    distances *= -0.5 / width**2
-    np.fill_diagonal(distances, 0.0)
+    points /= width  # first, as squares of large or small numbers leave the range of float64
+    if points.shape[1] <= FEW_DIMENSIONS:
+        distances = cdist(points, points, "sqeuclidean")
+    else:
+        squares = np.einsum("ij,ij->i", points, points)
+        distances = squares[:, None] + squares[None, :] - 2.0 * points @ points.T
+        np.maximum(distances, 0.0, out=distances)
+        distances = 0.5 * (distances + distances.T)  # products of floats need not be symmetric to the last bit
+        np.fill_diagonal(distances, 0.0)
+    np.negative(distances, out=distances)
     return np.asarray(np.exp(distances, out=distances))
 
 
@@ -115,7 +121,7 @@ def knn_kernel(found: Neighbors, width: float) -> sparse.csr_array:
     values = found.distances / width
     np.square(values, out=values)
     np.exp(-values, out=values)
-    starts = np.arange(0, n * k + 1, k, dtype=found.indices.dtype)
+    starts = np.arange(0, n * k + 1, k, dtype=np.int32 if n * k < 2**31 else np.int64)
     directed = sparse.csr_array((values.ravel(), found.indices.ravel(), starts), shape=(n, n))
     kernel = directed.maximum(directed.T.tocsr())
     del directed, values

@@ -62,7 +62,7 @@ class DyadicFilters:
 
     @property
     def table(self) -> Array:
-        """Coefficients to the last bit, (scales + 1, columns)."""
+        """Coefficients as far as float64 sees them, (scales + 1, columns)."""
         return _table(self.scales)
 
     @cached_property
@@ -85,7 +85,7 @@ class DyadicFilters:
         lengths = [max(1, int((tails > error / len(self.table)).sum())) for tails in self._tails]
         rows = [row[:length] for row, length in zip(self.table, lengths, strict=True)]
         missing = sum(float(tails[length]) for tails, length in zip(self._tails, lengths, strict=True))
-        return rows, missing + FINEST_TAIL * float(self.weights.sum())
+        return rows, missing + 2.0 * FINEST_TAIL * float(self.weights.sum())  # the table leaves two powers' tails out
 
 
 @cache

@@ -16,21 +16,18 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.topology.affinity import bandwidth
-from toporo.topology.diffusion import dyadic_coefficients
+from toporo.topology.affinity import DistinctPoints, bandwidth
+from toporo.topology.chebyshev import dyadic_coefficients
+from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales
 
 __all__ = ["differentiable_emd"]
 
 #: Beyond this many points the n x n matrices fill tens of gigabytes.
 MOST_POINTS = 20_000
-#: The coarsest diffusion time is 2^scales; the products, and the memory, grow like 2^(scales / 2).
-MOST_SCALES = 20
 #: Smaller kernel entries change no row sum (which is at least 1) and only breed denormal numbers: they become 0.
 NEGLIGIBLE = 1e-25
-#: The smallest distance to expect; ``tol`` is relative to it.
-LIKELY_SMALLEST = 0.05
 
 
 def differentiable_emd(
@@ -72,7 +69,7 @@ def differentiable_emd(
             f"features are {found}: expected a float32 or float64 torch tensor. Pass torch.as_tensor(features, "
             "dtype=torch.float32); without a gradient, diffusion_emd takes arrays of any kind."
         )
-    _check_settings(scales, alpha, tol)
+    scales, alpha, tol = check_scales(scales, alpha, tol)
     points = _checked(features)
     starts = _starts(groups, points)
     with torch.autocast(features.device.type, enabled=False):  # half precision would not survive the recurrence
@@ -177,28 +174,18 @@ def _width(points: Tensor, sigma: float | Tensor | Literal["median", "knn"], nei
             raise SettingError(f"sigma is a tensor of shape {tuple(sigma.shape)}: expected one positive number.")
         bandwidth(np.empty((0, 0)), sigma.item())  # the check of the number
         return sigma.reshape(()).to(points)
-    return bandwidth(points.detach().cpu().numpy(), sigma, neighbors=neighbors)
+    distinct = DistinctPoints.of(points.detach().cpu().numpy()).points  # coincident points count once
+    if len(distinct) == 1 and isinstance(sigma, str):
+        raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
+    return bandwidth(distinct, sigma, neighbors=neighbors)
 
 
 def _starts(groups: Any, points: Tensor) -> Tensor:
     """Rows ``1_{X_e} / n_e``, one a group."""
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-    names, n = ids.groups.names, len(points)
-    if len(names) < 2:
-        raise DataError(f"only one group, {names[0]!r}: distances between groups need at least two.")
-    if len(ids) != n:
-        raise DataError(f"{n} points but {len(ids)} group labels: give one label a point, in the same order.")
-    codes = torch.as_tensor(ids.codes, device=points.device)
-    if codes.shape != (n,) or codes.is_floating_point() or not 0 <= int(codes.min()) <= int(codes.max()) < len(names):
-        raise GroupMismatchError(
-            f"group codes are {codes.dtype} of shape {tuple(codes.shape)} from {codes.min()} to {codes.max()}: "
-            f"expected one integer a point, from 0 to {len(names) - 1}."
-        )
-    members = torch.nn.functional.one_hot(codes.long(), len(names)).mT.to(points.dtype)
+    codes = torch.as_tensor(check_codes(len(points), ids), device=points.device)
+    members = torch.nn.functional.one_hot(codes.long(), len(ids.groups)).mT.to(points.dtype)
     counts = members.sum(dim=1, keepdim=True)
-    if not bool(counts.all()):
-        empty = [name for name, count in zip(names, counts.flatten().tolist(), strict=True) if count == 0]
-        raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
     return members / counts
 
 
@@ -218,14 +205,3 @@ def _checked(features: Tensor) -> Tensor:
             f"{int(bad.nonzero()[0])}). Impute or drop those rows first."
         )
     return points
-
-
-def _check_settings(scales: int, alpha: float, tol: float) -> None:
-    if not (1 <= scales <= MOST_SCALES and int(scales) == scales):
-        raise SettingError(
-            f"scales is {scales!r}: expected a whole number from 1 to {MOST_SCALES} (the paper uses 10)."
-        )
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
-    if not 0 < tol < 1:
-        raise SettingError(f"tol is {tol!r}: expected an accuracy between 0 and 1.")

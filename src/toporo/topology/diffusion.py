@@ -12,8 +12,8 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
 
 The steps, each in a module of its own: coincident points are merged and a kernel is built (:mod:`.affinity`, with
 :mod:`.neighbors`), made a symmetric operator (:mod:`.operator`), and all filters :math:`T_k` come out of one Chebyshev
-recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`) in portions that fit the memory
-(:mod:`.plan`).
+recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`) in portions that fit the
+memory (:mod:`.plan`).
 """
 
 from __future__ import annotations
@@ -27,36 +27,39 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
+from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.progress import Progress, Report
 from toporo.topology.affinity import DistinctPoints, Sigma, bandwidth, check_features, dense_affinity, knn_kernel
 from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
 from toporo.topology.engine import ENGINES, Engine, choose_device, make_engine, one_thread
-from toporo.topology.neighbors import locality_order, nearest
+from toporo.topology.neighbors import BACKENDS, locality_order, nearest
 from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
 from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
+from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales, whole
 
 __all__ = [
     "GroupDiffusion",
     "GroupDistances",
     "diffusion_emd",
     "dyadic_coefficients",
-    "group_indicators",
     "group_measures",
 ]
 
 Array = npt.NDArray[np.float64]
 Places: TypeAlias = npt.NDArray[np.intp]
+Block: TypeAlias = tuple[int, int]
 
 #: Up to this many points ``kernel="auto"`` takes the dense kernel of the paper, beyond it the kNN kernel.
 DENSE_LIMIT = 2000
-#: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
-MOST_SCALES = 20
-#: The smallest distance to expect; if it turns out smaller, the recurrence is run again and goes further.
-LIKELY_SMALLEST = 0.05
-#: What float64 arithmetic leaves uncertain in a distance, whatever the truncation.
-ROUNDING = 2e-14
+#: What float64 arithmetic leaves uncertain in a distance, by time step of the coarsest scale.
+ROUNDING = 5e-17
+#: What to do about a data graph in pieces, by kernel.
+PIECES_ADVICE = {
+    "dense": "a larger sigma.",
+    "knn": "more neighbours or kernel='dense'.",
+    "given": "an affinity that joins them.",
+}
 #: A group with a larger share of the points makes the data graph its own.
 LARGEST_SHARE = 0.95
 #: Multiplications from which on a run says what it is about to do.
@@ -125,7 +128,7 @@ def diffusion_emd(
     engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
     search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
-        is done in portions that fit. Unless given, it is not limited on the CPU, and on a GPU by what is free there.
+        is done in portions that fit. Unless given, the limit is what is free.
     progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a
         terminal and lines in the log ``toporo`` elsewhere.
 
@@ -184,30 +187,35 @@ class GroupDiffusion:
     ) -> GroupDiffusion:
         """Check everything, build the graph and choose an engine; the parameters are :func:`diffusion_emd`'s."""
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-        _check_settings(ids, scales, alpha, tol)
+        scales, alpha, tol = check_scales(scales, alpha, tol)
+        neighbors = whole(neighbors, "neighbors", 1)
+        kernel = _kernel_for(kernel, len(ids))
+        if search not in (names := ["auto", "exact", *BACKENDS]):
+            raise UnknownNameError("search", search, names)
         if engine not in ENGINES:
             raise UnknownNameError("engine", engine, ENGINES)
         limit = parse_memory(memory_limit)
-        filters = DyadicFilters(int(scales), float(alpha))
-        settings: dict[str, Any] = {"scales": int(scales), "alpha": float(alpha)}
+        filters = DyadicFilters(scales, alpha)
+        settings: dict[str, Any] = {"scales": scales, "alpha": alpha}
         if affinity is None:
             if features is None:
                 raise DataError("neither features nor affinity given: pass one of them.")
             points = check_features(features)
-            _check_codes(len(points), ids)
-            kernel = _kernel_for(kernel, len(points))
+            check_codes(len(points), ids)
             choose_device(device, 0.0)  # a device that is not there is an error before the work, not after
             lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
-            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit)
+            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
             with one_thread():
                 matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, str(device))
                 operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
         else:
             matrix = check_kernel(affinity)
-            _check_codes(matrix.shape[0], ids)
+            check_codes(matrix.shape[0], ids)
             beside = None if features is None else check_features(features)
             if beside is not None and len(beside) != matrix.shape[0]:
                 raise DataError(f"features have {len(beside)} rows, the affinity {matrix.shape[0]}: they must agree.")
+            fixed = 28 * matrix.nnz if sparse.issparse(matrix) else 8 * matrix.size
+            make_plan(points=len(ids), groups=len(ids.groups), fixed=fixed, lengths=[1], widest=8, limit=limit)
             matrix, order = reordered(matrix, beside)
             described = {"kernel": "given"}
             with nullcontext() if sparse.issparse(matrix) else one_thread():
@@ -225,7 +233,7 @@ class GroupDiffusion:
         return prepared
 
     def distances(self, tol: float = 1e-6, row_weights: Array | None = None) -> GroupDistances:
-        """Distances to a relative accuracy of ``tol``; the series is continued until its bound meets it.
+        """Distances to a relative accuracy of ``tol``; where the first series falls short, a longer one is taken.
 
         ``row_weights`` gives each row a weight within its group, as a bootstrap does.
         """
@@ -247,7 +255,7 @@ class GroupDiffusion:
                 break
             # Overlapping groups have small distances: what is relative to them needs a finer absolute tail.
             allowance = min(tol * _smallest(matrix) / spread, allowance / 10.0) / 2.0
-        _warn_if_uncertified(self.ids.groups, matrix, error, tol)
+        _warn_if_uncertified(self.ids.groups, matrix, error, tol, self.filters.scales)
         settings = self.settings | {"tol": float(tol), "order": max(len(row) for row in rows) - 1}
         settings["predicted_peak"] = plan.peak
         return GroupDistances(self.ids.groups, matrix, error, settings)
@@ -274,7 +282,7 @@ class GroupDiffusion:
     def _run(self, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan) -> Array:
         """The distance matrix by plan: filters in portions, blocks of groups in turns."""
         m = len(self.ids.groups)
-        matrix = np.zeros((m, m))
+        sums = np.zeros((len(rows), m, m))  # weighted at the end, so that portions do not change the last bits
         work = float(self.operator.nonzeros) * m * max(len(row) for row in rows)
         large = work >= WORTH_SAYING
         show = self.progress if large or callable(self.progress) else self.progress or False
@@ -287,30 +295,30 @@ class GroupDiffusion:
                 )
             for portion in plan.filters:
                 cut = [rows[k] for k in portion]
-                weights = self.filters.weights[list(portion)]
-
-                def block(b: int, cut: list[Array] = cut) -> Any:
-                    return self.engine.fields(measures[:, slice(*plan.blocks[b])], cut, bar.step)
-
-                def compare(a: int, b: int, x: Any, y: Any, weights: Array = weights) -> None:
-                    part = np.tensordot(weights, self.engine.city_block(x, y), 1)
-                    rows_, columns = slice(*plan.blocks[a]), slice(*plan.blocks[b])
-                    matrix[rows_, columns] += part
-                    if a != b:
-                        matrix[columns, rows_] += part.T
-
                 for held, others in plan.turns():
-                    fields = {b: block(b) for b in held}
+                    fields = {b: self._fields(measures, plan.blocks[b], cut, bar) for b in held}
                     for position, a in enumerate(held):
                         for b in held[position:]:
-                            compare(a, b, fields[a], fields[b])
+                            self._compare(sums, portion, plan.blocks[a], plan.blocks[b], fields[a], fields[b])
                     for b in others:
-                        fields[b] = block(b)
+                        fields[b] = self._fields(measures, plan.blocks[b], cut, bar)
                         for a in held:
-                            compare(a, b, fields[a], fields[b])
+                            self._compare(sums, portion, plan.blocks[a], plan.blocks[b], fields[a], fields[b])
                         del fields[b]
                     del fields  # before the next are made
+        matrix = np.zeros((m, m))
+        for weight, part in zip(self.filters.weights, sums, strict=True):
+            matrix += weight * part
         return matrix
+
+    def _fields(self, measures: sparse.csc_array, block: Block, rows: Sequence[Array], bar: Progress) -> Any:
+        return self.engine.fields(measures[:, slice(*block)], rows, bar.step)
+
+    def _compare(self, sums: Array, filters: Sequence[int], a: Block, b: Block, x: Any, y: Any) -> None:
+        """l1 distances between two blocks of groups, into their places."""
+        part = self.engine.city_block(x, y)
+        sums[list(filters), slice(*a), slice(*b)] = part
+        sums[list(filters), slice(*b), slice(*a)] = part.transpose(0, 2, 1)
 
     def _warn_of_pieces(self) -> int:
         """Warn if the data graph is not connected; the number of its pieces."""
@@ -326,7 +334,7 @@ class GroupDiffusion:
                 f"the data graph falls into {count} pieces that nothing diffuses between ({'; '.join(shown)}"
                 f"{'; …' if count > 3 else ''}). Between groups in different pieces the "
                 "distance is as large as it can be, however near or far the pieces lie. Use "
-                + ("a larger sigma." if self.settings["kernel"] == "dense" else "more neighbours or kernel='dense'.")
+                + PIECES_ADVICE[self.settings["kernel"]]
             )
         return count
 
@@ -357,15 +365,21 @@ def _spread(operator: DiffusionOperator, measures: sparse.csc_array) -> float:
     :math:`\|(w/D)^{1/2}\delta\|_1 \le \|(w/D)^{1/2}\|_2\,\|\delta\|_2`; a distance has two groups.
     """
     start = np.sqrt((measures.power(2).T @ operator.enter**2).max())
-    return float(2.0 * start * np.linalg.norm(operator.leave))
+    return float(2.0 * start * np.sqrt((operator.leave**2).sum()))  # no BLAS: its last bits depend on threads
 
 
-def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float) -> None:
-    if not _certified(matrix, error + ROUNDING, tol):
+def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float, scales: int) -> None:
+    rounding = ROUNDING * 2**scales
+    if not _certified(matrix, error + rounding, tol):
         smallest = _smallest(matrix)
         i, j = np.argwhere((matrix == smallest) & ~np.eye(len(matrix), dtype=bool))[0]
+        why = (
+            "can hardly be told apart"
+            if smallest < 1e6 * rounding
+            else "are as near as float64 can resolve at this tol"
+        )
         warn(
-            f"groups {groups.names[i]!r} and {groups.names[j]!r} can hardly be told apart (distance {smallest:.1e}): "
+            f"groups {groups.names[i]!r} and {groups.names[j]!r} {why} (distance {smallest:.1e}): "
             f"the relative accuracy tol={tol:g} is not certified for them.",
         )
 
@@ -379,44 +393,6 @@ def _smallest(matrix: Array) -> float:
     return float(matrix[np.triu_indices(len(matrix), 1)].min())
 
 
-def group_indicators(ids: GroupIds) -> Array:
-    """Columns ``1_{X_e} / n_e``, one a group, dense."""
-    codes = _check_codes(len(ids), ids)
-    indicators = np.zeros((len(codes), len(ids.groups)))
-    indicators[np.arange(len(codes)), codes] = 1.0 / np.bincount(codes)[codes]
-    return indicators
-
-
-def _check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
-    """One code a point, every group with a point."""
-    if points != len(ids):
-        raise DataError(f"{points} points but {len(ids)} group labels: give one label a point, in the same order.")
-    codes = np.asarray(ids.codes)
-    if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < len(ids.groups):
-        raise GroupMismatchError(
-            f"group codes are {codes.dtype} from {codes.min()} to {codes.max()}: expected integers from 0 to "
-            f"{len(ids.groups) - 1}."
-        )
-    counts = np.bincount(codes, minlength=len(ids.groups))
-    if (counts == 0).any():
-        empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]
-        raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
-    return codes
-
-
-def _check_settings(ids: GroupIds, scales: int, alpha: float, tol: float) -> None:
-    if len(ids.groups) < 2:
-        raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
-    if not (1 <= scales <= MOST_SCALES and int(scales) == scales):
-        raise SettingError(
-            f"scales is {scales!r}: expected a whole number from 1 to {MOST_SCALES} (the paper uses 10)."
-        )
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
-    if not 0 < tol < 1:
-        raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
-
-
 def _kernel_for(kernel: str, points: int) -> str:
     if kernel not in ("auto", "dense", "knn"):
         raise UnknownNameError("kernel", kernel, ["auto", "dense", "knn"])
@@ -424,9 +400,15 @@ def _kernel_for(kernel: str, points: int) -> str:
 
 
 def _check_memory(
-    shape: tuple[int, ...], kernel: str, ids: GroupIds, neighbors: int, lengths: Sequence[int], limit: int | None
+    shape: tuple[int, ...],
+    kernel: str,
+    ids: GroupIds,
+    neighbors: int,
+    lengths: Sequence[int],
+    limit: int | None,
+    progress: bool | Report | None,
 ) -> None:
-    """A limit that cannot be met is an error before the work starts."""
+    """A limit that cannot be met is an error before the work starts; a large run says what it is about to hold."""
     given = limit is not None
     limit = free_memory("cpu") if limit is None else limit
     points, dimensions = shape
@@ -434,16 +416,22 @@ def _check_memory(
     if kernel == "dense":
         building = fixed = 28 * points**2  # distances, their sum with the transpose, a mask
     else:
-        building, fixed = graph_bytes(points, dimensions, max(1, int(neighbors)))
+        building, fixed = graph_bytes(points, dimensions, neighbors)
     told = "memory_limit is" if given else "free memory is"
     if limit is not None and building > limit:
         raise SettingError(
             f"{told} {human(limit)}, but building the {kernel} kernel of {what} takes about "
             f"{human(building)}. Raise the limit, use fewer neighbours or kernel='knn', or give fewer points."
         )
-    make_plan(
-        points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=8, limit=limit, given=given
-    )  # fmt: skip
+    plan = make_plan(
+        points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=56, limit=limit, given=given
+    )
+    if points * neighbors * len(ids.groups) * max(lengths) >= WORTH_SAYING and not callable(progress):
+        with Progress("diffusion EMD", 1, progress) as bar:
+            bar.say(
+                f"diffusion EMD of {what}: about {human(max(building, plan.peak))} at the peak, {human(building)} "
+                f"while the {kernel} kernel is built"
+            )
 
 
 def _build_kernel(
@@ -453,7 +441,7 @@ def _build_kernel(
     distinct = DistinctPoints.of(points)
     if len(distinct.points) == 1:
         raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
-    if (kernel == "knn" or sigma == "knn") and 1 <= neighbors >= len(distinct.points) < len(points):
+    if (kernel == "knn" or sigma == "knn") and neighbors >= len(distinct.points) < len(points):
         raise DataError(
             f"{len(distinct.points)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: give "
             f"more points or neighbors={len(distinct.points) - 1}."
@@ -468,7 +456,7 @@ def _build_kernel(
         exact = search == "exact" or kernel == "dense"
         centered = distinct.points - distinct.points.mean(axis=0)
         found = nearest(centered, neighbors, backend=backend, exact=exact, device=where)
-        described |= {"neighbors": int(neighbors), "search": found.backend, "recall": found.recall}
+        described |= {"neighbors": neighbors, "search": found.backend, "recall": found.recall}
     width = bandwidth(distinct.points, sigma, neighbors=neighbors, found=found)
     described["sigma_value"] = width
     if kernel == "knn" and found is not None:

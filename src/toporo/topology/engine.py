@@ -233,7 +233,7 @@ def choose_device(device: str, work: float) -> str:
             f"device={device!r}, but torch sees {torch.cuda.device_count()} GPU(s) here. Use device='cpu' or 'auto', "
             "or install a build of torch with CUDA."
         )
-    return str(device)
+    return "cpu" if kind.type == "cpu" else str(kind)
 
 
 def available_threads() -> int:

@@ -118,6 +118,12 @@ def learn(
     tol = emd.get("tol", 1e-6)
     prepared = GroupDiffusion.prepare(features, ids, **emd)
     distances = prepared.distances(tol)
+    if count and (np.bincount(np.asarray(ids.codes)) == 1).any():
+        single = [name for name, size in zip(ids.groups, np.bincount(np.asarray(ids.codes)), strict=True) if size == 1]
+        warn(
+            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so that edges look "
+            "more stable than they are."
+        )
     resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
     details: dict[str, Any] = {}
     if resampled is not None:

@@ -155,12 +155,24 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError("the affinity holds NaN or infinite entries.")
     if (values < 0).any():
         raise DataError(f"the affinity holds negative entries (smallest: {values.min():g}); affinities are ≥ 0.")
-    asymmetry = float(abs(matrix - matrix.T).max())
-    if asymmetry > 1e-10 * float(abs(matrix).max()):
+    alone = np.asarray(matrix.sum(axis=1)).ravel() <= 0
+    if alone.any():
+        raise DataError(
+            f"{int(alone.sum())} point(s) have no affinity to any point, themselves included (first: "
+            f"{int(np.argmax(alone))}). Leave them out, or give each an affinity to itself."
+        )
+    difference = abs(matrix - matrix.T)
+    asymmetry = float(difference.max())
+    if asymmetry > 0 and float((difference - 1e-10 * _larger(matrix)).max()) > 0:
         raise DataError(
             f"the affinity is not symmetric (largest difference: {asymmetry:g}); symmetrise first, e.g. (K + K.T) / 2."
         )
     return matrix
+
+
+def _larger(matrix: Kernel) -> Kernel:
+    """Entrywise, the larger of a matrix and its transpose."""
+    return matrix.maximum(matrix.T) if sparse.issparse(matrix) else np.maximum(matrix, matrix.T)
 
 
 def _scale(matrix: Kernel, factors: Array) -> Kernel:

@@ -112,7 +112,9 @@ def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]
     A point has about 1.3 times as many neighbours as asked for once the relation is made symmetric, and itself.
     """
     entries = points * (1.3 * neighbors + 1)
-    building = points * (16.0 * dimensions + 62.0 * neighbors + 48.0)
+    blocks = min(2.0**28, 16.0 * points**2) if dimensions > 8 else 0.0  # brute force works in blocks
+    copies = 40.0 if dimensions > 8 else 16.0  # of the points, in bytes a number
+    building = points * (copies * dimensions + 62.0 * neighbors + 48.0) + blocks
     return int(max(building, entries * 32)), int(entries * 20 + points * (8.0 * dimensions + 48.0))
 
 
@@ -121,7 +123,8 @@ def free_memory(device: str) -> int | None:
     if device != "cpu":
         import torch
 
-        return int(0.9 * torch.cuda.mem_get_info(device)[0])
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, to be reused
+        return int(0.9 * (torch.cuda.mem_get_info(device)[0] + cached))
     try:
         with Path("/proc/meminfo").open(encoding="ascii") as lines:
             kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -1,0 +1,44 @@
+"""From a table to a topology: rows with a group column in, a graph with stability out.
+
+The table is DG-15's generated data: fifteen groups along a half circle, so the true neighbours are known. The script
+does in Python what this does on the command line:
+
+    toporo topology dg15.csv --group domain --plot topology.png
+
+Run it with: python examples/topology_from_table.py [topology.png] [dg15.csv]
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import toporo as tr
+
+data = tr.load_dataset("dg15", source="generated")
+features, groups = data.data.x, data.data.ids
+
+# Distances between all pairs of groups, with a bound on their error.
+distances = tr.diffusion_emd(features, groups)
+print(f"distances to within {distances.error:.0e}, by {distances.settings['order']} products")
+
+# The graph cut from them. Edges say how long they are and how many resamples of the points keep them.
+graph = tr.learn_topology(features, groups, resamples=20)
+print(f"{len(graph)} groups, {len(graph.edges)} edges")
+for (a, b), length in graph.edges.items():
+    print(f"{a} - {b}: distance {length:.2f}, in {graph.stability[a, b]:.0%} of resamples")
+
+# Which of them does the true graph have, too?
+known = sum(pair in data.graph.edges for pair in graph.edges)
+print(f"{known} of {len(graph.edges)} learned edges join groups that touch in truth")
+
+if len(sys.argv) > 1:
+    graph.plot().figure.savefig(sys.argv[1], dpi=150)
+if len(sys.argv) > 2:
+    with Path(sys.argv[2]).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["domain", "x", "y"])
+        writer.writerows([name, *row] for name, row in zip(groups.names, features.tolist(), strict=True))
