@@ -1,6 +1,6 @@
 """How fast the diffusion-EMD engine is: against its peers, as data grow, and against what the memory can deliver.
 
-Run it with: make bench
+Run it with ``make bench``, or a part of it with, say, ``make bench ONLY="geodesic peers"``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from accuracy import swiss_roll
 from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
 from scipy.sparse.csgraph import dijkstra
@@ -150,17 +148,19 @@ def bench_geodesic() -> list[str]:
 def bench_growth() -> list[str]:
     lines = [
         "CPU seconds from graph and features to distances, single thread, median of three; the exponent is the slope",
-        "of the least-squares line through the logarithms.",
+        "of the least-squares line through the logarithms; beside it, the slope between the two sizes where it is",
+        "steepest.",
         "",
-        "| data | varied | at | seconds | exponent |",
-        "|---|---|---|---|---|",
+        "| data | varied | at | seconds | exponent | steepest step |",
+        "|---|---|---|---|---|---|",
     ]
 
     def row(title: str, varied: str, sizes: list[int], seconds: list[float]) -> None:
         slope = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
+        steepest = (np.diff(np.log(seconds)) / np.diff(np.log(sizes))).max()
         shown = ", ".join(f"{size}" for size in sizes)
         times = ", ".join(f"{second:.2f}" for second in seconds)
-        lines.append(f"| {title} | {varied} | {shown} | {times} | **{slope:.2f}** |")
+        lines.append(f"| {title} | {varied} | {shown} | {times} | **{slope:.2f}** | {steepest:.2f} |")
         print(lines[-1], flush=True)
 
     with threadpool_limits(1):
@@ -350,24 +350,3 @@ def bench_large() -> list[str]:
         )
         print(lines[-1], flush=True)
     return lines
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    wanted = sys.argv[1:]
-    for bench in (
-        bench_geodesic,
-        bench_parts,
-        bench_bandwidth,
-        bench_neighbors,
-        bench_large,
-        bench_growth,
-        bench_peers,
-    ):
-        if not wanted or bench.__name__.removeprefix("bench_") in wanted:
-            print("\n".join(bench()), flush=True)
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
-    main()

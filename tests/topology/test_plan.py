@@ -245,4 +245,6 @@ def test_free_memory_of_a_gpu_is_asked_of_torch(monkeypatch: pytest.MonkeyPatch)
     import torch
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ({"cuda:1": 1000}[device], 5000))
-    assert free_memory("cuda:1") == 900
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: {"cuda:1": 300}[device])
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: {"cuda:1": 100}[device])
+    assert free_memory("cuda:1") == 1080  # what torch holds for later use is free to it
