@@ -605,16 +605,27 @@ class _Progress:
 
 def main() -> None:
     """Run the command line; a user's mistake is a message and an exit code, never a traceback."""
-    log = logging.getLogger("toporo")  # what long work says where no terminal shows a bar
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("toporo: %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
     try:
-        app()
+        with _log_on_stderr():
+            app()
     except TopoRoError as error:
         typer.echo(f"toporo: {error}", err=True)
         sys.exit(USER_ERROR)
     except OSError as error:  # a full disk, a folder that may not be written
         typer.echo(f"toporo: {error}. Check that the path can be written and that there is space.", err=True)
         sys.exit(USER_ERROR)
+
+
+@contextmanager
+def _log_on_stderr() -> Iterator[None]:
+    """What long work says where no terminal shows a bar."""
+    log, handler = logging.getLogger("toporo"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("toporo: %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)

@@ -155,7 +155,7 @@ def check_kernel(kernel: Any) -> Kernel:
         raise DataError("the affinity holds NaN or infinite entries.")
     if (values < 0).any():
         raise DataError(f"the affinity holds negative entries (smallest: {values.min():g}); affinities are ≥ 0.")
-    alone = np.asarray(matrix.sum(axis=1)).ravel() <= 0
+    alone = np.diff(matrix.indptr) == 0 if sparse.issparse(matrix) else ~(matrix > 0).any(axis=1)
     if alone.any():
         raise DataError(
             f"{int(alone.sum())} point(s) have no affinity to any point, themselves included (first: "
