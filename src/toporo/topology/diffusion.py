@@ -418,10 +418,11 @@ def _check_memory(
     else:
         building, fixed = graph_bytes(points, dimensions, neighbors)
     told = "memory_limit is" if given else "free memory is"
+    instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
     if limit is not None and building > limit:
         raise SettingError(
             f"{told} {human(limit)}, but building the {kernel} kernel of {what} takes about "
-            f"{human(building)}. Raise the limit, use fewer neighbours or kernel='knn', or give fewer points."
+            f"{human(building)}. Raise the limit, use {instead}, or give fewer points."
         )
     plan = make_plan(
         points=points, groups=len(ids.groups), fixed=fixed, lengths=lengths, widest=56, limit=limit, given=given
