@@ -406,3 +406,12 @@ def test_bad_test_rows(changes: dict[str, Any], error: type[Exception], message:
 def test_one_group_cannot_be_a_topology() -> None:
     with pytest.raises(DataError, match="only one group, 'a'"):
         learn_topology(*points(1))
+
+
+def test_stability_does_not_depend_on_the_order_of_the_rows() -> None:
+    x, g = chain()
+    order = np.random.default_rng(1).permutation(len(x))
+    settings = {"scales": 4, "resamples": 5, "nearest_groups": 1}
+    graph, shuffled = learn_topology(x, g, **settings), learn_topology(x[order], g[order], **settings)
+    assert shuffled.stability == graph.stability
+    assert shuffled.origin.details["contrast"] == pytest.approx(graph.origin.details["contrast"], rel=1e-9)

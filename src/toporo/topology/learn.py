@@ -30,6 +30,8 @@ MANY, FEW_POINTS = 20, 10_000
 RESAMPLE_TOL = 1e-3
 #: Distances of an informative topology differ by at least this many times what resampling does to them.
 INFORMATIVE = 1.0
+#: Nor is a topology uninformative whose edges stay in this share of the resamples, however alike its distances.
+STEADY = 0.95
 
 
 def learn_topology(
@@ -68,7 +70,8 @@ def learn_topology(
     Warns
     -----
     TopoRoWarning
-        If the distances differ by no more than resampling makes them: such a topology says nothing.
+        If the distances differ by no more than resampling makes them, and the edges do not stay: such a topology says
+        nothing.
     """
     return learn(
         features, groups, test_features=test_features, test_groups=test_groups, cut=cut, percentile=percentile,
@@ -126,14 +129,16 @@ def learn(
         )
     resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
     details: dict[str, Any] = {}
+    stability = None
     if resampled is not None:
-        contrast = resampled.contrast(distances)
-        details = {"resamples": count, "contrast": contrast}
-        if contrast is not None and contrast < INFORMATIVE:
+        contrast, stability = resampled.contrast(distances), resampled.kept(keep)
+        stays = float(stability[np.triu(keep(distances.matrix), 1)].mean())
+        details = {"resamples": count, "contrast": contrast, "mean_stability": stays}
+        if contrast is not None and contrast < INFORMATIVE and stays < STEADY:
             warn(
                 f"the learned topology is not informative: distances between groups differ by {contrast:.1f} times "
-                f"what resampling the points does to them (at least {INFORMATIVE:g} is wanted). The groups may be "
-                "alike in these features, or have too few points."
+                f"what resampling the points does to them, and its edges stay in only {stays:.0%} of the resamples. "
+                "The groups may be alike in these features, or have too few points."
             )
     graph = cut_graph(
         distances,
@@ -141,7 +146,7 @@ def learn(
         percentile=percentile,
         nearest_groups=nearest_groups,
         saw_test_inputs=seen_test,
-        stability=None if resampled is None else resampled.kept(keep),
+        stability=stability,
         details=details,
     )
     return Learned(graph, distances, resampled)
@@ -183,7 +188,8 @@ def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float 
         raise SettingError("resamples is 0: nothing to do; use at least 2.")
     rng = np.random.default_rng(seed)
     codes = np.asarray(prepared.ids.codes)
-    members = [np.flatnonzero(codes == code) for code in range(len(prepared.ids.groups))]
+    in_order = np.argsort(prepared.place, kind="stable")  # of the points, so that the order of the rows does not matter
+    members = [in_order[codes[in_order] == code] for code in range(len(prepared.ids.groups))]
     draws = []
     for _ in range(count):
         weights = np.zeros(len(codes))
