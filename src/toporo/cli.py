@@ -17,6 +17,7 @@ import typer
 
 from toporo import __version__
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
+from toporo.machine import cores
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -116,7 +117,7 @@ def reproduce(
                 methods=methods.split(",") if methods is not None else None,
                 data=data,
                 source=source,
-                workers=jobs or _cores(),
+                workers=jobs or cores(),
                 progress=progress,
             )
     except KeyboardInterrupt:
@@ -511,11 +512,6 @@ def _plain_warnings() -> Iterator[None]:
         warnings.showwarning = show
         warnings.simplefilter("always", TopoRoWarning)
         yield
-
-
-def _cores() -> int:
-    """The cores this process may use, which under a batch system are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @data_app.command("list")

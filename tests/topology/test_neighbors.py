@@ -241,7 +241,7 @@ def test_threads_do_not_change_a_byte(backend: str, monkeypatch: pytest.MonkeyPa
     for points in [cloud(4001, 11), lattice, clusters(3000, 30)]:
         answers = []
         for threads in (1, 2, 3):
-            monkeypatch.setattr(module, "_cores", lambda threads=threads: threads)
+            monkeypatch.setattr(module, "cores", lambda threads=threads: threads)
             with threadpool_limits(threads):
                 found = nearest(points, 9, backend=backend)
                 answers.append(found.distances.tobytes() + found.indices.tobytes() + locality_order(points).tobytes())

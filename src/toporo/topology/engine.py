@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
 from toporo.errors import SettingError, UnknownNameError
+from toporo.machine import cores
 from toporo.topology.operator import DiffusionOperator
 
 __all__ = ["ENGINES", "Engine", "TorchEngine", "available_threads", "choose_device", "make_engine", "one_thread"]
@@ -238,8 +238,7 @@ def choose_device(device: str, work: float) -> str:
 
 def available_threads() -> int:
     """Threads to use: torch's setting, within what the process may run on."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(torch.get_num_threads(), cores))
+    return max(1, min(torch.get_num_threads(), cores()))
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.machine import cores
 
 __all__ = ["BACKENDS", "Neighbors", "locality_order", "nearest"]
 
@@ -126,11 +126,11 @@ def locality_order(points: Array) -> npt.NDArray[np.intp]:
 def _tree(points: Array, k: int, _device: str) -> Neighbors:
     """scipy's k-d tree, asked in the order of its leaves: what one query read, the next finds in the cache."""
     tree = cKDTree(points, copy_data=False)
-    order, cores = tree.indices, _cores()
+    order, workers = tree.indices, cores()
     distances, indices = _empty(len(points), k)
     for part in _chunks(len(points)):
         rows = order[part]
-        far, found = tree.query(points[rows], k=k + 1, workers=cores)
+        far, found = tree.query(points[rows], k=k + 1, workers=workers)
         own = found == rows[:, None]
         own[~own.any(axis=1), -1] = True  # among duplicates a point may not find itself
         distances[rows], indices[rows] = far[~own].reshape(-1, k), found[~own].reshape(-1, k)
@@ -340,10 +340,6 @@ def _chunks(n: int, size: int | None = None) -> Iterator[slice]:
         size = size or CHUNK
         size = -(-n // -(-n // size))
         yield from (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _rows_in_parallel(rows: int) -> AbstractContextManager[Any]:
