@@ -1,12 +1,14 @@
 r"""Penalties D(q‖p) that keep the worst-case weights q near the prior p.
 
-Each is three pure functions of arrays (numpy or torch; the last axis runs over groups, leading axes are a batch):
+Each is four pure functions of arrays (numpy or torch; the last axis runs over groups, leading axes are a batch):
 
 - ``value(q, p)`` is :math:`D(q\|p)`;
 - ``gradient(q, p)`` is :math:`\nabla_q D(q\|p)`;
 - ``best_response(losses, p, strength)`` is
   :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or
-  an array that broadcasts against the batch with a trailing axis of one.
+  an array that broadcasts against the batch with a trailing axis of one;
+- ``mobility(q, p)`` says how the best response gives way: with w its value at a best response q,
+  :math:`\partial q / \partial (\ell/\lambda) = \mathrm{diag}(w) - w w^\top / \sum w`, for all three divergences.
 
 :func:`best_response` adds the two ends: all weight on the worst groups at 0, the prior itself at infinity.
 """
@@ -26,7 +28,7 @@ __all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
 
 
 class Penalty(NamedTuple):
-    """Value, gradient and best response of one divergence.
+    """Value, gradient, best response and mobility of one divergence.
 
     ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
     """
@@ -35,6 +37,7 @@ class Penalty(NamedTuple):
     value: Callable[[Any, Any], Any]
     gradient: Callable[[Any, Any], Any]
     best_response: Callable[[Any, Any, Any], Any]
+    mobility: Callable[[Any, Any], Any]
     bounded: bool = False
 
 
@@ -56,6 +59,12 @@ def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     xp = array_namespace(losses, p)
     # Losses relative to the worst: a tiny lambda must not drown p in large numbers where losses are equal.
     return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
+
+
+def _l2_mobility(q: Any, p: Any) -> Any:
+    """One inside the support: a projection's derivative is the projection onto the support's tangent space."""
+    xp = array_namespace(q, p)
+    return xp.astype(q > 0, q.dtype)
 
 
 # ---------------------------------------------------------------- Kullback–Leibler
@@ -85,6 +94,11 @@ def _kl_best_response(losses: Any, p: Any, strength: Any) -> Any:
     inside = p > 0
     weights = p * xp.exp(xp.where(inside, _below_worst(losses, inside) / strength, xp.zeros_like(losses + p)))
     return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+
+def _kl_mobility(q: Any, p: Any) -> Any:
+    """A softmax's derivative."""
+    return q + 0.0 * p
 
 
 # ---------------------------------------------------------------- chi-square
@@ -128,6 +142,12 @@ def _chi2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
+def _chi2_mobility(q: Any, p: Any) -> Any:
+    """The prior's weight inside the support."""
+    xp = array_namespace(q, p)
+    return xp.where(q > 0, p, xp.zeros_like(p))
+
+
 def _below_worst(losses: Any, inside: Any) -> Any:
     """Losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow upwards."""
     xp = array_namespace(losses)
@@ -136,11 +156,11 @@ def _below_worst(losses: Any, inside: Any) -> Any:
     return xp.where(inside, spread - top, xp.zeros_like(spread))
 
 
-#: Name to penalty. A new one is three functions and a line here; the property tests pick it up.
+#: Name to penalty. A new one is four functions and a line here; the property tests pick it up.
 PENALTIES: dict[str, Penalty] = {
-    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, bounded=True),
-    "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response),
-    "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response),
+    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, _l2_mobility, bounded=True),
+    "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response, _kl_mobility),
+    "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response, _chi2_mobility),
 }
 
 

@@ -1,0 +1,669 @@
+r"""Losses of a linear model, group by group, with the derivatives that an exact solver needs.
+
+A model is a matrix :math:`\theta` of D rows and k columns: D is the number of features, plus one row (the last) for the
+intercept; k is the number of outputs. Two losses:
+
+- :class:`SquaredLosses`: :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} \|y_i - \theta^\top x_i\|^2`, summed over
+  outputs. All that the rows have to say is in each group's normal equations, so they are read once and every
+  evaluation afterwards costs :math:`m D^2`, however many rows there were.
+- :class:`LogisticLosses`: :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} -\log \Pr(y_i \mid \theta^\top x_i)`, for
+  two classes (k = 1) or more (k classes, softmax). Rows are kept, in the order of their groups.
+
+Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes come out on any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.groups import GroupIds, Groups
+from toporo.machine import cores
+
+__all__ = ["Curve", "GroupLosses", "LogisticLosses", "Place", "SquaredLosses", "as_inputs", "one_thread"]
+
+Array = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+#: Rows that are worked on at a time, so that copies stay small beside the data.
+CHUNK = 1 << 16
+#: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
+INTERCEPT_SLACK = 1e-12
+ONE_CLASS = ("error", "allow")
+
+
+class Curve(Protocol):
+    """Losses along a straight line from a place."""
+
+    @property
+    def batch(self) -> int:
+        """How many distances are worth trying at once."""
+
+    def losses(self, ts: Array) -> Array:
+        """Every group's loss at each of these distances, distances × m."""
+
+    def place(self, t: float) -> Place:
+        """The place at distance t."""
+
+
+class Place(Protocol):
+    """A model at which losses have been evaluated, keeping what the derivatives can reuse."""
+
+    @property
+    def theta(self) -> Array:
+        """The model, D × k."""
+
+    @property
+    def losses(self) -> Array:
+        """Every group's loss, m."""
+
+    @property
+    def jacobian(self) -> Array:
+        """The gradient of every group's loss, m × Dk."""
+
+    def hessian(self, q: Array) -> Array:
+        """Of the q-weighted loss: D × D if it is the same for all outputs and without terms between them, else Dk × Dk."""
+
+    def along(self, direction: Array) -> Curve:
+        """The line in a direction."""
+
+
+class GroupLosses(Protocol):
+    """Convex losses of a linear model by group."""
+
+    @property
+    def groups(self) -> Groups:
+        """Whose losses these are."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """D and k."""
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the last row of a model is an intercept."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether :meth:`excess` costs no more than a step."""
+
+    def at(self, theta: Array) -> Place:
+        """Evaluate a model."""
+
+    def excess(self, place: Place, q: Array, pull: Array) -> float:
+        r"""At most how far the loss at a place is above the least any model has, under weights q and the ridge.
+
+        The loss is :math:`L(\theta) = \sum_e q_e \ell_e(\theta) + \frac12\langle\theta, r \odot \theta\rangle` with
+        r = ``pull`` (D × k).
+        """
+
+
+# ---------------------------------------------------------------- squared error
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredLosses:
+    r"""Squared error by group, as quadratics :math:`\langle\theta, A_e\theta\rangle - 2\langle B_e, \theta\rangle + c_e`.
+
+    Attributes
+    ----------
+    gram, cross, square : :math:`A_e` (m × D × D), :math:`B_e` (m × D × k) and :math:`c_e` (m), all means over rows.
+    counts : total weight of the rows of each group.
+    input_shift, target_shift : subtracted from inputs and targets before anything else, so that few digits are lost.
+        A model here is one of shifted data; :meth:`coefficients` gives the one of the data as they came.
+    """
+
+    groups: Groups
+    counts: Array
+    gram: Array
+    cross: Array
+    square: Array
+    input_shift: Array
+    target_shift: Array
+    intercept: bool
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        groups: Iterable[Hashable] | GroupIds,
+        *,
+        intercept: bool = True,
+        sample_weight: Any = None,
+    ) -> SquaredLosses:
+        """Read the rows once and keep every group's normal equations."""
+        inputs, ids = as_inputs(x, groups)
+        targets = _targets(y, len(inputs))
+        weights = _row_weights(sample_weight, ids)
+        members = _members(ids)
+        shifts = (
+            (_mean(inputs), _mean(targets)) if intercept else (np.zeros(inputs.shape[1]), np.zeros(targets.shape[1]))
+        )
+
+        def moments(rows: npt.NDArray[np.intp]) -> tuple[Array, float]:
+            """The second moments of [x, 1, y] over a group's rows."""
+            width = inputs.shape[1] + intercept + targets.shape[1]
+            total, mass = np.zeros((width, width)), 0.0
+            for start in range(0, len(rows), CHUNK):
+                part = rows[start : start + CHUNK]
+                block = np.empty((len(part), width))
+                np.subtract(inputs[part], shifts[0], out=block[:, : inputs.shape[1]])
+                if intercept:
+                    block[:, inputs.shape[1]] = 1.0
+                np.subtract(targets[part], shifts[1], out=block[:, width - targets.shape[1] :])
+                if weights is None:
+                    mass += float(len(part))
+                else:
+                    block *= np.sqrt(weights[part])[:, None]
+                    mass += float(weights[part].sum())
+                total += block.T @ block
+            return total / mass, mass
+
+        found = _for_each(members, moments, len(inputs))
+        size = inputs.shape[1] + intercept
+        second = np.stack([total for total, _ in found])
+        if not np.isfinite(second).all():
+            _refuse_infinite(inputs, "x")
+            _refuse_infinite(targets, "y")
+            raise DataError("x or y holds numbers too large to be squared: scale the columns first.")
+        return cls(
+            groups=ids.groups,
+            counts=np.array([mass for _, mass in found]),
+            gram=np.ascontiguousarray(second[:, :size, :size]),
+            cross=np.ascontiguousarray(second[:, :size, size:]),
+            square=np.trace(second[:, size:, size:], axis1=1, axis2=2),
+            input_shift=shifts[0],
+            target_shift=shifts[1],
+            intercept=intercept,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a model."""
+        return self.cross.shape[1], self.cross.shape[2]
+
+    @property
+    def quick(self) -> bool:
+        """It takes one factorisation."""
+        return True
+
+    @cached_property
+    def flat_gram(self) -> Array:
+        """The quadratics, a group a row."""
+        return self.gram.reshape(len(self.groups), -1)
+
+    def products(self, theta: Array) -> Array:
+        r""":math:`A_e \theta` for every group."""
+        size, outputs = self.shape
+        return (self.gram.reshape(-1, size) @ theta).reshape(-1, size, outputs)
+
+    def at(self, theta: Array) -> Place:
+        """Evaluate a model."""
+        return _SquaredPlace(self, theta, self.products(theta))
+
+    def excess(self, place: Place, q: Array, pull: Array) -> float:
+        r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`, the loss being a quadratic with gradient g and Hessian H."""
+        gradient = (q @ place.jacobian).reshape(self.shape) + pull * place.theta
+        hessian = place.hessian(q) + np.diag(pull[:, 0])
+        try:
+            solved = cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
+            return 0.5 * float(np.sum(gradient * solved))
+        except LinAlgError:  # weights on groups that leave a direction free; the gradient has no part in it
+            values, vectors = np.linalg.eigh(hessian)
+            seen = values > len(values) * np.finfo(float).eps * values[-1]
+            return 0.5 * float(np.sum((vectors.T @ gradient)[seen] ** 2 / values[seen, None]))
+
+    def coefficients(self, theta: Array) -> tuple[Array, Array]:
+        """Coefficients (features × outputs) and intercepts for the data as they came."""
+        if not self.intercept:
+            return theta.copy(), np.zeros(theta.shape[1])
+        return theta[:-1].copy(), theta[-1] + self.target_shift - self.input_shift @ theta[:-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _SquaredPlace:
+    problem: SquaredLosses
+    theta: Array
+    products: Array
+    _known: dict[bytes, Array] = field(default_factory=dict)
+
+    @cached_property
+    def losses(self) -> Array:
+        inner = np.einsum("edk,dk->e", self.products - 2.0 * self.problem.cross, self.theta)
+        return np.maximum(self.problem.square + inner, 0.0)
+
+    @cached_property
+    def jacobian(self) -> Array:
+        flat: Array = (2.0 * (self.products - self.problem.cross)).reshape(len(self.losses), -1)
+        return flat
+
+    def hessian(self, q: Array) -> Array:
+        key = q.tobytes()  # asked for once to step and once to certify
+        if key not in self._known:
+            size, _ = self.problem.shape
+            self._known[key] = ((2.0 * q) @ self.problem.flat_gram).reshape(size, size)
+        return self._known[key]
+
+    def along(self, direction: Array) -> Curve:
+        return _SquaredCurve(self, direction, self.problem.products(direction))
+
+
+@dataclass(frozen=True, eq=False)
+class _SquaredCurve:
+    """Along a line the losses are parabolas: one pass over the normal equations gives them for every distance."""
+
+    start: _SquaredPlace
+    direction: Array
+    products: Array
+
+    @cached_property
+    def slope(self) -> Array:
+        return self.start.jacobian @ self.direction.reshape(-1)
+
+    @cached_property
+    def bend(self) -> Array:
+        found: Array = np.einsum("edk,dk->e", self.products, self.direction)
+        return found
+
+    @property
+    def batch(self) -> int:
+        return 6
+
+    def losses(self, ts: Array) -> Array:
+        return np.maximum(self.start.losses + ts[:, None] * self.slope + (ts**2)[:, None] * self.bend, 0.0)
+
+    def place(self, t: float) -> Place:
+        start = self.start
+        return _SquaredPlace(start.problem, start.theta + t * self.direction, start.products + t * self.products)
+
+
+# ---------------------------------------------------------------- logistic
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticLosses:
+    """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
+
+    Attributes
+    ----------
+    inputs : rows in the order of their groups, shifted by their mean, a one at the end for the intercept.
+    targets : which class each row is (a code into ``classes``).
+    share : every row's weight within its group; they sum to one in a group.
+    starts : where each group's rows begin.
+    """
+
+    groups: Groups
+    counts: Array
+    classes: tuple[Any, ...]
+    inputs: Array
+    targets: npt.NDArray[np.int64]
+    share: Array
+    starts: npt.NDArray[np.intp]
+    input_shift: Array
+    intercept: bool
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        groups: Iterable[Hashable] | GroupIds,
+        *,
+        intercept: bool = True,
+        sample_weight: Any = None,
+        one_class: str = "error",
+    ) -> LogisticLosses:
+        """Sort the rows by group.
+
+        ``one_class`` says what a group whose rows are all of one class means: an ``"error"``, because such a group's
+        worst case pulls the model towards a constant, or nothing (``"allow"``).
+        """
+        if one_class not in ONE_CLASS:
+            raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
+        inputs, ids = as_inputs(x, groups)
+        classes, targets = _labels(y, len(inputs))
+        weights = _row_weights(sample_weight, ids)
+        members = _members(ids)
+        order = np.concatenate(members)
+        sizes = np.array([len(rows) for rows in members])
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
+        if one_class == "error":
+            _refuse_one_class(ids.groups, targets[order], starts, sizes, classes)
+        _refuse_infinite(inputs, "x")
+        shift = _mean(inputs) if intercept else np.zeros(inputs.shape[1])
+        kept = np.empty((len(order), inputs.shape[1] + intercept))
+        for start in range(0, len(order), CHUNK):
+            part = slice(start, start + CHUNK)
+            np.subtract(inputs[order[part]], shift, out=kept[part, : inputs.shape[1]])
+        if intercept:
+            kept[:, -1] = 1.0
+        row_weights = np.ones(len(order)) if weights is None else weights[order]
+        counts = np.add.reduceat(row_weights, starts)
+        return cls(
+            groups=ids.groups,
+            counts=counts,
+            classes=classes,
+            inputs=kept,
+            targets=targets[order],
+            share=row_weights / np.repeat(counts, sizes),
+            starts=starts,
+            input_shift=shift,
+            intercept=intercept,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a model."""
+        return self.inputs.shape[1], 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def quick(self) -> bool:
+        """It takes several passes over the rows."""
+        return False
+
+    @property
+    def spans(self) -> list[slice]:
+        """Where each group's rows are."""
+        return [slice(a, b) for a, b in zip(self.starts, [*self.starts[1:], len(self.targets)], strict=True)]
+
+    def at(self, theta: Array) -> Place:
+        """Evaluate a model."""
+        return _LogisticPlace(self, theta, _in_chunks(lambda part: self.inputs[part] @ theta, len(self.inputs)))
+
+    def excess(self, place: Place, q: Array, pull: Array) -> float:
+        r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
+
+        There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
+        which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
+        """
+        weights = q @ place.losses + 0.5 * float(np.sum(pull * place.theta**2))
+        best = self._best_intercept(place, q) if self.intercept else place
+        inner = best.losses @ q + 0.5 * float(np.sum(pull * best.theta**2))
+        gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
+        free = pull > 0
+        return float(weights - inner) + 0.5 * float(np.sum(gradient[free] ** 2 / pull[free]))
+
+    def _best_intercept(self, place: Place, q: Array) -> Place:
+        """Newton's method on the intercept alone, until its gradient is rounding."""
+        row_weights = np.repeat(q, np.diff([*self.starts, len(self.targets)])) * self.share
+        for _ in range(50):
+            if not isinstance(place, _LogisticPlace):
+                break
+            chances = place.chances
+            gradient = q @ np.add.reduceat(place.residuals, self.starts, axis=0)
+            if np.abs(gradient).max() <= INTERCEPT_SLACK:
+                break
+            curvature = np.diag(row_weights @ chances) - (chances * row_weights[:, None]).T @ chances
+            step = np.zeros(self.shape)
+            step[-1] = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
+            curve, t = place.along(step), 1.0
+            while t > 1e-6 and q @ curve.place(t).losses > q @ place.losses:
+                t *= 0.5
+            if t <= 1e-6:
+                break
+            place = curve.place(t)
+        return place
+
+    def coefficients(self, theta: Array) -> tuple[Array, Array]:
+        """Coefficients (features × outputs) and intercepts for the data as they came."""
+        if not self.intercept:
+            return theta.copy(), np.zeros(theta.shape[1])
+        return theta[:-1].copy(), theta[-1] - self.input_shift @ theta[:-1]
+
+    def row_losses(self, scores: Array) -> Array:
+        r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
+        if scores.shape[1] == 1:
+            found: Array = np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0]))
+            return found
+        top = scores.max(axis=1)
+        own = np.take_along_axis(scores, self.targets[:, None], axis=1)[:, 0]
+        total: Array = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
+        return total
+
+    def by_group(self, rows: Array) -> Array:
+        """Means by group of one value a row."""
+        means: Array = np.add.reduceat(rows * self.share, self.starts)
+        return means
+
+
+@dataclass(frozen=True, eq=False)
+class _LogisticPlace:
+    problem: LogisticLosses
+    theta: Array
+    scores: Array
+
+    @cached_property
+    def losses(self) -> Array:
+        return self.problem.by_group(self.problem.row_losses(self.scores))
+
+    @cached_property
+    def chances(self) -> Array:
+        """The probability of class one, or of every class, by row."""
+        if self.scores.shape[1] == 1:
+            with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
+                binary: Array = 1.0 / (1.0 + np.exp(-self.scores))
+            return binary
+        raised = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
+        softmax: Array = raised / raised.sum(axis=1, keepdims=True)
+        return softmax
+
+    @cached_property
+    def residuals(self) -> Array:
+        """Probability less truth, times the row's share of its group: the gradient by the scores."""
+        problem = self.problem
+        off = self.chances.copy()
+        if off.shape[1] == 1:
+            off[:, 0] -= problem.targets == 1
+        else:
+            off[np.arange(len(off)), problem.targets] -= 1.0
+        off *= problem.share[:, None]
+        return off
+
+    @cached_property
+    def jacobian(self) -> Array:
+        problem, off = self.problem, self.residuals
+        return np.stack(_for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off)))
+
+    def hessian(self, q: Array) -> Array:
+        problem = self.problem
+        size, outputs = problem.shape
+        weights = np.repeat(q, np.diff([*problem.starts, len(problem.targets)])) * problem.share
+        pairs = [(a, b) for a in range(outputs) for b in range(a + 1)]
+        total = np.zeros((size, outputs, size, outputs))
+
+        def block(pair: tuple[int, int]) -> Array:
+            a, b = pair
+            curvature = weights * self.chances[:, a] * (float(a == b) - self.chances[:, b])
+            found = np.zeros((size, size))
+            for start in range(0, len(curvature), CHUNK):
+                part = slice(start, start + CHUNK)
+                rows = problem.inputs[part]
+                found += rows.T @ (rows * curvature[part, None])
+            return found
+
+        for (a, b), found in zip(pairs, _for_each(pairs, block, len(weights)), strict=True):
+            total[:, a, :, b] = found
+            total[:, b, :, a] = found
+        return total.reshape(size * outputs, size * outputs)
+
+    def along(self, direction: Array) -> Curve:
+        problem = self.problem
+        moved = _in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
+        return _LogisticCurve(self, direction, moved)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogisticCurve:
+    start: _LogisticPlace
+    direction: Array
+    scores: Array
+
+    @property
+    def batch(self) -> int:
+        return 1
+
+    def losses(self, ts: Array) -> Array:
+        return np.stack([self.place(float(t)).losses for t in ts])
+
+    @lru_cache(maxsize=2)  # noqa: B019  # a curve lives for one line search
+    def place(self, t: float) -> Place:
+        start = self.start
+        return _LogisticPlace(start.problem, start.theta + t * self.direction, start.scores + t * self.scores)
+
+
+# ---------------------------------------------------------------- rows, groups, threads
+
+
+def as_inputs(x: Any, groups: Iterable[Hashable] | GroupIds) -> tuple[Any, GroupIds]:
+    """Inputs as a matrix and the groups of its rows, checked against each other."""
+    inputs = _numbers(x, "x")
+    if inputs.ndim != 2 or not inputs.size:
+        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
+    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+    if len(ids) != len(inputs):
+        raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
+    codes = _numbers(ids.codes, "groups").astype(np.int64)
+    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
+        raise GroupMismatchError(
+            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
+        )
+    return inputs, GroupIds(codes, ids.groups)
+
+
+def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
+    return array
+
+
+def _targets(y: Any, rows: int) -> Any:
+    targets = _numbers(y, "y")
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
+        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column an output.")
+    return targets
+
+
+def _labels(y: Any, rows: int) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
+    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if labels.ndim != 1 or len(labels) != rows:
+        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one a row of x.")
+    if labels.dtype.kind == "f":
+        _refuse_infinite(labels, "y")
+    if labels.dtype == object and any(label is None or label != label for label in labels):
+        raise DataError("y holds missing labels: drop those rows first.")
+    classes, codes = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(f"y holds a single class, {classes[0]!r}: there is nothing to tell apart.")
+    if labels.dtype.kind == "f" and len(classes) > max(20, rows // 10):
+        raise DataError(
+            f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
+            "fit_linear is for those."
+        )
+    return tuple(classes.tolist()), codes.astype(np.int64)
+
+
+def _row_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
+    if sample_weight is None:
+        counts = np.bincount(ids.codes, minlength=len(ids.groups))
+        _refuse_empty(ids.groups, counts)
+        return None
+    weights = _numbers(sample_weight, "sample_weight").astype(np.float64)
+    if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(
+            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one a row."
+        )
+    _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
+    return weights
+
+
+def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
+    empty = [name for name, count in zip(groups, mass, strict=True) if not count > 0]
+    if empty:
+        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
+
+
+def _refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
+    if values.dtype.kind != "f":
+        return
+    for start in range(0, len(values), CHUNK):
+        finite = np.isfinite(values[start : start + CHUNK])
+        if not finite.all():
+            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            raise DataError(
+                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
+                f"{int(np.argmax(bad))}). Impute or drop those rows first."
+            )
+
+
+def _refuse_one_class(
+    groups: Groups,
+    targets: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.intp],
+    sizes: npt.NDArray[Any],
+    classes: Sequence[Any],
+) -> None:
+    """``targets`` in the order of groups."""
+    low, high = np.minimum.reduceat(targets, starts), np.maximum.reduceat(targets, starts)
+    lone = [name for name, a, b in zip(groups, low, high, strict=True) if a == b]
+    if lone:
+        first = groups.encode([lone[0]])[0]
+        raise DataError(
+            f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
+            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by the "
+            "group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
+        )
+
+
+def _members(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
+    """The rows of each group, in order."""
+    codes = ids.codes
+    small = codes.astype(np.uint16) if len(ids.groups) < (1 << 16) else codes  # short keys are sorted in one pass
+    order = np.argsort(small, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=len(ids.groups)))[:-1])
+
+
+def _mean(values: npt.NDArray[Any]) -> Array:
+    """Column means; of NaN, NaN, which is reported later."""
+    sums = [values[start : start + CHUNK].sum(axis=0, dtype=np.float64) for start in range(0, len(values), CHUNK)]
+    return np.asarray(np.sum(sums, axis=0) / len(values), dtype=np.float64)
+
+
+def _in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
+    """A product row by row, chunks in parallel."""
+    spans = [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
+    return np.concatenate(_for_each(spans, work, rows))
+
+
+def _for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[T]:
+    """Work on every item, on all cores if there are many rows; the last bits do not depend on how many those are."""
+    with one_thread():
+        if len(items) == 1 or rows < CHUNK or cores() == 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(cores()) as pool:
+            return list(pool.map(work, items))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Linear algebra on a single thread: the same bytes everywhere, and faster for small matrices."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

@@ -1,0 +1,339 @@
+r"""The convex case solved exactly: linear and logistic models under the worst mixture of groups near a prior.
+
+.. math:: \min_{W, b} \max_{q \in \Delta} \; \sum_e q_e \ell_e(W, b) + \rho \|W\|^2 - \lambda D(q\|p)
+
+with :math:`\ell_e` a group's mean squared error (summed over outputs) or mean negative log-likelihood. No step sizes, no
+epochs, no seed: the answer comes with an upper and a lower bound of the optimal value, at most ``tol`` apart.
+
+>>> import numpy as np
+>>> rng = np.random.default_rng(0)
+>>> x, state = rng.normal(size=(300, 2)), np.repeat(["NY", "PA", "OH"], 100)
+>>> y = x @ [1.0, 2.0] + (state == "OH") * x[:, 0] + 0.1 * rng.normal(size=300)
+>>> fit = fit_linear(x, y, state, penalty=0.1, ridge=1e-3)
+>>> max(fit.weights, key=fit.weights.get), fit.relative_gap < 1e-6
+('OH', True)
+>>> fit.predict([[1.0, 1.0]]).shape
+(1,)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, SettingError, listed, warn
+from toporo.groups import GroupIds
+from toporo.robust.group_losses import Array, GroupLosses, LogisticLosses, Place, SquaredLosses, one_thread
+from toporo.robust.penalties import get_penalty
+from toporo.robust.saddle import Saddle, SaddleProblem
+
+__all__ = ["RobustFit", "fit_linear", "fit_logistic", "linear_path", "logistic_path", "solve"]
+
+Name = Hashable
+#: A design whose smallest direction is this far below its largest is taken for singular.
+SINGULAR = 1e-11
+
+
+@dataclass(frozen=True, eq=False)
+class RobustFit:
+    """A fitted model with the worst-case weights it was fitted against, and the proof of its optimality.
+
+    Attributes
+    ----------
+    coef, intercept : features × outputs, and one an output. For two classes there is one output, the log-odds of the
+        second; for more, one a class.
+    classes : the classes of a logistic model, None for a linear one.
+    weights, losses, prior : q, every group's loss and p, by group name.
+    penalty : the penalty; for a radius, the multiplier that was found for it.
+    radius, divergence, ridge : as given.
+    distance : D(q‖p).
+    value, bound : the upper and the lower bound of the optimal value. ``gap`` is their difference.
+    steps : how many Newton steps it took.
+    """
+
+    coef: Array
+    intercept: Array
+    classes: tuple[Any, ...] | None
+    weights: dict[Name, float]
+    losses: dict[Name, float]
+    prior: dict[Name, float]
+    penalty: float
+    radius: float | None
+    divergence: str
+    ridge: float
+    distance: float
+    value: float
+    bound: float
+    steps: int
+    flat: bool = False
+
+    @property
+    def gap(self) -> float:
+        """How far the value can be from the optimal one, at most."""
+        return self.value - self.bound
+
+    @property
+    def relative_gap(self) -> float:
+        """The gap relative to the value."""
+        return self.gap / abs(self.value) if self.value else 0.0
+
+    def decide(self, x: Any) -> Array:
+        """Predicted values, or scores: log-odds for two classes, one score a class for more."""
+        rows = np.asarray(x, dtype=np.float64)
+        if rows.ndim != 2 or rows.shape[1] != len(self.coef):
+            raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
+        scores: Array = rows @ self.coef + self.intercept
+        return scores[:, 0] if self.flat or scores.shape[1] == 1 else scores
+
+    def predict(self, x: Any) -> npt.NDArray[Any]:
+        """Predicted values, or the likeliest class of every row."""
+        scores = self.decide(x)
+        if self.classes is None:
+            return scores
+        chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes)[chosen]
+
+    def predict_proba(self, x: Any) -> Array:
+        """The probability of every class; for logistic models."""
+        if self.classes is None:
+            raise SettingError("a linear model has no probabilities: use predict.")
+        scores = self.decide(x)
+        scores = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances: Array = raised / raised.sum(axis=1, keepdims=True)
+        return chances
+
+
+def fit_linear(
+    x: Any,
+    y: Any,
+    groups: Iterable[Name] | GroupIds,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalty: float = 1.0,
+    radius: float | None = None,
+    divergence: str = "l2",
+    ridge: float = 0.0,
+    intercept: bool = True,
+    sample_weight: Any = None,
+    tol: float = 1e-6,
+) -> RobustFit:
+    r"""Least squares under the worst mixture of groups.
+
+    Parameters
+    ----------
+    x, y, groups : one row a sample; y may have several columns, whose squared errors are added.
+    prior : p by group name (a mapping, or a :class:`toporo.Prior`); uniform unless given.
+    penalty : :math:`\lambda`: infinity is least squares with the groups weighted by p, 0 is the worst group alone.
+    radius : instead of a penalty, :math:`D(q\|p) \le \tau`.
+    divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
+    ridge : :math:`\rho`; the intercept is free of it. Features of different units want to be standardised first.
+    sample_weight : a weight a row, within its group.
+    tol : the relative gap to reach.
+    """
+    losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
+    return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
+
+
+def fit_logistic(
+    x: Any,
+    y: Any,
+    groups: Iterable[Name] | GroupIds,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalty: float = 1.0,
+    radius: float | None = None,
+    divergence: str = "l2",
+    ridge: float = 1e-3,
+    intercept: bool = True,
+    sample_weight: Any = None,
+    one_class: str = "error",
+    tol: float = 1e-6,
+) -> RobustFit:
+    """Logistic regression, binary or multinomial, under the worst mixture of groups; see :func:`fit_linear`.
+
+    ``ridge`` must be positive: classes that can be separated have no best model without it. ``one_class="allow"``
+    admits groups whose rows are all of one class.
+    """
+    losses = LogisticLosses.from_arrays(
+        x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
+    )
+    return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
+
+
+def linear_path(
+    x: Any,
+    y: Any,
+    groups: Iterable[Name] | GroupIds,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalties: Sequence[float],
+    intercept: bool = True,
+    sample_weight: Any = None,
+    **settings: Any,
+) -> list[RobustFit]:
+    """:func:`fit_linear` for many penalties: rows are read once, and each fit starts from the one before."""
+    losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
+    return path(losses, prior, penalties=penalties, **settings)
+
+
+def logistic_path(
+    x: Any,
+    y: Any,
+    groups: Iterable[Name] | GroupIds,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalties: Sequence[float],
+    intercept: bool = True,
+    sample_weight: Any = None,
+    one_class: str = "error",
+    **settings: Any,
+) -> list[RobustFit]:
+    """:func:`fit_logistic` for many penalties, each fit starting from the one before."""
+    losses = LogisticLosses.from_arrays(
+        x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
+    )
+    return path(losses, prior, penalties=penalties, **{"ridge": 1e-3, **settings})
+
+
+def solve(
+    losses: SquaredLosses | LogisticLosses,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalty: float = 1.0,
+    radius: float | None = None,
+    divergence: str = "l2",
+    ridge: float = 0.0,
+    tol: float = 1e-6,
+) -> RobustFit:
+    """Fit to losses that were prepared before, e.g. for several priors or ridges."""
+    if radius is None:
+        return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol)[0]
+    if not (radius >= 0 and math.isfinite(radius)):
+        raise SettingError(f"radius is {radius!r}: expected a finite number of at least 0 (0 keeps q at the prior).")
+    with one_thread():
+        problem = _problem(losses, prior, divergence, ridge, tol)
+        return _fit(problem, problem.constrained(radius), ridge, radius)
+
+
+def path(
+    losses: SquaredLosses | LogisticLosses,
+    prior: Mapping[Any, float] | Any = None,
+    *,
+    penalties: Sequence[float],
+    divergence: str = "l2",
+    ridge: float = 0.0,
+    tol: float = 1e-6,
+) -> list[RobustFit]:
+    """Fits for many penalties, in the order given; solved from the largest to the smallest."""
+    values = [float(value) for value in penalties]
+    wrong = [value for value in values if not value >= 0]
+    if wrong or not values:
+        raise SettingError(f"penalties are {listed(values)}: expected numbers of at least 0, or infinity.")
+    with one_thread():
+        problem = _problem(losses, prior, divergence, ridge, tol)
+        place: Place | None = None
+        before: Array | None = None
+        found: dict[float, RobustFit] = {}
+        for value in sorted(set(values), reverse=True):
+            guess = place
+            if place is not None and before is not None:
+                guess = problem.foreseen(value, place, place.theta - before)
+            saddle = problem.penalised(value, guess)
+            before = place.theta if place is not None else None
+            place = saddle.place
+            found[value] = _fit(problem, saddle, ridge, None)
+    return [found[value] for value in values]
+
+
+def _problem(
+    losses: SquaredLosses | LogisticLosses, prior: Mapping[Any, float] | Any, divergence: str, ridge: float, tol: float
+) -> SaddleProblem:
+    if not (ridge >= 0 and math.isfinite(ridge)):
+        raise SettingError(f"ridge is {ridge!r}: expected a finite number of at least 0.")
+    if not 0 < tol < 1:
+        raise SettingError(f"tol is {tol!r}: expected a number between 0 and 1, such as 1e-6.")
+    if ridge == 0:
+        _refuse_singular(losses)
+    return SaddleProblem(losses, ridge, _weights(losses, prior), get_penalty(divergence), tol=tol)
+
+
+def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
+    if prior is None:
+        return np.full(len(losses.groups), 1.0 / len(losses.groups))
+    given = getattr(prior, "weights", prior)
+    if not isinstance(given, Mapping):
+        raise DataError(
+            f"the prior is of type {type(prior).__name__}: expected {{group name: weight}} or a Prior, because weights "
+            "are joined by name."
+        )
+    weights = losses.groups.align(given, what="the prior")
+    total = weights.sum()
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and total > 0):
+        raise DataError(f"prior weights must be finite, non-negative and not all zero; found {listed(given.items(), 4)}.")
+    return np.asarray(weights / total)
+
+
+def _refuse_singular(losses: SquaredLosses | LogisticLosses) -> None:
+    """Without a ridge the best model must be unique."""
+    if isinstance(losses, LogisticLosses):
+        raise SettingError(
+            "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
+            "have no best model. Use a small number such as 1e-6."
+        )
+    pooled = losses.gram.mean(axis=0)
+    scale = np.sqrt(np.maximum(np.diag(pooled), 0.0))
+    features = len(pooled) - losses.intercept
+    if losses.intercept:  # variances, not second moments: a constant column is the intercept once more
+        scale[:-1] = np.sqrt(np.maximum(np.diag(pooled)[:-1] - pooled[:-1, -1] ** 2, 0.0))
+    level = np.sqrt(np.diag(pooled)).max()
+    constant = [int(i) for i in np.flatnonzero(scale[:features] <= 1e-9 * max(level, 1e-300))]
+    if constant:
+        raise DataError(
+            f"the design is singular: feature column(s) {listed(constant)} (counted from 0) do not vary. Drop them, or "
+            "set a ridge above 0."
+        )
+    safe = scale if not losses.intercept else np.append(scale[:-1], 1.0)
+    values, vectors = np.linalg.eigh(pooled / np.outer(safe, safe))
+    if values[0] <= SINGULAR * values[-1]:
+        part = [int(i) for i in np.flatnonzero(np.abs(vectors[:features, 0]) > 0.1 * np.abs(vectors[:features, 0]).max())]
+        rows = int(losses.counts.sum())
+        raise DataError(
+            f"the design is singular: feature columns {listed(part)} (counted from 0) are linear combinations of one "
+            f"another over the {rows} rows. Drop some of them, or set a ridge above 0."
+        )
+
+
+def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | None) -> RobustFit:
+    losses: Any = problem.losses
+    value, bound = saddle.value, saddle.value - saddle.gap
+    if saddle.gap > problem.allowed(value):
+        warn(
+            f"the gap is {saddle.gap / max(abs(value), 1e-300):.1e} of the value after {saddle.steps} Newton steps, more "
+            f"than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, or standardised "
+            "features, help."
+        )
+    coef, intercept = losses.coefficients(saddle.place.theta)
+    prior = problem.whole(problem.prior)
+    inside = saddle.q[problem.support]
+    return RobustFit(
+        coef=coef,
+        intercept=intercept,
+        classes=getattr(losses, "classes", None),
+        weights=losses.groups.named(saddle.q),
+        losses=losses.groups.named(saddle.place.losses),
+        prior=losses.groups.named(prior),
+        penalty=saddle.strength,
+        radius=radius,
+        divergence=problem.penalty.name,
+        ridge=ridge,
+        distance=float(problem.penalty.value(inside, problem.prior)),
+        value=value,
+        bound=bound,
+        steps=saddle.steps,
+    )
