@@ -472,7 +472,9 @@ class _LogisticPlace:
     @cached_property
     def jacobian(self) -> Array:
         problem, off = self.problem, self.residuals
-        return np.stack(_for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off)))
+        return np.stack(
+            _for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off))
+        )
 
     def hessian(self, q: Array) -> Array:
         problem = self.problem

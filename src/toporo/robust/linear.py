@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,11 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
-from toporo.robust.group_losses import Array, GroupLosses, LogisticLosses, Place, SquaredLosses, one_thread
+from toporo.robust.group_losses import Array, GroupLosses, LogisticLosses, SquaredLosses, one_thread
 from toporo.robust.penalties import get_penalty
 from toporo.robust.saddle import Saddle, SaddleProblem
 
-__all__ = ["RobustFit", "fit_linear", "fit_logistic", "linear_path", "logistic_path", "solve"]
+__all__ = ["RobustFit", "fit_linear", "fit_logistic", "linear_path", "logistic_path", "path", "solve"]
 
 Name = Hashable
 #: A design whose smallest direction is this far below its largest is taken for singular.
@@ -70,7 +70,6 @@ class RobustFit:
     value: float
     bound: float
     steps: int
-    flat: bool = False
 
     @property
     def gap(self) -> float:
@@ -88,7 +87,7 @@ class RobustFit:
         if rows.ndim != 2 or rows.shape[1] != len(self.coef):
             raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
         scores: Array = rows @ self.coef + self.intercept
-        return scores[:, 0] if self.flat or scores.shape[1] == 1 else scores
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Predicted values, or the likeliest class of every row."""
@@ -237,17 +236,16 @@ def path(
         raise SettingError(f"penalties are {listed(values)}: expected numbers of at least 0, or infinity.")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
-        place: Place | None = None
+        last: Saddle | None = None
         before: Array | None = None
         found: dict[float, RobustFit] = {}
         for value in sorted(set(values), reverse=True):
-            guess = place
-            if place is not None and before is not None:
-                guess = problem.foreseen(value, place, place.theta - before)
-            saddle = problem.penalised(value, guess)
-            before = place.theta if place is not None else None
-            place = saddle.place
-            found[value] = _fit(problem, saddle, ridge, None)
+            start = last
+            if last is not None and before is not None:
+                start = replace(last, place=problem.foreseen(value, last.place, last.place.theta - before))
+            before = last.place.theta if last is not None else None
+            last = problem.penalised(value, start)
+            found[value] = _fit(problem, last, ridge, None)
     return [found[value] for value in values]
 
 
@@ -275,7 +273,9 @@ def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
     weights = losses.groups.align(given, what="the prior")
     total = weights.sum()
     if not (np.isfinite(weights).all() and (weights >= 0).all() and total > 0):
-        raise DataError(f"prior weights must be finite, non-negative and not all zero; found {listed(given.items(), 4)}.")
+        raise DataError(
+            f"prior weights must be finite, non-negative and not all zero; found {listed(given.items(), 4)}."
+        )
     return np.asarray(weights / total)
 
 
@@ -301,7 +301,9 @@ def _refuse_singular(losses: SquaredLosses | LogisticLosses) -> None:
     safe = scale if not losses.intercept else np.append(scale[:-1], 1.0)
     values, vectors = np.linalg.eigh(pooled / np.outer(safe, safe))
     if values[0] <= SINGULAR * values[-1]:
-        part = [int(i) for i in np.flatnonzero(np.abs(vectors[:features, 0]) > 0.1 * np.abs(vectors[:features, 0]).max())]
+        part = [
+            int(i) for i in np.flatnonzero(np.abs(vectors[:features, 0]) > 0.1 * np.abs(vectors[:features, 0]).max())
+        ]
         rows = int(losses.counts.sum())
         raise DataError(
             f"the design is singular: feature columns {listed(part)} (counted from 0) are linear combinations of one "

@@ -118,15 +118,15 @@ class SaddleProblem:
 
     # ------------------------------------------------------------ the forms
 
-    def penalised(self, strength: float, start: Place | None = None) -> Saddle:
-        """At a penalty from zero to infinity."""
-        return self._penalised(strength, start or self._zero)
+    def penalised(self, strength: float, start: Saddle | None = None) -> Saddle:
+        """At a penalty from zero to infinity, starting from the saddle point of a larger one if there is one."""
+        return self._penalised(strength, start.place if start else self._zero, start)
 
-    def constrained(self, radius: float, start: Place | None = None) -> Saddle:
+    def constrained(self, radius: float) -> Saddle:
         """The worst q with D(q‖p) at most the radius."""
-        return self._constrained(radius, start or self._zero)
+        return self._constrained(radius, self._zero)
 
-    def _penalised(self, strength: float, start: Place) -> Saddle:
+    def _penalised(self, strength: float, start: Place, known: Saddle | None = None) -> Saddle:
         if math.isinf(strength):
             return self._newton(start, _Game(self.penalty, self.prior, strength))
         if start is self._zero:
@@ -137,7 +137,7 @@ class SaddleProblem:
             if direct.gap <= self.allowed(direct.value):
                 return direct
         if strength == 0 or self.penalty.bounded:
-            staged = self._proximal(strength, start)
+            staged = self._proximal(strength, start, known)
         else:
             staged = self._continued(strength, start)
             if staged.gap > self.allowed(staged.value):  # so small a penalty is next to none
@@ -154,11 +154,13 @@ class SaddleProblem:
         last = self._newton(place, _Game(self.penalty, self.prior, strength))
         return replace(last, steps=steps + last.steps)
 
-    def _proximal(self, strength: float, start: Place) -> Saddle:
+    def _proximal(self, strength: float, start: Place, known: Saddle | None = None) -> Saddle:
         """With a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
         wanted = _Game(PENALTIES["l2"], self.prior, strength)
-        near = max(self._spread(start), self.floor)
-        centre, place, steps = self.prior, start, 0
+        near, centre = max(self._spread(start), self.floor), self.prior
+        if known is not None and self.floor < known.strength < near:
+            near, centre = known.strength, known.q[self.support]
+        place, steps = start, 0
         best: Saddle | None = None
         for _ in range(MAX_STEPS):
             mixed = (strength * self.prior + near * centre) / (strength + near)
