@@ -21,10 +21,15 @@ FOLDER = Path(__file__).resolve().parent.parent / ".bench-peers"
 POT = "ot"  # codespell:ignore ot
 
 
+def peers_folder() -> Path:
+    """Where the peers are: $TOPORO_BENCH_PEERS if set, else .bench-peers beside benchmarks/."""
+    return Path(os.environ.get("TOPORO_BENCH_PEERS") or FOLDER).resolve()
+
+
 def add_peers() -> None:
-    """Make the peers importable: from $TOPORO_BENCH_PEERS if set, else from .bench-peers beside benchmarks/."""
-    folder = Path(os.environ.get("TOPORO_BENCH_PEERS") or FOLDER).resolve()
-    missing = [name for name in ("DiffusionEMD", "pygsp", POT) if not (folder / name).is_dir()]
+    """Make the peers importable."""
+    folder = peers_folder()
+    missing = [name for name in ("DiffusionEMD", "pygsp", POT, "dro") if not (folder / name).is_dir()]
     if missing:
         raise SystemExit(
             f"benchmarks: {', '.join(missing)} not found in {folder}. Run `make bench`, which installs "

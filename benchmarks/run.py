@@ -18,6 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from accuracy import bench_accuracy
+from convex import bench_convex, bench_million, bench_path
 from engine import (
     bench_bandwidth,
     bench_geodesic,
@@ -149,6 +150,9 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "bandwidth": ("The fused kernel against the machine's memory", bench_bandwidth),
     "growth": ("Diffusion EMD as points and groups grow", bench_growth),
     "large": ("A million points in bounded memory", bench_large),
+    "convex": ("The exact convex solver against cvxpy and dro", bench_convex),
+    "path": ("A path over twenty penalties against one fit", bench_path),
+    "million": ("The exact convex solver at a million rows", bench_million),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
 }
 

@@ -71,7 +71,7 @@ class Place(Protocol):
         """The gradient of every group's loss, m × Dk."""
 
     def hessian(self, q: Array) -> Array:
-        """Of the q-weighted loss: D × D if it is the same for all outputs and without terms between them, else Dk × Dk."""
+        """Of the q-weighted loss: D × D if the outputs share it and have nothing between them, else Dk × Dk."""
 
     def along(self, direction: Array) -> Curve:
         """The line in a direction."""
@@ -112,7 +112,7 @@ class GroupLosses(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SquaredLosses:
-    r"""Squared error by group, as quadratics :math:`\langle\theta, A_e\theta\rangle - 2\langle B_e, \theta\rangle + c_e`.
+    r"""Squared error by group: :math:`\langle\theta, A_e\theta\rangle - 2\langle B_e, \theta\rangle + c_e`.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class SquaredLosses:
         return _SquaredPlace(self, theta, self.products(theta))
 
     def excess(self, place: Place, q: Array, pull: Array) -> float:
-        r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`, the loss being a quadratic with gradient g and Hessian H."""
+        r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`: the loss is quadratic, with gradient g and Hessian H."""
         gradient = (q @ place.jacobian).reshape(self.shape) + pull * place.theta
         hessian = place.hessian(q) + np.diag(pull[:, 0])
         try:
@@ -239,7 +239,7 @@ class _SquaredPlace:
 
     @cached_property
     def losses(self) -> Array:
-        inner = np.einsum("edk,dk->e", self.products - 2.0 * self.problem.cross, self.theta)
+        inner: Array = np.einsum("edk,dk->e", self.products - 2.0 * self.problem.cross, self.theta)
         return np.maximum(self.problem.square + inner, 0.0)
 
     @cached_property
@@ -268,7 +268,8 @@ class _SquaredCurve:
 
     @cached_property
     def slope(self) -> Array:
-        return self.start.jacobian @ self.direction.reshape(-1)
+        found: Array = self.start.jacobian @ self.direction.reshape(-1)
+        return found
 
     @cached_property
     def bend(self) -> Array:
@@ -386,12 +387,10 @@ class LogisticLosses:
         There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
         which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
         """
-        weights = q @ place.losses + 0.5 * float(np.sum(pull * place.theta**2))
-        best = self._best_intercept(place, q) if self.intercept else place
-        inner = best.losses @ q + 0.5 * float(np.sum(pull * best.theta**2))
+        best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
         gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
-        free = pull > 0
-        return float(weights - inner) + 0.5 * float(np.sum(gradient[free] ** 2 / pull[free]))
+        held = pull > 0
+        return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
 
     def _best_intercept(self, place: Place, q: Array) -> Place:
         """Newton's method on the intercept alone, until its gradient is rounding."""
@@ -479,23 +478,23 @@ class _LogisticPlace:
     def hessian(self, q: Array) -> Array:
         problem = self.problem
         size, outputs = problem.shape
+        self.chances  # noqa: B018  # before the threads ask for it
         weights = np.repeat(q, np.diff([*problem.starts, len(problem.targets)])) * problem.share
-        pairs = [(a, b) for a in range(outputs) for b in range(a + 1)]
+        spans = _spans(len(weights))
+        tasks = [(a, b, span) for a in range(outputs) for b in range(a + 1) for span in spans]
         total = np.zeros((size, outputs, size, outputs))
 
-        def block(pair: tuple[int, int]) -> Array:
-            a, b = pair
-            curvature = weights * self.chances[:, a] * (float(a == b) - self.chances[:, b])
-            found = np.zeros((size, size))
-            for start in range(0, len(curvature), CHUNK):
-                part = slice(start, start + CHUNK)
-                rows = problem.inputs[part]
-                found += rows.T @ (rows * curvature[part, None])
+        def block(task: tuple[int, int, slice]) -> Array:
+            a, b, span = task
+            chances, rows = self.chances[span], problem.inputs[span]
+            curvature = weights[span] * chances[:, a] * (float(a == b) - chances[:, b])
+            found: Array = rows.T @ (rows * curvature[:, None])
             return found
 
-        for (a, b), found in zip(pairs, _for_each(pairs, block, len(weights)), strict=True):
-            total[:, a, :, b] = found
-            total[:, b, :, a] = found
+        for (a, b, _), found in zip(tasks, _for_each(tasks, block, len(weights)), strict=True):
+            total[:, a, :, b] += found
+            if a != b:
+                total[:, b, :, a] += found
         return total.reshape(size * outputs, size * outputs)
 
     def along(self, direction: Array) -> Curve:
@@ -623,8 +622,8 @@ def _refuse_one_class(
         first = groups.encode([lone[0]])[0]
         raise DataError(
             f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
-            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by the "
-            "group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
+            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by "
+            "the group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
         )
 
 
@@ -644,8 +643,11 @@ def _mean(values: npt.NDArray[Any]) -> Array:
 
 def _in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
     """A product row by row, chunks in parallel."""
-    spans = [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
-    return np.concatenate(_for_each(spans, work, rows))
+    return np.concatenate(_for_each(_spans(rows), work, rows))
+
+
+def _spans(rows: int) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
 
 
 def _for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[T]:

@@ -2,8 +2,8 @@ r"""The convex case solved exactly: linear and logistic models under the worst m
 
 .. math:: \min_{W, b} \max_{q \in \Delta} \; \sum_e q_e \ell_e(W, b) + \rho \|W\|^2 - \lambda D(q\|p)
 
-with :math:`\ell_e` a group's mean squared error (summed over outputs) or mean negative log-likelihood. No step sizes, no
-epochs, no seed: the answer comes with an upper and a lower bound of the optimal value, at most ``tol`` apart.
+with :math:`\ell_e` a group's mean squared error (summed over outputs) or mean negative log-likelihood. No step sizes,
+no epochs, no seed: the answer comes with an upper and a lower bound of the optimal value, at most ``tol`` apart.
 
 >>> import numpy as np
 >>> rng = np.random.default_rng(0)
@@ -87,7 +87,7 @@ class RobustFit:
         if rows.ndim != 2 or rows.shape[1] != len(self.coef):
             raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
         scores: Array = rows @ self.coef + self.intercept
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     def predict(self, x: Any) -> npt.NDArray[Any]:
         """Predicted values, or the likeliest class of every row."""
@@ -95,7 +95,7 @@ class RobustFit:
         if self.classes is None:
             return scores
         chosen = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes)[chosen]
+        return np.asarray(np.asarray(self.classes)[chosen])
 
     def predict_proba(self, x: Any) -> Array:
         """The probability of every class; for logistic models."""
@@ -316,9 +316,9 @@ def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | N
     value, bound = saddle.value, saddle.value - saddle.gap
     if saddle.gap > problem.allowed(value):
         warn(
-            f"the gap is {saddle.gap / max(abs(value), 1e-300):.1e} of the value after {saddle.steps} Newton steps, more "
-            f"than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, or standardised "
-            "features, help."
+            f"the gap is {saddle.gap / max(abs(value), 1e-300):.1e} of the value after {saddle.steps} Newton steps, "
+            f"more than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, or "
+            "standardised features, help."
         )
     coef, intercept = losses.coefficients(saddle.place.theta)
     prior = problem.whole(problem.prior)

@@ -7,21 +7,22 @@ where W are the rows of :math:`\theta` without the intercept. Maximising over q 
 (:mod:`toporo.robust.penalties`) leaves a convex function F of :math:`\theta` alone, which for :math:`\lambda > 0` has a
 continuous gradient :math:`\nabla_\theta L(\theta, q^*)` and the (generalised) Hessian
 
-.. math:: \nabla^2_\theta L(\theta, q^*) + \tfrac1\lambda J^\top C J, \qquad C = \mathrm{diag}(w) - w w^\top / \textstyle\sum w,
+.. math:: \nabla^2_\theta L(\theta, q^*) + \tfrac1\lambda J^\top C J,
+          \qquad C = \mathrm{diag}(w) - w w^\top / \textstyle\sum w,
 
 with J the groups' gradients and w the mobility of the best response. Newton's method with a line search minimises it
 in a handful of steps (Qi & Sun 1993 on semismooth Newton methods).
 
 **Certificate.** F at any :math:`\theta` is an upper bound of the saddle value, and
-:math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses say how far above its least value L is
-(:meth:`~toporo.robust.group_losses.GroupLosses.excess`), which gives G without solving for it. The difference of the two
-is what is reported, and what decides when to stop.
+:math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses say how far above its least
+value L is (:meth:`~toporo.robust.group_losses.GroupLosses.excess`), which gives G without solving for it. The
+difference of the two is what is reported, and what decides when to stop.
 
 **No penalty.** At :math:`\lambda = 0` F has kinks. There q is found as the limit of problems whose prior is the last q
 (the proximal point method; Rockafellar 1976), each solved as above; the certificate is that of the plain problem.
 
-**A radius.** With :math:`D(q\|p) \le \tau` the multiplier :math:`\lambda` is found by a secant search; the certificate is that of
-the constrained problem and holds whatever :math:`\lambda` the search stopped at.
+**A radius.** With :math:`D(q\|p) \le \tau` the multiplier :math:`\lambda` is found by a secant search; the certificate
+is that of the constrained problem and holds whatever :math:`\lambda` the search stopped at.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Saddle:
 
 @dataclass(frozen=True)
 class _Game:
-    """What q plays: :math:`\\max_q \\langle q, \\ell\\rangle - \\lambda D(q\\|c)` over the groups it may choose from."""
+    r"""What q plays: :math:`\max_q \langle q, \ell\rangle - \lambda D(q\|c)`, over the groups it may choose from."""
 
     penalty: Penalty
     centre: Array
@@ -161,7 +162,7 @@ class SaddleProblem:
         if known is not None and self.floor < known.strength < near:
             near, centre = known.strength, known.q[self.support]
         place, steps = start, 0
-        best: Saddle | None = None
+        best = Saddle(start, self.whole(self.prior), math.inf, math.inf, strength, 0)
         for _ in range(MAX_STEPS):
             mixed = (strength * self.prior + near * centre) / (strength + near)
             inner = self._newton(place, _Game(wanted.penalty, mixed, strength + near), 4 * PATIENCE)
@@ -170,28 +171,27 @@ class SaddleProblem:
             worst = best_response(losses, self.prior, strength, wanted.penalty)
             highest = float(worst @ losses - wanted.cost(worst))
             gap = max(highest - float(centre @ losses - wanted.cost(centre)), 0.0) + self._excess(place, centre)
-            if best is None or gap < best.gap:
+            if gap < best.gap:
                 best = Saddle(place, inner.q, highest + self._ridge(place.theta), gap, strength, steps)
             if best.gap <= self.allowed(best.value):
                 break
             near = max(near * SHRINK, self.floor)
-        return replace(best, steps=steps)  # type: ignore[type-var]  # the loop ran
+        return replace(best, steps=steps)
 
     def _constrained(self, radius: float, start: Place) -> Saddle:
         place = self._newton(start, _Game(self.penalty, self.prior, math.inf)).place
         if radius == 0:
             return self._penalised(math.inf, place)
         widest = max(self._spread(place), self.floor)
-        search, best, steps = _Search(widest), None, 0
+        search, steps = _Search(widest), 0
+        best = Saddle(place, self.whole(self.prior), math.inf, math.inf, math.inf, 0)
         for _ in range(MAX_STEPS):
             found = self._penalised(search.strength, place)
             place, steps = found.place, steps + found.steps
             q = found.q[self.support]
             distance = float(self.penalty.value(q, self.prior))
-            best = min(
-                [*([best] if best else []), *self._within(place, q, distance, radius, search.strength)],
-                key=lambda candidate: candidate.gap,
-            )
+            tries = self._within(place, q, distance, radius, search.strength)
+            best = min([best, *tries], key=lambda candidate: candidate.gap)
             if best.gap <= self.allowed(best.value):
                 break
             search = search.after(distance / radius)
@@ -200,7 +200,7 @@ class SaddleProblem:
                 return replace(free, steps=steps + free.steps)
             if search.settled:
                 break
-        return replace(best, steps=steps)  # type: ignore[type-var]  # the loop ran
+        return replace(best, steps=steps)
 
     def _within(self, place: Place, q: Array, distance: float, radius: float, strength: float) -> list[Saddle]:
         """Certificates of the constrained problem at a place: by its best response, and by q drawn into the radius."""
@@ -265,7 +265,7 @@ class SaddleProblem:
         slope, bend = float(np.sum(self.pull * theta * step)), float(np.sum(self.pull * step**2))
         ridge = self._ridge(theta)
         for first in range(0, 36, line.batch):
-            ts = 0.5 ** np.arange(first, first + line.batch)
+            ts: Array = 0.5 ** np.arange(first, first + line.batch, dtype=np.float64)
             losses = line.losses(ts)[:, self.support]
             q = game.respond(losses)
             reached = (q * losses).sum(axis=1) - game.cost(q) + ridge + ts * slope + 0.5 * ts**2 * bend
@@ -275,7 +275,7 @@ class SaddleProblem:
         return None
 
     def _direction(self, place: Place, q: Array, gradient: Array, bend: Array) -> Array:
-        """Newton's: :math:`-(H + U^\\top U)^{-1} g`."""
+        r"""Newton's: :math:`-(H + U^\top U)^{-1} g`."""
         size, outputs = self.losses.shape
         hessian = place.hessian(self.whole(q))
         alike = len(hessian) < size * outputs or outputs == 1  # one matrix for every output
@@ -290,10 +290,10 @@ class SaddleProblem:
         solved = _solve(hessian, columns.reshape(size, -1)).reshape(size, -1, outputs).transpose(1, 0, 2)
         flat = solved.reshape(len(bend) + 1, -1)
         if not len(bend):
-            return -flat[0]
+            return np.asarray(-flat[0])
         inner = np.eye(len(bend)) + bend @ flat[1:].T
-        step: Array = flat[0] - _solve(inner, bend @ flat[0]) @ flat[1:]
-        return -step
+        step: Array = _solve(inner, bend @ flat[0]) @ flat[1:] - flat[0]
+        return step
 
     def foreseen(self, strength: float, place: Place, step: Array) -> Place:
         """Where along the last move of a path to start the next solve: as far as F falls."""
@@ -373,5 +373,5 @@ def _solve(matrix: Array, right: Array) -> Array:
     try:
         found: Array = cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
     except LinAlgError:
-        found = np.linalg.lstsq(matrix, right, rcond=None)[0]
+        found = np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0], dtype=np.float64)
     return found
