@@ -21,6 +21,7 @@ def run(name: str, *arguments: str) -> str:
 def test_no_example_is_left_out() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {
         "borders_to_prior.py",
+        "exact_linear.py",
         "own_training_loop.py",
         "topology_from_table.py",
     }
@@ -47,3 +48,12 @@ def test_topology_from_table_finds_the_true_neighbours(tmp_path: Path) -> None:
     assert "% of resamples" in text
     assert (tmp_path / "topology.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "dg15.csv").read_text().startswith("domain,x,y\n")
+
+
+def test_exact_linear_gains_by_looking_down_the_river() -> None:
+    lines = run("exact_linear.py").splitlines()
+    errors = [float(line.split("test error ")[1].split(",")[0]) for line in lines if "test error" in line]
+    even, river = errors[:5], errors[5:]
+    assert min(river) < 0.6 * min(even)
+    assert river[-1] == pytest.approx(even[-1], abs=2e-3), "without a penalty the prior has no say"
+    assert all(float(line.rsplit(" ", 1)[1]) <= 1e-6 for line in lines if "gap at most" in line)

@@ -1,5 +1,6 @@
-"""Phase 2's inner problem: the worst mixture of groups near a prior. Knows no model."""
+"""Phase 2's inner problem: the worst mixture of groups near a prior, and the convex case solved exactly."""
 
+from toporo.robust.linear import RobustFit, fit_linear, fit_logistic, linear_path, logistic_path
 from toporo.robust.penalties import PENALTIES, Penalty, best_response, get_penalty
 from toporo.robust.simplex import project_simplex
 from toporo.robust.weights import RULES, WeightRule, ascent, constrained, constrained_response, exact, make_rule, mirror
@@ -8,13 +9,18 @@ __all__ = [
     "PENALTIES",
     "RULES",
     "Penalty",
+    "RobustFit",
     "WeightRule",
     "ascent",
     "best_response",
     "constrained",
     "constrained_response",
     "exact",
+    "fit_linear",
+    "fit_logistic",
     "get_penalty",
+    "linear_path",
+    "logistic_path",
     "make_rule",
     "mirror",
     "project_simplex",

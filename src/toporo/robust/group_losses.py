@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
@@ -215,13 +215,13 @@ class SquaredLosses:
         r"""Exactly :math:`\frac12 \langle g, H^{-1} g\rangle`: the loss is quadratic, with gradient g and Hessian H."""
         gradient = (q @ place.jacobian).reshape(self.shape) + pull * place.theta
         hessian = place.hessian(q) + np.diag(pull[:, 0])
-        try:
-            solved = cho_solve(cho_factor(hessian, check_finite=False), gradient, check_finite=False)
+        _, solved, failed = dposv(hessian, gradient)
+        if not failed:
             return 0.5 * float(np.sum(gradient * solved))
-        except LinAlgError:  # weights on groups that leave a direction free; the gradient has no part in it
-            values, vectors = np.linalg.eigh(hessian)
-            seen = values > len(values) * np.finfo(float).eps * values[-1]
-            return 0.5 * float(np.sum((vectors.T @ gradient)[seen] ** 2 / values[seen, None]))
+        # Weights on groups that leave a direction free; the gradient has no part in it.
+        values, vectors = np.linalg.eigh(hessian)
+        seen = values > len(values) * np.finfo(float).eps * values[-1]
+        return 0.5 * float(np.sum((vectors.T @ gradient)[seen] ** 2 / values[seen, None]))
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients (features × outputs) and intercepts for the data as they came."""

@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from toporo.robust.group_losses import Array, Curve, GroupLosses, Place
 from toporo.robust.penalties import PENALTIES, Penalty, best_response
@@ -370,8 +370,7 @@ class _Search:
 
 def _solve(matrix: Array, right: Array) -> Array:
     """With a positive definite matrix."""
-    try:
-        found: Array = cho_solve(cho_factor(matrix, check_finite=False), right, check_finite=False)
-    except LinAlgError:
-        found = np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0], dtype=np.float64)
-    return found
+    _, found, failed = dposv(matrix, right)
+    if failed:
+        found = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    return np.asarray(found)

@@ -24,7 +24,7 @@ def project_simplex(values: Any) -> Any:
     """
     xp = array_namespace(values)
     values = values - xp.max(values, axis=-1, keepdims=True)  # changes nothing but the digits that are left
-    ordered = xp.sort(values, axis=-1, descending=True)
+    ordered = -xp.sort(-values, axis=-1)
     rank = xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
     # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is
     # consistent with itself, and its threshold is the largest of them all.
