@@ -27,6 +27,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture
-def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """As on a machine where nothing was downloaded."""
     monkeypatch.delenv("TOPORO_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))

@@ -11,7 +11,6 @@ import pytest
 
 from toporo import __version__
 
-ABSENT = "absent (generated when needed)"
 pytestmark = pytest.mark.usefixtures("no_data")
 
 
@@ -44,11 +43,10 @@ def test_reproduce_prints_a_table_and_writes_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("reproduce", "dg-15"), "unknown benchmark 'dg-15'. Did you mean 'dg15'? Valid names: dg15, dg60."),
+        (("reproduce", "dg-15"), "unknown benchmark 'dg-15'. Did you mean 'dg15'? Valid names: dg15, dg60, tpt48."),
         (("reproduce", "dg15", "--methods", "erm,foo"), "unknown method 'foo'"),
         (("reproduce", "dg15", "--data", "absent"), "no such data folder: absent (from --data"),
         (("reproduce", "dg15", "--source", "published"), "Put the published file there"),
-        (("data", "list", "--data", "absent"), "no such data folder: absent"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_1(
@@ -73,20 +71,3 @@ def test_a_data_folder_named_in_the_environment_must_exist(tmp_path: Path, monke
     done = toporo("reproduce", "dg15", cwd=tmp_path)
     assert done.returncode == 1
     assert "the environment variable TOPORO_DATA" in done.stderr
-
-
-def test_data_list_and_verify(tmp_path: Path) -> None:
-    rows = json.loads(toporo("data", "list", "--json").stdout)
-    assert [(row["name"], row["status"]) for row in rows] == [("dg15", ABSENT), ("dg60", ABSENT)]
-    (tmp_path / "dg").mkdir()
-    (tmp_path / "dg/toy_d60_spiral.pkl").write_bytes(b"something else")
-    done = toporo("data", "verify", "--data", tmp_path)
-    assert done.returncode == 1
-    assert "differs" in done.stdout
-    assert "fetch it again" in done.stderr
-
-
-def test_published_files_are_intact(real_data: Path) -> None:
-    done = toporo("data", "verify", "--data", real_data)
-    assert done.returncode == 0
-    assert done.stdout.count("intact") == 2

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from toporo import cli
+from toporo.cli.topology import Cut
 from toporo.topology import CUTS, GroupGraph, diffusion_emd
 
 #: Along a line, in an order that no sorting gives.
@@ -240,7 +241,7 @@ def test_the_seed_arrives(run: Run, table: str) -> None:
 
 
 def test_the_cuts_offered_are_those_there_are() -> None:
-    assert {cut.value for cut in cli.Cut} == set(CUTS)
+    assert {cut.value for cut in Cut} == set(CUTS)
 
 
 def test_a_delimiter_by_name_and_names_with_commas(run: Run, table: str) -> None:

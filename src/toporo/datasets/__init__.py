@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from toporo.datasets import dg
-from toporo.datasets.base import Benchmark, data_folder, find_file, sha256
+from toporo.datasets import dg, tpt48
+from toporo.datasets.base import Benchmark, Fetch, cache_folder, data_folder, find_file, sha256
 from toporo.errors import UnknownNameError
 
-__all__ = ["DATASETS", "Benchmark", "Dataset", "data_folder", "find_file", "load_dataset", "sha256"]
+__all__ = [
+    "DATASETS",
+    "Benchmark",
+    "Dataset",
+    "Fetch",
+    "cache_folder",
+    "data_folder",
+    "find_file",
+    "load_dataset",
+    "sha256",
+]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A registry line: what it is, which files it wants (relative path to checksum), how to load it."""
+    """A registry line: what it is, which files it wants (relative path to checksum), how to load it.
+
+    ``generated`` says that it can be made without a file, ``fetch`` how its file can be downloaded.
+    """
 
     title: str
     files: dict[str, str]
     load: Callable[..., Benchmark]
     generated: bool
+    fetch: Fetch | None = None
 
 
 #: Name to data set. A new one is a module with a loader and a line here.
@@ -34,11 +50,30 @@ DATASETS: dict[str, Dataset] = {
         generated=True,
     )
     for spec in (dg.DG15, dg.DG60)
+} | {
+    "tpt48": Dataset(
+        title="monthly temperatures of 48 states of the USA, 6 months ahead, 24 training states",
+        files={f"tpt48/{tpt48.FILE}": tpt48.CHECKSUM},
+        load=tpt48.load,
+        generated=False,
+        fetch=tpt48.FETCH,
+    )
 }
 
 
-def load_dataset(name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto") -> Benchmark:
-    """A benchmark by its name; see the module of each for what ``source`` admits."""
+def load_dataset(
+    name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto", **options: Any
+) -> Benchmark:
+    """A benchmark by its name; see the module of each for what ``source`` admits and which other options it has.
+
+    >>> load_dataset("dg15", source="generated", seed=3).about["generator_seed"]
+    3
+    """
     if name not in DATASETS:
         raise UnknownNameError("dataset", name, DATASETS)
-    return DATASETS[name].load(folder, source=source)
+    load = DATASETS[name].load
+    known = inspect.signature(load).parameters.keys() - {"folder", "source"}
+    for option in options:
+        if option not in known:
+            raise UnknownNameError(f"option of {name}", option, known)
+    return load(folder, source=source, **options)

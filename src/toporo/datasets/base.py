@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DatasetNotFoundError
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["Benchmark", "data_folder", "find_file", "sha256"]
+__all__ = ["Benchmark", "Fetch", "cache_folder", "data_folder", "find_file", "sha256"]
 
 ENVIRONMENT = "TOPORO_DATA"
 
@@ -24,7 +24,8 @@ class Benchmark:
     """A data set with groups, a graph over them, and which groups training never sees.
 
     ``source`` says where the rows came from: ``"published"`` (the authors' file, checksum verified), ``"file"`` (one in
-    their format with another checksum) or ``"generated"``.
+    their format with another checksum) or ``"generated"``. ``task`` is ``"classification"`` (targets are classes) or
+    ``"regression"`` (targets are numbers, one or several a row).
     """
 
     name: str
@@ -33,6 +34,7 @@ class Benchmark:
     train: tuple[Hashable, ...]
     test: tuple[Hashable, ...]
     source: str
+    task: str = "classification"
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -42,11 +44,44 @@ class Benchmark:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Fetch:
+    """How to get a data set's file from a publisher who keeps only the newest release.
+
+    Attributes
+    ----------
+    url : the publisher's folder, ending in a slash.
+    current : the file there whose content is the date of the newest release, as YYYYMMDD.
+    file : a release's file name, with ``{release}`` for its date.
+    folder : where files go in the data folder.
+    checksums : file name to sha256, of those releases that are known.
+    found : the releases that a data folder already has, newest first.
+    check : raises :class:`~toporo.errors.DataError` unless a file is complete.
+    """
+
+    url: str
+    current: str
+    file: str
+    folder: str
+    checksums: Mapping[str, str]
+    found: Callable[[Path], list[Path]]
+    check: Callable[[Path], object]
+
+
+def cache_folder() -> Path:
+    """Where downloads go unless told otherwise: ``toporo`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "toporo"
+
+
 def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder with downloaded data: as given, else ``$TOPORO_DATA``, else None. One that is named must exist."""
+    """The folder with downloaded data: as given, else ``$TOPORO_DATA``, else :func:`cache_folder` if it is there.
+
+    None if there is none of these. One that is named must exist.
+    """
     name = given if given is not None else os.environ.get(ENVIRONMENT)
     if not name:
-        return None
+        return cache_folder() if cache_folder().is_dir() else None
     folder = Path(name).expanduser()
     if not folder.is_dir():
         how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"

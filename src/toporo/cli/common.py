@@ -1,0 +1,168 @@
+"""What the commands share: exit codes, options, progress and messages on standard error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from toporo.errors import TopoRoWarning
+
+if TYPE_CHECKING:
+    from toporo.experiments.jobs import Job
+
+__all__ = [
+    "INTERRUPTED",
+    "USER_ERROR",
+    "RunProgress",
+    "log_on_stderr",
+    "many",
+    "option",
+    "plain_warnings",
+    "split_names",
+]
+
+#: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
+USER_ERROR = 1
+INTERRUPTED = 130
+
+
+def split_names(text: str | None, flag: str) -> list[str] | None:
+    """Names between commas; one that holds a comma stands in double quotes."""
+    import csv
+
+    if text is None:
+        return None
+    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not all(names) or not names:
+        raise typer.BadParameter(f"{text!r} has an empty name: expected names between commas.", param_hint=flag)
+    return names
+
+
+def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa: A002  # as typer calls it
+    """A typer option in one of the panels of a help page."""
+    return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def many(count: int, thing: str) -> str:
+    """A count and its noun: ``1 edge``, ``2 edges``."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """toporo's warnings as lines on standard error, without the file names of Python's."""
+    import warnings
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, TopoRoWarning):
+                typer.echo(f"toporo: warning: {message}", err=True)
+            else:
+                usual(message, category, *where, **more)
+
+        warnings.showwarning = show
+        warnings.simplefilter("always", TopoRoWarning)
+        yield
+
+
+@contextmanager
+def log_on_stderr() -> Iterator[None]:
+    """What long work says where no terminal shows a bar."""
+    log, handler = logging.getLogger("toporo"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("toporo: %(message)s"))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+class RunProgress:
+    """A bar on a terminal, a line a run elsewhere; always on standard error."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        console = Console(stderr=True)
+        self._live = console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._live,
+        )
+        self._task = self._bar.add_task(title, total=None)
+        self._title = title
+
+    def __enter__(self) -> RunProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int, job: Job | None) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+        if job is not None:
+            self._bar.update(self._task, description=f"{self._title} {job.method.name} seed {job.seed}")
+        if not self._live:
+            what = f"{job.method.name} seed {job.seed}" if job else f"{done} found from before" if done else "starting"
+            typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
+
+
+class DownloadProgress:
+    """A bar of bytes on a terminal, elsewhere only what is said; always on standard error."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True, highlight=False)
+        self._live = self._console.is_terminal
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._live,
+            transient=True,
+        )
+        self._task = self._bar.add_task(title, total=None, visible=False)
+
+    def __enter__(self) -> DownloadProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        self._bar.update(self._task, completed=done, total=total, visible=True)
+
+    def say(self, text: str) -> None:
+        """One line above the bar, or in the log."""
+        if self._live:
+            self._console.print(f"toporo: {text}", markup=False, soft_wrap=True)
+        else:
+            typer.echo(f"toporo: {text}", err=True)

@@ -1,0 +1,127 @@
+"""``toporo data``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toporo.cli.common import INTERRUPTED, USER_ERROR, DownloadProgress
+from toporo.errors import SettingError, UnknownNameError
+
+__all__ = ["get_data", "list_data", "register", "verify_data"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands under ``data``."""
+    data = typer.Typer(help="The benchmarks' data: what there is, getting it, checking it.", no_args_is_help=True)
+    data.command("list")(list_data)
+    data.command("get")(get_data)
+    data.command("verify")(verify_data)
+    app.add_typer(data, name="data")
+
+
+_Folder = Annotated[
+    Path | None, typer.Option("--data", help="Folder to look in.", show_default="$TOPORO_DATA, else ~/.cache/toporo")
+]
+
+
+def list_data(
+    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+) -> None:
+    """List the benchmarks and where each one's data would come from."""
+    rows = _data_rows(data)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        typer.echo(f"{row['name']:<6} {row['title']}\n       {row['status']}: {row['file']}")
+
+
+def verify_data(data: _Folder = None) -> None:
+    """Check every benchmark file that is there against its checksum; exit 1 if one differs.
+
+    The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
+    """
+    rows = _data_rows(data)
+    for row in rows:
+        typer.echo(f"{row['status']}: {row['file']}")
+    if any(row["status"] in ("differs", "damaged") for row in rows):
+        typer.echo(
+            "A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True
+        )
+        raise typer.Exit(USER_ERROR)
+
+
+def get_data(
+    name: Annotated[str, typer.Argument(help="tpt48.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
+    ] = None,
+    release: Annotated[
+        str | None, typer.Option(metavar="YYYYMMDD", help="Which release.", show_default="the newest")
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
+) -> None:
+    """Download a benchmark's data from its publisher and check it.
+
+    What is there and intact is not fetched again. Interrupt it at any time: the same command goes on from there.
+    """
+    from toporo.datasets import DATASETS
+    from toporo.datasets.download import download_folder, fetch
+
+    if name not in DATASETS:
+        raise UnknownNameError("dataset", name, DATASETS)
+    source = DATASETS[name].fetch
+    if source is None:
+        can = [other for other, dataset in DATASETS.items() if dataset.fetch is not None]
+        raise SettingError(
+            f"{name} has no place to fetch it from. toporo generates it when needed; published files go into the data "
+            f"folder as {', '.join(DATASETS[name].files)}. To fetch: {', '.join(can)}."
+        )
+    folder = download_folder(data)
+    try:
+        with DownloadProgress(name) as progress:
+            got = fetch(source, folder, release=release, url=url, report=progress, say=progress.say)
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted. What has come is kept; the same command goes on from there.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    checked = "checksum as published" if got.published else f"complete, release of {got.release}"
+    typer.echo(f"{name}: {'fetched' if got.fresh else 'already there'} ({checked})\n{got.path}")
+    if data is not None and download_folder() != folder:
+        typer.echo(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
+
+
+def _data_rows(data: Path | None) -> list[dict[str, Any]]:
+    from toporo.datasets import DATASETS, data_folder
+
+    folder = data_folder(data)
+    return [
+        {"name": name, "title": dataset.title, "status": status, "file": file}
+        for name, dataset in DATASETS.items()
+        for file, status in _files(name, folder)
+    ]
+
+
+def _files(name: str, folder: Path | None) -> list[tuple[str, str]]:
+    """A data set's files, each with its state."""
+    from toporo.datasets import DATASETS, find_file, sha256
+    from toporo.datasets.download import state_of
+
+    dataset = DATASETS[name]
+    if dataset.fetch is not None:
+        found = dataset.fetch.found(folder) if folder is not None else []
+        absent = f"{dataset.fetch.folder}/{dataset.fetch.file.format(release='YYYYMMDD')}"
+        return [(str(path), state_of(dataset.fetch, path)) for path in found] or [
+            (absent, f"absent (toporo data get {name})")
+        ]
+    rows = []
+    for file, checksum in dataset.files.items():
+        path = find_file(folder, file, Path(file).name) if folder is not None else None
+        absent = "absent (generated when needed)" if dataset.generated else "absent"
+        status = absent if path is None else "intact" if sha256(path) == checksum else "differs"
+        rows.append((str(path or file), status))
+    return rows

@@ -1,0 +1,368 @@
+"""``toporo topology``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toporo.cli.common import INTERRUPTED, many, option, plain_warnings, split_names
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from toporo.data.tables import Table
+    from toporo.topology.diffusion import GroupDistances
+    from toporo.topology.graph import GroupGraph
+    from toporo.topology.learn import Learned
+
+__all__ = ["Cut", "Kernel", "register", "topology"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(topology)
+
+
+class Cut(StrEnum):
+    """How a graph is cut out of distances."""
+
+    MST_KNN = "mst-knn"
+    KNN = "knn"
+    PERCENTILE = "percentile"
+
+
+class Kernel(StrEnum):
+    """How points are joined."""
+
+    AUTO = "auto"
+    DENSE = "dense"
+    KNN = "knn"
+
+
+#: Kinds of pictures, with what keeps the time of writing out of each.
+PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+
+
+def _delimiter(text: str) -> str:
+    sign = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(sign) != 1 or sign in '"\r\n':
+        raise typer.BadParameter(f"{text!r} is not a single character such as , or ; (for a tab say tab).")
+    return sign
+
+
+def _sigma(text: str) -> str:
+    try:
+        usable = 0 < float(text) < float("inf")
+    except ValueError:
+        usable = text in ("knn", "median")
+    if not usable:
+        raise typer.BadParameter(f"{text!r} is neither a positive number nor knn nor median.")
+    return text
+
+
+def _percentile(value: float) -> float:
+    if not 0 < value <= 100:
+        raise typer.BadParameter(f"{value:g} is not above 0 and at most 100.")
+    return value
+
+
+def _resamples(count: int | None) -> int | None:
+    if count == 1:
+        raise typer.BadParameter("1 says nothing about spread: use at least 2, or 0 for none.")
+    return count
+
+
+_DATA, _GRAPH, _DISTANCES, _OUTPUT = "Data", "Graph", "Distances", "Output"
+
+
+def topology(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="CSV file, its first line naming the columns; - is standard input.")
+    ],
+    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    features: Annotated[
+        str | None,
+        option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="every column of numbers"),
+    ] = None,
+    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
+    test_groups: Annotated[
+        str | None,
+        option("Groups to come: their rows are unlabelled inputs, and the graph records it.", _DATA, metavar="NAMES"),
+    ] = None,
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=_delimiter, metavar="SIGN")
+    ] = ",",
+    scale: Annotated[
+        bool,
+        option(
+            "Centre every feature and divide it by its standard deviation, as columns have units.", _DATA, metavar=""
+        ),
+    ] = True,
+    drop_missing: Annotated[
+        bool,
+        option(
+            "Leave out rows that lack a group or a feature; else they are an error.",
+            _DATA,
+            "--drop-missing",
+            metavar="",
+        ),
+    ] = False,
+    cut: Annotated[
+        Cut,
+        option(
+            "mst-knn: nearest groups and a spanning tree; knn: nearest groups; percentile: small distances.",
+            _GRAPH,
+            metavar="CUT",
+        ),
+    ] = Cut.MST_KNN,
+    nearest_groups: Annotated[
+        int | None,
+        option("How many nearest groups to keep.", _GRAPH, min=1, metavar="N", show_default="log of their number"),
+    ] = None,
+    percentile: Annotated[
+        float, option("Of all distances, for --cut percentile.", _GRAPH, callback=_percentile, metavar="P")
+    ] = 80.0,
+    resamples: Annotated[
+        int | None,
+        option(
+            "How often to draw the points anew, to see which edges stay; 0 is never.",
+            _GRAPH,
+            min=0,
+            callback=_resamples,
+            metavar="N",
+            show_default="20, or 0 beyond 10 000 points",
+        ),
+    ] = None,
+    seed: Annotated[int, option("Of the resamples.", _GRAPH, min=0, metavar="N")] = 0,
+    kernel: Annotated[
+        Kernel,
+        option("dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.", _DISTANCES, metavar="KERNEL"),
+    ] = Kernel.AUTO,
+    neighbors: Annotated[int, option("Nearest points that a point is joined to.", _DISTANCES, min=1, metavar="N")] = 15,
+    sigma: Annotated[
+        str, option("Width of the kernel: a number, knn or median.", _DISTANCES, callback=_sigma, metavar="WIDTH")
+    ] = "knn",
+    scales: Annotated[
+        int, option("Diffusion times go up to 2 to the power N.", _DISTANCES, min=1, max=20, metavar="N")
+    ] = 10,
+    alpha: Annotated[float, option("How strongly short times are damped.", _DISTANCES, metavar="NUMBER")] = 0.5,
+    device: Annotated[str, option("auto, cpu, cuda, cuda:1, …", _DISTANCES, metavar="NAME")] = "auto",
+    search: Annotated[
+        str, option("How neighbours are found: auto, exact or a backend.", _DISTANCES, metavar="NAME")
+    ] = "auto",
+    memory_limit: Annotated[
+        str | None,
+        option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free"),
+    ] = None,
+    out: Annotated[Path | None, option("Write the graph to this file, as JSON.", _OUTPUT, metavar="FILE")] = None,
+    plot: Annotated[Path | None, option("Draw the graph: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")] = None,
+    distances: Annotated[
+        Path | None, option("Write all distances between groups to this CSV file.", _OUTPUT, metavar="FILE")
+    ] = None,
+    as_json: Annotated[
+        bool, option("Print the graph as JSON instead of a table.", _OUTPUT, "--json", metavar="")
+    ] = False,
+) -> None:
+    """Learn from a table which groups hang together.
+
+    Rows are points, joined to the nearest others. Two groups are near if what
+    diffuses from one soon looks like what diffuses from the other; the nearest
+    become edges. Beside an edge: its share of resamples that keep it.
+
+    Example: toporo topology sales.csv --group state --plot states.png
+    """
+    wanted = {"--out": out, "--plot": plot, "--distances": distances}
+    _check_files(data, {flag: path for flag, path in wanted.items() if path is not None})
+    columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
+    coming = split_names(test_groups, "--test-groups") or []
+    try:
+        with plain_warnings():
+            table = _read(data, group, columns, excluded, delimiter, drop_missing)
+            table = table.standardised() if scale else table
+            _say_columns(table)
+            test = _test_groups(table, coming)
+            emd: dict[str, Any] = {
+                "kernel": kernel.value,
+                "neighbors": neighbors,
+                "sigma": sigma if sigma in ("knn", "median") else float(sigma),
+                "scales": scales,
+                "alpha": alpha,
+                "device": device,
+                "search": search,
+                "memory_limit": memory_limit,
+            }
+            cuts = {"cut": cut.value, "percentile": percentile, "nearest_groups": nearest_groups}
+            learned = _learn(table, test, scale, **cuts, resamples=resamples, seed=seed, **emd)
+            graph = learned.graph
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted; nothing was written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if out is not None:
+        graph.to_json(out)
+    if distances is not None:
+        _write_distances(distances, learned.distances)
+    if plot is not None:
+        _write_picture(plot, graph, test)
+    if as_json:
+        typer.echo(graph.to_json())
+    else:
+        from rich.console import Console
+
+        console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
+        pieces = many(len(graph.components()), "connected piece")
+        typer.echo(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
+        console.print(_edges(graph, test))
+        typer.echo(_how(graph, test))
+    for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
+        if path is not None:
+            typer.echo(f"{what + ':':<10} {path}", err=as_json)
+
+
+def _check_files(data: str, wanted: dict[str, Path]) -> None:
+    """What would keep a file from being written is an error before the work, not after."""
+    taken = {} if data == "-" else {Path(data).resolve(): "the table itself"}
+    for flag, path in wanted.items():
+        suffix = path.suffix.lower().removeprefix(".")
+        if flag == "--plot" and suffix not in PICTURES:
+            raise SettingError(f"{flag} {path}: expected a name that ends in {', '.join('.' + s for s in PICTURES)}.")
+        if not path.parent.is_dir():
+            raise SettingError(f"{flag} {path}: there is no folder {path.parent}. Make it first, or choose another.")
+        if path.exists() and not path.is_file():
+            raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
+        if not os.access(path.parent, os.W_OK):
+            raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
+        other = taken.setdefault(path.resolve(), flag)
+        if other != flag:
+            raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
+
+
+def _read(
+    data: str, group: str, features: list[str] | None, exclude: list[str], delimiter: str, drop_missing: bool
+) -> Table:
+    from toporo.data.tables import read_table
+
+    source = sys.stdin.buffer if data == "-" else data
+    return read_table(source, group, features=features, exclude=exclude, delimiter=delimiter, drop_missing=drop_missing)
+
+
+def _say_columns(table: Table) -> None:
+    """What of the table is used, on standard error."""
+    left = ", ".join(f"{name!r} ({why})" for name, why in list(table.left_out.items())[:20])
+    more = f", … ({len(table.left_out)} in all)" if len(table.left_out) > 20 else ""
+    typer.echo(f"toporo: features: {listed(table.names, limit=20)}", err=True)
+    if left:
+        typer.echo(f"toporo: left out: {left}{more}", err=True)
+    if table.dropped:
+        lost = f"; nothing is left of {listed(table.lost)}" if table.lost else ""
+        total = len(table) + table.dropped
+        typer.echo(f"toporo: dropped {table.dropped} of {total} rows that lack a value{lost}", err=True)
+
+
+def _test_groups(table: Table, names: list[str]) -> list[str]:
+    """The groups to come, each once; all must have rows, and others must be there beside them."""
+    known = [str(name) for name in table.ids.groups]
+    for name in names:
+        if name in table.lost:
+            raise DataError(f"test group {name!r} has no row left: each of its rows lacks a value.")
+        if name not in known:
+            raise UnknownNameError("test group", name, known)
+    if set(names) == set(known):
+        raise DataError(f"every group is a test group ({listed(known)}): leave at least one to train on.")
+    return list(dict.fromkeys(names))
+
+
+def _learn(table: Table, test: list[str], scaled: bool, **settings: Any) -> Learned:
+    """The topology of a table, with the table's part in its making on record."""
+    import numpy as np
+
+    from toporo.groups import Groups
+    from toporo.topology.graph import GroupGraph, Origin
+    from toporo.topology.learn import learn
+
+    if test:
+        coming = np.isin(table.ids.codes, table.ids.groups.encode(test))
+        labels = [Groups.of(table.ids.groups.decode(table.ids.codes[rows])) for rows in (~coming, coming)]
+        settings |= {"test_features": table.features[coming], "test_groups": labels[1]}
+        learned = learn(table.features[~coming], labels[0], **settings)
+    else:
+        learned = learn(table.features, table.ids, **settings)
+    graph = learned.graph
+    details = dict(graph.origin.details) | {"features": list(table.names), "standardised": scaled}
+    origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
+    return replace(learned, graph=GroupGraph(graph.names, graph.edges, origin=origin, stability=graph.stability))
+
+
+def _write_distances(path: Path, distances: GroupDistances) -> None:
+    import csv
+    import io
+
+    from toporo.files import write_text
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["group", *distances.names])
+    writer.writerows([name, *row] for name, row in zip(distances.names, distances.matrix.tolist(), strict=True))
+    write_text(path, text.getvalue())
+
+
+def _write_picture(path: Path, graph: GroupGraph, test: list[str]) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from toporo.files import write_whole
+
+    kind = path.suffix.lower().removeprefix(".")
+    side = min(14.0, max(5.0, 1.5 * len(graph) ** 0.5))
+    with mpl.rc_context({"svg.hashsalt": "toporo"}):
+        figure = Figure(figsize=(1.2 * side, side), layout="constrained")
+        train = [name for name in graph.names if name not in test] if test else None
+        graph.plot(figure.subplots(), train=train, test=test or None)
+        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
+
+
+def _edges(graph: GroupGraph, test: list[str]) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    def shown(name: object) -> Text:
+        return Text(f"{name} (test)" if name in test else str(name))
+
+    table = RichTable()
+    table.add_column("group", overflow="fold")
+    table.add_column("group", overflow="fold")
+    table.add_column("distance", justify="right", no_wrap=True)
+    if graph.stability is not None:
+        table.add_column("stability", justify="right", no_wrap=True)
+    for (a, b), length in graph.edges.items():
+        kept = [] if graph.stability is None else [f"{graph.stability[a, b]:.0%}".replace("%", " %")]
+        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else f"{length:.1e}", *kept)
+    return table
+
+
+def _how(graph: GroupGraph, test: list[str]) -> str:
+    """How a graph was learned, for people."""
+    how = graph.origin.details
+    joined = f", {how['neighbors']} neighbours" if "neighbors" in how else ""
+    lines = [
+        f"From {how['points']} points in {many(len(how['features']), 'feature')}"
+        f"{' (standardised)' if how['standardised'] else ''}: {how['kernel']} kernel{joined}, {how['scales']} scales, "
+        f"Chebyshev order {how['order']}, {how['engine']} on {how['device']}; distances are within "
+        f"{how['error']:.0e} of exact ones."
+    ]
+    if "resamples" in how:
+        lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
+    else:
+        lines.append("Stability was not measured: --resamples 20 does that.")
+    lone = [name for name in graph.names if not graph.neighbors(name)]
+    if lone:
+        lines.append(f"Without an edge: {listed(lone)}.")
+    if graph.origin.saw_test_inputs:
+        lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
+    return "\n".join(lines)
