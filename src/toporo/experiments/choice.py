@@ -1,9 +1,10 @@
 """Choosing a prior and a penalty for the exact linear model without a label of any test group.
 
-Groups to come lie together and beyond the edge of what was seen, so that is what validation plays: a connected region of
-training groups is left out, the model is fitted to the rest with a prior that looks towards the region, and judged
+Groups to come lie together and beyond the edge of what was seen, so that is what validation plays: a connected region
+of training groups is left out, the model is fitted to the rest with a prior that looks towards the region, and judged
 there. A region is grown around every training group in turn, in every size from that group alone to half of all,
-because nothing says how far the test groups will be. ``"in-distribution"``, which sets rows of every group aside, is there to show what it would have chosen.
+because nothing says how far the test groups will be. ``"in-distribution"``, which sets rows of every group aside, is
+there to show what it would have chosen.
 
 The solver makes this affordable: a fit costs a few milliseconds, and a path over all penalties little more than one.
 """
@@ -107,7 +108,7 @@ def choose(benchmark: Benchmark, rule: str = "regions", *, ridge: float = 0.01) 
     folds = list(RULES[rule](benchmark, train))
     if not folds:
         raise DataError(f"{len(benchmark.train)} training groups are too few to leave regions of them out.")
-    totals = {key: 0.0 for key in _keys()}
+    totals = dict.fromkeys(_keys(), 0.0)
     for fold in folds:
         for key, fit in _fits(benchmark.graph, fold.train, fold.towards, ridge).items():
             totals[key] += _error(fit, fold.validation) / len(folds)

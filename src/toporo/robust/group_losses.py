@@ -14,6 +14,7 @@ Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -145,6 +146,10 @@ class SquaredLosses:
         inputs, ids = as_inputs(x, groups)
         targets = _targets(y, len(inputs))
         weights = _row_weights(sample_weight, ids)
+        if weights is not None and not weights.all():
+            counted = weights > 0
+            inputs, targets, weights = inputs[counted], targets[counted], weights[counted]
+            ids = GroupIds(ids.codes[counted], ids.groups)
         members = _members(ids)
         shifts = (
             (_mean(inputs), _mean(targets)) if intercept else (np.zeros(inputs.shape[1]), np.zeros(targets.shape[1]))
@@ -219,9 +224,10 @@ class SquaredLosses:
         if not failed:
             return 0.5 * float(np.sum(gradient * solved))
         # Weights on groups that leave a direction free; the gradient has no part in it.
-        values, vectors = np.linalg.eigh(hessian)
+        units = np.sqrt(np.maximum(hessian.diagonal(), np.finfo(float).tiny))
+        values, vectors = np.linalg.eigh(hessian / np.outer(units, units))
         seen = values > len(values) * np.finfo(float).eps * values[-1]
-        return 0.5 * float(np.sum((vectors.T @ gradient)[seen] ** 2 / values[seen, None]))
+        return 0.5 * float(np.sum((vectors.T @ (gradient / units[:, None]))[seen] ** 2 / values[seen, None]))
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients (features × outputs) and intercepts for the data as they came."""
@@ -332,8 +338,13 @@ class LogisticLosses:
         if one_class not in ONE_CLASS:
             raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
         inputs, ids = as_inputs(x, groups)
-        classes, targets = _labels(y, len(inputs))
         weights = _row_weights(sample_weight, ids)
+        labels = _as_labels(y, len(inputs))
+        if weights is not None and not weights.all():
+            counted = weights > 0
+            inputs, labels, weights = inputs[counted], labels[counted], weights[counted]
+            ids = GroupIds(ids.codes[counted], ids.groups)
+        classes, targets = _classes(labels)
         members = _members(ids)
         order = np.concatenate(members)
         sizes = np.array([len(rows) for rows in members])
@@ -377,7 +388,7 @@ class LogisticLosses:
         """Where each group's rows are."""
         return [slice(a, b) for a, b in zip(self.starts, [*self.starts[1:], len(self.targets)], strict=True)]
 
-    def at(self, theta: Array) -> Place:
+    def at(self, theta: Array) -> _LogisticPlace:
         """Evaluate a model."""
         return _LogisticPlace(self, theta, _in_chunks(lambda part: self.inputs[part] @ theta, len(self.inputs)))
 
@@ -388,30 +399,32 @@ class LogisticLosses:
         which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
         """
         best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
+        if best is None:
+            return math.inf
         gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
         held = pull > 0
         return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
 
-    def _best_intercept(self, place: Place, q: Array) -> Place:
-        """Newton's method on the intercept alone, until its gradient is rounding."""
+    def _best_intercept(self, place: Place, q: Array) -> Place | None:
+        """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
         row_weights = np.repeat(q, np.diff([*self.starts, len(self.targets)])) * self.share
-        for _ in range(50):
-            if not isinstance(place, _LogisticPlace):
-                break
-            chances = place.chances
-            gradient = q @ np.add.reduceat(place.residuals, self.starts, axis=0)
+        here = self.at(place.theta) if not isinstance(place, _LogisticPlace) else place
+        for _ in range(100):
+            gradient = q @ np.add.reduceat(here.residuals, self.starts, axis=0)
             if np.abs(gradient).max() <= INTERCEPT_SLACK:
-                break
-            curvature = np.diag(row_weights @ chances) - (chances * row_weights[:, None]).T @ chances
-            step = np.zeros(self.shape)
-            step[-1] = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
-            curve, t = place.along(step), 1.0
-            while t > 1e-6 and q @ curve.place(t).losses > q @ place.losses:
+                return here
+            curvature = np.diag(row_weights @ here.chances) - (here.chances * row_weights[:, None]).T @ here.chances
+            step = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
+            if not np.abs(step @ gradient) > 0:  # all probabilities are 0 or 1: no curvature to go by
+                step = -np.sign(gradient)
+            step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
+            line, t = here.along(np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])), 1.0
+            while t > 1e-6 and q @ line.place(t).losses > q @ here.losses:
                 t *= 0.5
             if t <= 1e-6:
-                break
-            place = curve.place(t)
-        return place
+                return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
+            here = line.place(t)
+        return None
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients (features × outputs) and intercepts for the data as they came."""
@@ -497,7 +510,7 @@ class _LogisticPlace:
                 total[:, b, :, a] += found
         return total.reshape(size * outputs, size * outputs)
 
-    def along(self, direction: Array) -> Curve:
+    def along(self, direction: Array) -> _LogisticCurve:
         problem = self.problem
         moved = _in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
         return _LogisticCurve(self, direction, moved)
@@ -508,6 +521,7 @@ class _LogisticCurve:
     start: _LogisticPlace
     direction: Array
     scores: Array
+    _known: dict[float, _LogisticPlace] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -516,10 +530,14 @@ class _LogisticCurve:
     def losses(self, ts: Array) -> Array:
         return np.stack([self.place(float(t)).losses for t in ts])
 
-    @lru_cache(maxsize=2)  # noqa: B019  # a curve lives for one line search
-    def place(self, t: float) -> Place:
-        start = self.start
-        return _LogisticPlace(start.problem, start.theta + t * self.direction, start.scores + t * self.scores)
+    def place(self, t: float) -> _LogisticPlace:
+        if t not in self._known:  # tried first, then taken
+            start = self.start
+            self._known.clear()
+            self._known[t] = _LogisticPlace(
+                start.problem, start.theta + t * self.direction, start.scores + t * self.scores
+            )
+        return self._known[t]
 
 
 # ---------------------------------------------------------------- rows, groups, threads
@@ -556,7 +574,7 @@ def _targets(y: Any, rows: int) -> Any:
     return targets
 
 
-def _labels(y: Any, rows: int) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
+def _as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
     labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
     if labels.ndim != 1 or len(labels) != rows:
         raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one a row of x.")
@@ -564,10 +582,14 @@ def _labels(y: Any, rows: int) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
         _refuse_infinite(labels, "y")
     if labels.dtype == object and any(label is None or label != label for label in labels):
         raise DataError("y holds missing labels: drop those rows first.")
+    return labels
+
+
+def _classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise DataError(f"y holds a single class, {classes[0]!r}: there is nothing to tell apart.")
-    if labels.dtype.kind == "f" and len(classes) > max(20, rows // 10):
+    if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
         raise DataError(
             f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
             "fit_linear is for those."
