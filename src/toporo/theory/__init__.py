@@ -1,0 +1,48 @@
+"""The paper's three theorems made executable: convergence, stationarity while training, a bound for unseen groups."""
+
+from toporo.theory.bound import BoundBreakdown, Estimate, bound_breakdown, classifier_distance, mixture_emd, rademacher
+from toporo.theory.convergence import (
+    Constants,
+    Convergence,
+    averaged_iterates,
+    certified_constants,
+    compare_constants,
+    estimated_constants,
+    gap_bound,
+    measure_convergence,
+    step_sizes,
+)
+from toporo.theory.gap import DualityGap, SaddlePoint, duality_gap, minimum_on_ball, solve_saddle
+from toporo.theory.problem import SaddleProblem
+from toporo.theory.stationarity import Stationarity, StationarityPoint, inner_suboptimality
+from toporo.theory.study import StudySettings, TheoryStudy, run_study
+
+__all__ = [
+    "BoundBreakdown",
+    "Constants",
+    "Convergence",
+    "DualityGap",
+    "Estimate",
+    "SaddlePoint",
+    "SaddleProblem",
+    "Stationarity",
+    "StationarityPoint",
+    "StudySettings",
+    "TheoryStudy",
+    "averaged_iterates",
+    "bound_breakdown",
+    "certified_constants",
+    "classifier_distance",
+    "compare_constants",
+    "duality_gap",
+    "estimated_constants",
+    "gap_bound",
+    "inner_suboptimality",
+    "measure_convergence",
+    "minimum_on_ball",
+    "mixture_emd",
+    "rademacher",
+    "run_study",
+    "solve_saddle",
+    "step_sizes",
+]
