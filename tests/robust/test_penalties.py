@@ -5,7 +5,7 @@ import math
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.cases import LAW, maximize_on_simplex, priors, problems
@@ -176,3 +176,50 @@ def test_a_negative_strength_is_refused(strength):
 def test_an_unknown_penalty_lists_the_valid_ones():
     with pytest.raises(UnknownNameError, match=r"unknown divergence 'kl2'.*chi2, kl, l2"):
         get_penalty("kl2")
+
+
+# ---------------------------------------------------------------- mobility
+
+
+@LAW
+@given(problem=problems())
+def test_mobility_is_how_the_best_response_gives_way(array, penalty, problem):
+    """Its derivative by the losses, by finite differences; where a group is about to leave or join there is none."""
+    losses, prior, strength = problem
+    q = np.asarray(best_response(array(losses), array(prior), strength, penalty))
+    h = 1e-6 * strength
+    moved = [
+        np.asarray(best_response(array(losses + sign * step), array(prior), strength, penalty))
+        for step in h * np.eye(len(losses))
+        for sign in (1, -1)
+    ]
+    assume(all(((row > 0) == (q > 0)).all() for row in moved))
+    slopes = np.array([(up - down) / 2e-6 for up, down in zip(moved[::2], moved[1::2], strict=True)])
+    w = np.asarray(penalty.mobility(array(q), array(prior)))
+    assert_allclose(slopes.T, np.diag(w) - np.outer(w, w) / w.sum(), atol=1e-5)
+
+
+def test_what_has_no_weight_does_not_move(array, penalty):
+    """Neither does what has no prior, for the divergences that are infinite there."""
+    mobility = np.asarray(penalty.mobility(array([0.0, 0.4, 0.6]), array(PRIOR)))
+    assert mobility[0] == 0
+    assert (mobility[1:] > 0).all()
+
+
+def test_the_mobility_of_a_batch_is_that_of_its_rows(array, penalty):
+    q, prior = np.array([[0.0, 0.4, 0.6], [0.2, 0.2, 0.6]]), np.array([PRIOR, PRIOR[::-1]])
+    rows = [np.asarray(penalty.mobility(array(a), array(b))) for a, b in zip(q, prior, strict=True)]
+    assert_array_equal(np.asarray(penalty.mobility(array(q), array(prior))), rows)
+    assert (
+        penalty.mobility(array(q.astype(np.float32)), array(prior.astype(np.float32))).dtype
+        == array(np.zeros(1, np.float32)).dtype
+    )
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-5])
+def test_near_the_prior_a_divergence_is_a_square(array, penalty, size):
+    """... and its digits are not lost: times a large penalty they decide whether a value is true."""
+    move = size * np.array([1.0, -3.0, 2.0])
+    metric = np.ones(3) if penalty.name == "l2" else 1 / PRIOR
+    value = float(penalty.value(array(PRIOR + move), array(PRIOR)))
+    assert value == pytest.approx(0.5 * (metric * move**2).sum(), rel=1e-2)

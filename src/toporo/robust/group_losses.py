@@ -30,7 +30,17 @@ from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import cores
 
-__all__ = ["Curve", "GroupLosses", "LogisticLosses", "Place", "SquaredLosses", "as_inputs", "one_thread"]
+__all__ = [
+    "Curve",
+    "GroupLosses",
+    "LogisticLosses",
+    "Place",
+    "SquaredLosses",
+    "as_inputs",
+    "as_numbers",
+    "one_thread",
+    "refuse_infinite",
+]
 
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -39,6 +49,9 @@ T = TypeVar("T")
 CHUNK = 1 << 16
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
+#: The square of a larger number would be none.
+LARGEST = 1e150
+TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
 ONE_CLASS = ("error", "allow")
 
 
@@ -174,13 +187,14 @@ class SquaredLosses:
                 total += block.T @ block
             return total / mass, mass
 
-        found = _for_each(members, moments, len(inputs))
+        with np.errstate(over="ignore", invalid="ignore"):  # found out below
+            found = _for_each(members, moments, len(inputs))
         size = inputs.shape[1] + intercept
         second = np.stack([total for total, _ in found])
         if not np.isfinite(second).all():
-            _refuse_infinite(inputs, "x")
-            _refuse_infinite(targets, "y")
-            raise DataError("x or y holds numbers too large to be squared: scale the columns first.")
+            refuse_infinite(inputs, "x")
+            refuse_infinite(targets, "y")
+            raise DataError(f"x or y {TOO_LARGE}")
         return cls(
             groups=ids.groups,
             counts=np.array([mass for _, mass in found]),
@@ -351,7 +365,7 @@ class LogisticLosses:
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
         if one_class == "error":
             _refuse_one_class(ids.groups, targets[order], starts, sizes, classes)
-        _refuse_infinite(inputs, "x")
+        refuse_infinite(inputs, "x")
         shift = _mean(inputs) if intercept else np.zeros(inputs.shape[1])
         kept = np.empty((len(order), inputs.shape[1] + intercept))
         for start in range(0, len(order), CHUNK):
@@ -359,6 +373,8 @@ class LogisticLosses:
             np.subtract(inputs[order[part]], shift, out=kept[part, : inputs.shape[1]])
         if intercept:
             kept[:, -1] = 1.0
+        if not max(kept.max(), -kept.min()) < LARGEST:
+            raise DataError(f"x {TOO_LARGE}")
         row_weights = np.ones(len(order)) if weights is None else weights[order]
         counts = np.add.reduceat(row_weights, starts)
         return cls(
@@ -545,13 +561,13 @@ class _LogisticCurve:
 
 def as_inputs(x: Any, groups: Iterable[Hashable] | GroupIds) -> tuple[Any, GroupIds]:
     """Inputs as a matrix and the groups of its rows, checked against each other."""
-    inputs = _numbers(x, "x")
+    inputs = as_numbers(x, "x")
     if inputs.ndim != 2 or not inputs.size:
         raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     if len(ids) != len(inputs):
         raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
-    codes = _numbers(ids.codes, "groups").astype(np.int64)
+    codes = as_numbers(ids.codes, "groups").astype(np.int64)
     if not 0 <= codes.min() <= codes.max() < len(ids.groups):
         raise GroupMismatchError(
             f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
@@ -559,7 +575,8 @@ def as_inputs(x: Any, groups: Iterable[Hashable] | GroupIds) -> tuple[Any, Group
     return inputs, GroupIds(codes, ids.groups)
 
 
-def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
+def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """An array of numbers from an array, a list or a tensor; text is refused."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
@@ -567,7 +584,7 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
 
 
 def _targets(y: Any, rows: int) -> Any:
-    targets = _numbers(y, "y")
+    targets = as_numbers(y, "y")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
         raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column an output.")
@@ -579,16 +596,20 @@ def _as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
     if labels.ndim != 1 or len(labels) != rows:
         raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one a row of x.")
     if labels.dtype.kind == "f":
-        _refuse_infinite(labels, "y")
+        refuse_infinite(labels, "y")
     if labels.dtype == object and any(label is None or label != label for label in labels):
         raise DataError("y holds missing labels: drop those rows first.")
     return labels
 
 
 def _classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
-    classes, codes = np.unique(labels, return_inverse=True)
+    kinds = sorted({type(label).__name__ for label in labels}) if labels.dtype == object else []
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise DataError(f"y holds labels of types {', '.join(kinds)}, which have no order: use one type.") from None
     if len(classes) < 2:
-        raise DataError(f"y holds a single class, {classes[0]!r}: there is nothing to tell apart.")
+        raise DataError(f"y holds a single class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
     if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
         raise DataError(
             f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
@@ -602,7 +623,7 @@ def _row_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
         counts = np.bincount(ids.codes, minlength=len(ids.groups))
         _refuse_empty(ids.groups, counts)
         return None
-    weights = _numbers(sample_weight, "sample_weight").astype(np.float64)
+    weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
     if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError(
             f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one a row."
@@ -617,7 +638,8 @@ def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
         raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
 
 
-def _refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
+def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
+    """Raise if a number is NaN or infinite, naming the first row."""
     if values.dtype.kind != "f":
         return
     for start in range(0, len(values), CHUNK):
@@ -659,8 +681,9 @@ def _members(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
 
 def _mean(values: npt.NDArray[Any]) -> Array:
     """Column means; of NaN, NaN, which is reported later."""
-    sums = [values[start : start + CHUNK].sum(axis=0, dtype=np.float64) for start in range(0, len(values), CHUNK)]
-    return np.asarray(np.sum(sums, axis=0) / len(values), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [values[start : start + CHUNK].sum(axis=0, dtype=np.float64) for start in range(0, len(values), CHUNK)]
+        return np.asarray(np.sum(sums, axis=0) / len(values), dtype=np.float64)
 
 
 def _in_chunks(work: Callable[[slice], Array], rows: int) -> Array:

@@ -28,7 +28,15 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
-from toporo.robust.group_losses import Array, GroupLosses, LogisticLosses, SquaredLosses, one_thread
+from toporo.robust.group_losses import (
+    Array,
+    GroupLosses,
+    LogisticLosses,
+    SquaredLosses,
+    as_numbers,
+    one_thread,
+    refuse_infinite,
+)
 from toporo.robust.penalties import get_penalty
 from toporo.robust.saddle import Saddle, SaddleProblem
 
@@ -83,9 +91,10 @@ class RobustFit:
 
     def decide(self, x: Any) -> Array:
         """Predicted values, or scores: log-odds for two classes, one score a class for more."""
-        rows = np.asarray(x, dtype=np.float64)
+        rows = as_numbers(x, "x")
         if rows.ndim != 2 or rows.shape[1] != len(self.coef):
             raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
+        refuse_infinite(rows, "x")
         scores: Array = rows @ self.coef + self.intercept
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
@@ -213,11 +222,10 @@ def solve(
     """Fit to losses that were prepared before, e.g. for several priors or ridges."""
     if radius is None:
         return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol)[0]
-    if not (radius >= 0 and math.isfinite(radius)):
-        raise SettingError(f"radius is {radius!r}: expected a finite number of at least 0 (0 keeps q at the prior).")
+    largest = _number(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)", most=math.inf)
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
-        return _fit(problem, problem.constrained(radius), ridge, radius)
+        return _fit(problem, problem.constrained(largest), ridge, largest)
 
 
 def path(
@@ -230,10 +238,14 @@ def path(
     tol: float = 1e-6,
 ) -> list[RobustFit]:
     """Fits for many penalties, in the order given; solved from the largest to the smallest."""
-    values = [float(value) for value in penalties]
-    wrong = [value for value in values if not value >= 0]
-    if wrong or not values:
-        raise SettingError(f"penalties are {listed(values)}: expected numbers of at least 0, or infinity.")
+    given = list(penalties)
+    try:
+        values = [float(value) for value in given]
+    except (TypeError, ValueError):
+        values = []
+    if not values or not all(value >= 0 for value in values):
+        shown = listed(given) if given else "empty"
+        raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
         last: Saddle | None = None
@@ -252,13 +264,24 @@ def path(
 def _problem(
     losses: SquaredLosses | LogisticLosses, prior: Mapping[Any, float] | Any, divergence: str, ridge: float, tol: float
 ) -> SaddleProblem:
-    if not (ridge >= 0 and math.isfinite(ridge)):
-        raise SettingError(f"ridge is {ridge!r}: expected a finite number of at least 0.")
-    if not 0 < tol < 1:
-        raise SettingError(f"tol is {tol!r}: expected a number between 0 and 1, such as 1e-6.")
+    ridge = _number(ridge, "ridge", "a finite number of at least 0", most=math.inf)
+    tol = _number(tol, "tol", "a number between 0 and 1, such as 1e-6", most=1.0)
+    if tol == 0:
+        raise SettingError("tol is 0.0: expected a number between 0 and 1, such as 1e-6.")
     if ridge == 0:
         _refuse_singular(losses)
     return SaddleProblem(losses, ridge, _weights(losses, prior), get_penalty(divergence), tol=tol)
+
+
+def _number(value: Any, name: str, expected: str, *, most: float) -> float:
+    """A setting of at least 0 and below ``most``."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < most:
+        raise SettingError(f"{name} is {value!r}: expected {expected}.")
+    return number
 
 
 def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
@@ -270,7 +293,11 @@ def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
             f"the prior is of type {type(prior).__name__}: expected {{group name: weight}} or a Prior, because weights "
             "are joined by name."
         )
-    weights = losses.groups.align(given, what="the prior")
+    losses.groups.require_same(given, what="the prior")
+    try:
+        weights = losses.groups.align(given, what="the prior")
+    except (TypeError, ValueError):
+        weights = np.full(len(given), math.nan)
     total = weights.sum()
     if not (np.isfinite(weights).all() and (weights >= 0).all() and total > 0):
         raise DataError(
@@ -287,27 +314,24 @@ def _refuse_singular(losses: SquaredLosses | LogisticLosses) -> None:
             "have no best model. Use a small number such as 1e-6."
         )
     pooled = losses.gram.mean(axis=0)
-    scale = np.sqrt(np.maximum(np.diag(pooled), 0.0))
     features = len(pooled) - losses.intercept
+    scale = np.sqrt(np.maximum(pooled.diagonal(), 0.0))
     if losses.intercept:  # variances, not second moments: a constant column is the intercept once more
-        scale[:-1] = np.sqrt(np.maximum(np.diag(pooled)[:-1] - pooled[:-1, -1] ** 2, 0.0))
-    level = np.sqrt(np.diag(pooled)).max()
-    constant = [int(i) for i in np.flatnonzero(scale[:features] <= 1e-9 * max(level, 1e-300))]
+        scale[:-1] = np.sqrt(np.maximum(pooled.diagonal()[:-1] - pooled[:-1, -1] ** 2, 0.0))
+    rounding = 1e-12 * np.abs(losses.input_shift)
+    constant = [int(i) for i in np.flatnonzero(scale[:features] <= rounding)]
     if constant:
         raise DataError(
             f"the design is singular: feature column(s) {listed(constant)} (counted from 0) do not vary. Drop them, or "
             "set a ridge above 0."
         )
-    safe = scale if not losses.intercept else np.append(scale[:-1], 1.0)
-    values, vectors = np.linalg.eigh(pooled / np.outer(safe, safe))
+    values, vectors = np.linalg.eigh(pooled / np.outer(scale, scale))
     if values[0] <= SINGULAR * values[-1]:
-        part = [
-            int(i) for i in np.flatnonzero(np.abs(vectors[:features, 0]) > 0.1 * np.abs(vectors[:features, 0]).max())
-        ]
-        rows = int(losses.counts.sum())
+        share = np.abs(vectors[:features, 0])
+        part = [int(i) for i in np.flatnonzero(share > 0.1 * share.max())]
         raise DataError(
             f"the design is singular: feature columns {listed(part)} (counted from 0) are linear combinations of one "
-            f"another over the {rows} rows. Drop some of them, or set a ridge above 0."
+            f"another over the {int(losses.counts.sum())} rows. Drop some of them, or set a ridge above 0."
         )
 
 

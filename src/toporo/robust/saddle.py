@@ -28,6 +28,7 @@ is that of the constrained problem and holds whatever :math:`\lambda` the search
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,8 +46,10 @@ MAX_STEPS = 200
 PATIENCE, SHRINK = 12, 0.1
 #: Where the value is next to nothing, the gap is relative to this share of what a model of zeros loses.
 FLOOR = 1e-12
-#: Added to a Hessian's diagonal, relative to its largest entry: directions that nothing decides stay where they are.
+#: Added to a Hessian's diagonal, relative to it: directions that nothing decides stay where they are.
 JITTER = 1e-12
+#: A penalty this many times the losses' spread leaves q where the prior is, as far as numbers can tell.
+HUGE = 1e14
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +118,7 @@ class SaddleProblem:
         if losses.intercept:
             self.pull[-1] = 0.0
         self._zero = losses.at(np.zeros(losses.shape))
-        self.floor = FLOOR * float(np.max(self._zero.losses))
+        self.floor = max(FLOOR * float(np.max(self._zero.losses)), float(np.finfo(float).tiny))
 
     # ------------------------------------------------------------ the forms
 
@@ -132,19 +135,38 @@ class SaddleProblem:
             return self._newton(start, _Game(self.penalty, self.prior, strength))
         if start is self._zero:
             start = self._newton(start, _Game(self.penalty, self.prior, math.inf)).place
-        direct = None
+        if strength > HUGE * self._spread(start):
+            pinned = self._newton(start, _Game(self.penalty, self.prior, math.inf))
+            if strength > HUGE * self._spread(pinned.place):
+                return replace(pinned, strength=strength)
+        tried: list[Saddle] = []
         if strength > 0:
-            direct = self._newton(start, _Game(self.penalty, self.prior, strength), PATIENCE)
-            if direct.gap <= self.allowed(direct.value):
-                return direct
+            tried.append(self._newton(start, _Game(self.penalty, self.prior, strength), PATIENCE))
+        for attempt in self._attempts(strength, start, known):
+            if tried and tried[-1].gap <= self.allowed(tried[-1].value):
+                break
+            tried.append(attempt())
+        best = min(tried, key=lambda saddle: saddle.gap)
+        return replace(best, steps=sum(saddle.steps for saddle in tried))
+
+    def _attempts(self, strength: float, start: Place, known: Saddle | None) -> list[Callable[[], Saddle]]:
+        """What to try where Newton's method does not get there at once."""
         if strength == 0 or self.penalty.bounded:
-            staged = self._proximal(strength, start, known)
-        else:
-            staged = self._continued(strength, start)
-            if staged.gap > self.allowed(staged.value):  # so small a penalty is next to none
-                staged = self._newton(self._proximal(0.0, start).place, _Game(self.penalty, self.prior, strength))
-        best = staged if direct is None or staged.gap <= direct.gap else direct
-        return replace(best, steps=staged.steps + (direct.steps if direct else 0))
+            return [lambda: self._proximal(strength, start, known)]
+        return [
+            lambda: self._continued(strength, start),
+            lambda: self._nearly_free(strength, start),
+        ]
+
+    def _nearly_free(self, strength: float, start: Place) -> Saddle:
+        """So small a penalty is next to none: from the answer without one, or that answer itself."""
+        free, game = self._proximal(0.0, start), _Game(self.penalty, self.prior, strength)
+        losses, q = free.place.losses[self.support], free.q[self.support]
+        worst, value = self._worst(free.place.losses, free.place.theta, game)
+        gap = max(float((worst - q) @ losses - game.cost(worst) + game.cost(q)), 0.0) + self._excess(free.place, q)
+        onwards = self._newton(free.place, game)
+        best = min((replace(free, value=value, gap=gap, strength=strength), onwards), key=lambda saddle: saddle.gap)
+        return replace(best, steps=free.steps + onwards.steps)
 
     def _continued(self, strength: float, start: Place) -> Saddle:
         """Through ever smaller penalties, each from the last one's model."""
@@ -197,7 +219,12 @@ class SaddleProblem:
             search = search.after(distance / radius)
             if search.strength < FLOOR * widest:  # even without a penalty q stays inside
                 free = self._penalised(0.0, place)
-                return replace(free, steps=steps + free.steps)
+                steps, inner = steps + free.steps, free.q[self.support]
+                if float(self.penalty.value(inner, self.prior)) <= radius:
+                    return replace(free, steps=steps)
+                tries = self._within(free.place, q, distance, radius, 0.0)
+                best = min([best, *tries], key=lambda candidate: candidate.gap)
+                break
             if search.settled:
                 break
         return replace(best, steps=steps)
@@ -280,7 +307,8 @@ class SaddleProblem:
         hessian = place.hessian(self.whole(q))
         alike = len(hessian) < size * outputs or outputs == 1  # one matrix for every output
         pull = self.pull[:, 0] if alike else self.pull.reshape(-1)
-        hessian = hessian + np.diag(pull + JITTER * max(float(hessian.diagonal().max()), self.floor, 1e-300))
+        own = hessian.diagonal()
+        hessian = hessian + np.diag(pull + JITTER * np.where(own > 0, own, max(float(own.max()), self.floor)))
         if len(hessian) == size * outputs:
             return -_solve(hessian + bend.T @ bend, gradient)
         if size * outputs <= len(bend):

@@ -1,0 +1,333 @@
+"""Group losses are the means they claim to be, their derivatives are right, and ``excess`` never promises too much."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.robust.by_hand import KINDS, group_losses, least, random_rows
+from toporo.groups import GroupIds, Groups
+from toporo.robust import group_losses as module
+from toporo.robust.group_losses import LogisticLosses, SquaredLosses, one_thread
+from toporo.robust.linear import fit_linear, fit_logistic, solve
+
+
+def prepared(rows, **settings):
+    return (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(rows.x, rows.y, rows.group, **settings)
+
+
+def ridge_of(losses, ridge):
+    """The ridge's second derivative: none for the intercept."""
+    pull = np.full(losses.shape, 2.0 * ridge)
+    if losses.intercept:
+        pull[-1] = 0.0
+    return pull
+
+
+@pytest.fixture(params=KINDS)
+def rows(request):
+    return random_rows(3, request.param, n=60, d=3, m=4)
+
+
+@pytest.fixture
+def model(rows):
+    """Losses and a random model for them."""
+    losses = prepared(rows)
+    return losses, np.random.default_rng(0).normal(size=losses.shape)
+
+
+# ---------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_are_means_over_the_rows_as_they_came(rows, intercept, weighted):
+    """``coefficients`` turns a model of shifted rows into one of the rows themselves."""
+    rng = np.random.default_rng(0)
+    weight = rng.uniform(0.1, 3, len(rows.x)) if weighted else None
+    losses = prepared(rows, intercept=intercept, sample_weight=weight)
+    theta = rng.normal(size=losses.shape)
+    coef, constant = losses.coefficients(theta)
+    assert_allclose(losses.at(theta).losses, group_losses(rows, coef, constant, weight), rtol=1e-12)
+    assert coef.shape == (3, losses.shape[1])
+    assert intercept or not constant.any()
+
+
+def test_coefficients_are_copies(model):
+    losses, theta = model
+    losses.coefficients(theta)[0][:] = 0
+    assert theta.any()
+
+
+def test_counts_are_the_weight_of_each_group(rows):
+    weight = np.arange(1.0, 61.0)
+    assert_allclose(prepared(rows).counts, np.bincount(rows.group))
+    assert_allclose(prepared(rows, sample_weight=weight).counts, np.bincount(rows.group, weight))
+
+
+def test_far_from_the_origin_no_digits_are_lost():
+    """Rows are shifted by their means: a year or a coordinate of a million must not drown its own variation."""
+    rows = random_rows(0, n=80)
+    far = rows._replace(x=rows.x + 1e6, y=rows.y + 1e6)
+    fits = [fit_linear(r.x, r.y, r.group, penalty=0.1, tol=1e-9) for r in (rows, far)]
+    assert_allclose(fits[1].value, fits[0].value, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_rows_are_the_same_as_few(monkeypatch, kind):
+    """Rows are worked on in chunks; where a chunk ends must not matter."""
+    rows = random_rows(1, kind, n=100, m=3)
+    theta = np.random.default_rng(0).normal(size=prepared(rows).shape)
+    q = np.array([0.2, 0.5, 0.3])
+    whole = prepared(rows).at(theta)
+    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "cores", lambda: 2)
+    parts = prepared(rows).at(theta)
+    assert_allclose(parts.losses, whole.losses, rtol=1e-12)
+    assert_allclose(parts.jacobian, whole.jacobian, rtol=1e-10, atol=1e-14)
+    assert_allclose(parts.hessian(q), whole.hessian(q), rtol=1e-10, atol=1e-14)
+
+
+def test_scores_of_any_size_stay_finite():
+    for kind in ("binary", "softmax"):
+        rows = random_rows(0, kind)
+        losses = prepared(rows)
+        for size in (1e3, 1e6):
+            place = losses.at(size * np.random.default_rng(0).normal(size=losses.shape))
+            assert np.isfinite(place.losses).all()
+            assert np.isfinite(place.jacobian).all()
+            assert np.isfinite(place.hessian(np.full(4, 0.25))).all()
+
+
+# ---------------------------------------------------------------- derivatives
+
+
+def test_jacobian_matches_finite_differences(model):
+    losses, theta = model
+    found = losses.at(theta).jacobian.reshape(4, *losses.shape)
+    for index in np.ndindex(*losses.shape):
+        step = np.zeros(losses.shape)
+        step[index] = 1e-5
+        slope = (losses.at(theta + step).losses - losses.at(theta - step).losses) / 2e-5
+        assert_allclose(found[:, *index], slope, rtol=1e-6, atol=1e-8)
+
+
+def test_hessian_matches_finite_differences(model):
+    losses, theta = model
+    q = np.array([0.1, 0.2, 0.3, 0.4])
+    hessian = losses.at(theta).hessian(q)
+    if len(hessian) < theta.size:  # one block, the same for every output
+        hessian = np.kron(hessian, np.eye(losses.shape[1]))
+    assert_allclose(hessian, hessian.T, rtol=1e-12)
+    for column, index in enumerate(np.ndindex(*losses.shape)):
+        step = np.zeros(losses.shape)
+        step[index] = 1e-5
+        bend = q @ (losses.at(theta + step).jacobian - losses.at(theta - step).jacobian) / 2e-5
+        assert_allclose(hessian[:, column], bend, rtol=1e-6, atol=1e-8)
+
+
+def test_a_line_is_the_places_on_it(model):
+    losses, theta = model
+    direction = np.random.default_rng(1).normal(size=losses.shape)
+    line, ts = losses.at(theta).along(direction), np.array([0.0, 0.25, 1.0, 3.0])
+    for t, along in zip(ts, line.losses(ts), strict=True):
+        there, place = losses.at(theta + t * direction), line.place(float(t))
+        assert_allclose(along, there.losses, rtol=1e-10)
+        assert_allclose(place.theta, there.theta, rtol=1e-14)
+        assert_allclose(place.losses, there.losses, rtol=1e-10)
+        assert_allclose(place.jacobian, there.jacobian, rtol=1e-9, atol=1e-12)
+    assert line.batch >= 1
+
+
+def test_a_squared_loss_is_never_negative():
+    """Where a model fits exactly, rounding would make some losses a little less than nothing."""
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    losses = SquaredLosses.from_arrays(x, 1e4 * x @ [1.0, 2.0], np.arange(40) % 4)
+    exact = losses.at(np.array([[1e4], [2e4], [0.0]]))
+    line = losses.at(np.zeros(losses.shape)).along(exact.theta)
+    assert (exact.losses >= 0).all()
+    assert (line.losses(np.array([1.0])) >= 0).all()
+
+
+# ---------------------------------------------------------------- excess: the certificate's part
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.1])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_excess_is_never_less_than_what_can_be_gained(rows, ridge, intercept, seed):
+    """... by any model, under any weights. For squared errors it is exactly that."""
+    rng = np.random.default_rng(seed)
+    losses = prepared(rows, intercept=intercept)
+    q, pull = rng.dirichlet(np.ones(4)), ridge_of(losses, ridge)
+    place = losses.at(0.5 * rng.normal(size=losses.shape))
+    gained = q @ place.losses + 0.5 * np.sum(pull * place.theta**2) - least(rows, q, ridge, intercept)
+    excess = losses.excess(place, q, pull)
+    assert excess >= gained * (1 - 1e-9)
+    if not rows.logistic:
+        assert_allclose(excess, gained, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_excess_vanishes_at_the_best_model(kind):
+    rows = random_rows(0, kind, m=3)
+    losses = prepared(rows)
+    fit = solve(losses, penalty=np.inf, ridge=0.01, tol=1e-12)
+    theta = np.vstack([fit.coef, fit.intercept + losses.input_shift @ fit.coef])
+    assert losses.excess(losses.at(theta), np.full(3, 1 / 3), ridge_of(losses, 0.01)) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+@pytest.mark.parametrize("constant", [-3.0, 10.0, 30.0, 200.0])
+def test_excess_sees_an_intercept_that_is_far_off(kind, constant):
+    """Where all probabilities are 0 or 1 there is no curvature to follow; the intercept must not pass for its best."""
+    rows = random_rows(0, kind, m=3)
+    mirrored = rows._replace(  # the mean of x is the same in every class: the gradient by the weights is zero
+        x=np.vstack([rows.x, -rows.x]), y=np.tile(rows.y, 2), group=np.tile(rows.group, 2)
+    )
+    losses, q = prepared(mirrored), np.full(3, 1 / 3)
+    theta = np.zeros(losses.shape)
+    theta[-1, 0] = constant
+    gained = q @ losses.at(theta).losses - least(mirrored, q, 0.1)
+    assert losses.excess(losses.at(theta), q, ridge_of(losses, 0.1)) >= gained * (1 - 1e-6)
+
+
+def test_excess_of_squared_errors_where_the_weights_leave_a_direction_free():
+    """q on a group with fewer rows than features: the model is not unique, the least loss is."""
+    rng = np.random.default_rng(0)
+    rows = random_rows(0, n=40, d=6, m=2)._replace(group=np.repeat([0, 1], [4, 36]))
+    losses, q = prepared(rows), np.array([1.0, 0.0])
+    place = losses.at(rng.normal(size=losses.shape))
+    assert_allclose(losses.excess(place, q, ridge_of(losses, 0.0)), place.losses[0], rtol=1e-9)
+
+
+def test_excess_of_squared_errors_in_any_units():
+    """A feature in small units beside a free direction still counts."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 4)) * [1.0, 1e-9, 1.0, 1.0]
+    x[:30, 3] = x[:30, 2]
+    rows = random_rows(0)._replace(x=x, y=3e9 * x[:, 1], group=np.repeat([0, 1], 30))
+    losses, q = prepared(rows), np.array([1.0, 0.0])
+    place = losses.at(np.zeros(losses.shape))
+    assert_allclose(losses.excess(place, q, ridge_of(losses, 0.0)), place.losses[0], rtol=1e-6)
+
+
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pytest.param(lambda a: torch.as_tensor(a), id="torch"),
+        pytest.param(lambda a: torch.as_tensor(a, dtype=torch.float64, device="cpu").requires_grad_(), id="torch-grad"),
+        pytest.param(lambda a: a.tolist(), id="lists"),
+        pytest.param(np.asfortranarray, id="fortran"),
+    ],
+)
+def test_inputs_of_any_kind(convert):
+    rows = random_rows(0, "outputs")
+    given = SquaredLosses.from_arrays(convert(rows.x), convert(rows.y), rows.group.tolist())
+    assert_allclose(given.gram, prepared(rows).gram, rtol=1e-13, atol=1e-15)
+    assert_allclose(given.cross, prepared(rows).cross, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, bool, np.float16])
+def test_small_types_neither_wrap_nor_round(dtype):
+    """Sums of squares are formed in double precision: 200 squared is not 64."""
+    x = np.random.default_rng(0).integers(0, 2 if dtype is bool else 120, (50, 2)).astype(dtype)
+    y, group = x[:, 0], np.arange(50) % 2
+    given = SquaredLosses.from_arrays(x, y, group)
+    wide = SquaredLosses.from_arrays(x.astype(np.float64), y.astype(np.float64), group)
+    assert_array_equal(given.gram, wide.gram)
+    labels = np.arange(50) // 2 % 2
+    assert_array_equal(
+        LogisticLosses.from_arrays(x, labels, group).inputs,
+        LogisticLosses.from_arrays(x.astype(np.float64), labels, group).inputs,
+    )
+
+
+def test_groups_may_come_as_codes():
+    rows = random_rows(0)
+    groups = Groups(["a", "b", "c", "d"])
+    for codes in (rows.group, torch.as_tensor(rows.group)):
+        losses = SquaredLosses.from_arrays(rows.x, rows.y, GroupIds(codes, groups))
+        assert losses.groups == groups
+        assert_array_equal(losses.gram, prepared(rows).gram)
+
+
+def test_rows_without_weight_might_as_well_not_be_there(rows):
+    """Whatever they hold: an outlier, or the only row of a class."""
+    keep = np.random.default_rng(0).random(60) < 0.7
+    keep[np.unique(rows.group, return_index=True)[1]] = True
+    x = np.where(keep[:, None], rows.x, 1e9)
+    weighted = prepared(rows._replace(x=x), sample_weight=keep.astype(float), **_allowing(rows))
+    dropped = prepared(rows._replace(x=x[keep], y=rows.y[keep], group=rows.group[keep]), **_allowing(rows))
+    theta = np.random.default_rng(1).normal(size=weighted.shape)
+    coef, constant = dropped.coefficients(theta)
+    here = np.vstack([coef, constant - getattr(weighted, "target_shift", 0.0) + weighted.input_shift @ coef])
+    assert_allclose(weighted.at(here).losses, dropped.at(theta).losses, rtol=1e-7)
+
+
+def test_a_class_without_weight_is_no_class():
+    rows = random_rows(0, "softmax")
+    losses = prepared(rows, sample_weight=(rows.y != 1).astype(float), **_allowing(rows))
+    assert losses.classes == (0, 2)
+
+
+def _allowing(rows):
+    return {"one_class": "allow"} if rows.logistic else {}
+
+
+def test_the_classes_are_plain_values_in_order():
+    x, group = np.arange(8.0)[:, None], np.arange(8) % 2
+    for labels, classes in (
+        (np.array(["no", "yes"] * 4)[[0, 0, 1, 1] * 2], ("no", "yes")),
+        (np.array([True, True, False, False] * 2), (False, True)),
+        (np.array([2, 2, 1, 1, 0, 0, 1, 1]), (0, 1, 2)),
+        (np.array([1.0, 1.0, 0.0, 0.0] * 2), (0.0, 1.0)),
+        (torch.tensor([1, 1, 0, 0] * 2), (0, 1)),
+    ):
+        losses = LogisticLosses.from_arrays(x, labels, group)
+        assert losses.classes == classes
+        assert [type(c) for c in losses.classes] == [type(c) for c in classes]
+        assert losses.shape == (2, 1 if len(classes) == 2 else 3)
+
+
+# ---------------------------------------------------------------- threads and memory
+
+
+@pytest.mark.parametrize("kind", ["outputs", "softmax"])
+def test_the_same_bytes_on_any_number_of_threads(monkeypatch, kind):
+    """More rows than a chunk, so that they are spread over a pool."""
+    rows = random_rows(0, kind, n=module.CHUNK + 5000, d=3, m=5)
+    results = []
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
+        losses = prepared(rows)
+        place = losses.at(np.random.default_rng(0).normal(size=losses.shape))
+        with one_thread():
+            results.append([place.losses.tobytes(), place.jacobian.tobytes(), place.hessian(np.full(5, 0.2)).tobytes()])
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("kind", ["squared", "binary"])
+def test_the_data_are_let_go_after_a_fit(kind):
+    """A copy of all rows kept alive by a cache would be a leak of gigabytes."""
+    rows = random_rows(0, kind)
+    losses = prepared(rows)
+    fit = solve(losses, ridge=0.01, penalty=0.1)
+    watched = weakref.ref(losses)
+    del losses
+    gc.collect()
+    assert watched() is None
+    assert fit.value > 0
+
+
+def test_inputs_are_left_as_they_were(rows):
+    x, y, group = rows.x.copy(), rows.y.copy(), rows.group.copy()
+    (fit_logistic if rows.logistic else fit_linear)(x, y, group, ridge=0.01)
+    for given, kept in ((x, rows.x), (y, rows.y), (group, rows.group)):
+        assert_array_equal(given, kept)

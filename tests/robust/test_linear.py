@@ -1,0 +1,910 @@
+"""Exact robust fits: their certificate is true, their special cases and laws hold, bad input is told apart."""
+
+import math
+import os
+import subprocess
+import sys
+import warnings
+from dataclasses import FrozenInstanceError, fields
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from tests.robust.by_hand import (
+    KINDS,
+    Rows,
+    divergence_value,
+    group_losses,
+    lower_bound,
+    random_rows,
+    upper_bound,
+    worst,
+)
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.groups import GroupIds, Groups
+from toporo.robust.group_losses import LogisticLosses, SquaredLosses
+from toporo.robust.linear import fit_linear, fit_logistic, linear_path, logistic_path, path, solve
+from toporo.topology.prior import Prior
+
+DIVERGENCES = ("l2", "kl", "chi2")
+
+
+def fit(rows: Rows, prior=None, **settings):
+    """``fit_linear`` or ``fit_logistic``, whichever the rows are for."""
+    settings = {"ridge": 0.01, **settings}
+    return (fit_logistic if rows.logistic else fit_linear)(rows.x, rows.y, rows.group, prior, **settings)
+
+
+def fits_along(rows: Rows, penalties, prior=None, **settings):
+    settings = {"ridge": 0.01, **settings}
+    along = logistic_path if rows.logistic else linear_path
+    return along(rows.x, rows.y, rows.group, prior, penalties=penalties, **settings)
+
+
+def skewed(m):
+    """A prior that is not uniform, by name."""
+    weights = np.arange(1.0, m + 1)
+    return dict(enumerate(weights / weights.sum()))
+
+
+def vector(by_name):
+    return np.array(list(by_name.values()))
+
+
+def answers(found, x):
+    """What a model says about rows, free of a softmax's loose constant."""
+    return found.predict(x) if found.classes is None else found.predict_proba(x)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=DIVERGENCES)
+def divergence(request):
+    return request.param
+
+
+# ---------------------------------------------------------------- the certificate
+
+
+@st.composite
+def tasks(draw):
+    """Rows, a prior and settings of every sort."""
+    kind, m = draw(st.sampled_from(KINDS)), draw(st.integers(2, 6))
+    rows = random_rows(draw(st.integers(0, 10_000)), kind, n=draw(st.integers(40, 120)), d=draw(st.integers(1, 4)), m=m)
+    weights = np.array(draw(st.lists(st.sampled_from([0.0, 0.2, 1.0, 5.0]), min_size=m, max_size=m)))
+    prior = weights / weights.sum() if weights.sum() else np.full(m, 1 / m)
+    settings = {
+        "divergence": draw(st.sampled_from(DIVERGENCES)),
+        "ridge": draw(st.sampled_from([1e-4, 0.01, 0.3] + [0.0] * (not rows.logistic))),
+        "tol": draw(st.sampled_from([1e-3, 1e-6, 1e-9])),
+        "intercept": draw(st.booleans()),
+    }
+    if draw(st.integers(0, 2)):
+        settings["penalty"] = draw(st.sampled_from([0.0, 1e-3, 0.03, 0.3, 1.0, 30.0, math.inf]))
+    else:
+        settings["radius"] = draw(st.sampled_from([1e-5, 0.01, 0.1, 1.0]))
+    return rows, dict(enumerate(prior)), settings
+
+
+@settings(max_examples=70, deadline=None, derandomize=True)
+@given(task=tasks(), seed=st.integers(0, 99))
+def test_the_certificate_is_true(task, seed):
+    """Checked from the raw rows: the model is worth the value, the weights prove the bound, and nothing beats it."""
+    rows, prior, settings = task
+    found = fit(rows, prior, **settings)
+    slack = 1e-9 * abs(found.value)
+    assert found.bound <= found.value
+    assert found.relative_gap <= settings["tol"]
+    assert_allclose(vector(found.losses), group_losses(rows, found.coef, found.intercept), rtol=1e-9, atol=1e-12)
+    assert_allclose(found.value, upper_bound(found, rows), rtol=1e-8)
+    assert found.bound <= lower_bound(found, rows, settings["intercept"]) + slack
+    rng = np.random.default_rng(seed)
+    for size in (1e-4, 1e-2, 0.3):
+        coef = found.coef + size * rng.normal(size=found.coef.shape)
+        constant = found.intercept + settings["intercept"] * size * rng.normal(size=found.intercept.shape)
+        assert upper_bound(found, rows, coef, constant) >= found.bound - slack
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(task=tasks())
+def test_the_weights_are_weights_and_near_enough(task):
+    rows, prior, settings = task
+    found = fit(rows, prior, **settings)
+    q, p = vector(found.weights), vector(prior)
+    assert (q >= 0).all()
+    assert_allclose(q.sum(), 1, rtol=1e-12)
+    assert_allclose(found.distance, divergence_value(q, p, settings["divergence"]), rtol=1e-6, atol=1e-15)
+    if settings["divergence"] != "l2":
+        assert not q[p == 0].any()
+    if found.radius is not None:
+        assert found.distance <= found.radius * (1 + 1e-9)
+    assert found.prior == pytest.approx(prior)
+    assert list(found.weights) == list(found.losses) == list(found.prior) == list(range(len(prior)))
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.05, 1.0, math.inf])
+def test_a_tighter_tolerance_stays_between_the_bounds(kind, penalty):
+    rows = random_rows(2, kind)
+    loose, tight = (fit(rows, skewed(4), penalty=penalty, tol=tol) for tol in (1e-2, 1e-11))
+    assert loose.bound <= tight.bound + 1e-10
+    assert tight.value <= loose.value + 1e-10
+    assert tight.relative_gap <= 1e-11
+
+
+def test_the_weights_answer_the_losses(divergence, kind):
+    """At a finite penalty the weights reported are the best response to the losses reported."""
+    rows = random_rows(4, kind)
+    found = fit(rows, skewed(4), penalty=0.2, divergence=divergence, tol=1e-10)
+    assert_allclose(
+        found.value,
+        worst(vector(found.losses), vector(found.prior), divergence, 0.2) + 0.01 * np.sum(found.coef**2),
+        rtol=1e-12,
+    )
+    q = vector(found.weights)
+    payoff = q @ vector(found.losses) - 0.2 * divergence_value(q, vector(found.prior), divergence)
+    assert_allclose(payoff + 0.01 * np.sum(found.coef**2), found.value, rtol=1e-9)
+
+
+def test_what_is_not_reached_is_said(monkeypatch):
+    """A fit that stops early warns with its gap, and the gap is true all the same."""
+    monkeypatch.setattr("toporo.robust.saddle.MAX_STEPS", 1)
+    monkeypatch.setattr("toporo.robust.saddle.PATIENCE", 1)
+    rows = random_rows(0, "binary")
+    with pytest.warns(TopoRoWarning, match=r"the gap is .* more than tol = 1e-12.*ridge or penalty"):
+        found = fit(rows, penalty=0.01, ridge=1e-3, tol=1e-12)
+    assert found.gap > 1e-12
+    monkeypatch.undo()
+    assert found.bound <= fit(rows, penalty=0.01, ridge=1e-3).value <= found.value
+
+
+@pytest.mark.parametrize("penalty", [10.0, 0.1, 0.0])
+def test_an_intercept_far_off_does_not_pass_for_optimal(penalty):
+    """A prior on a group of one class sends the intercept far out; the other group's worst case must bring it back."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(["sure", "open"], 200)
+    labels = np.where(group == "sure", 1, rng.integers(0, 2, 400))
+    rows = Rows(1e-3 * rng.normal(size=(400, 2)), labels, group, "binary")
+    found = fit(rows, {"sure": 1.0, "open": 0.0}, penalty=penalty, ridge=1e-3, one_class="allow")
+    by_code = rows._replace(group=(group == "sure").astype(int))
+    flat = upper_bound(found, by_code, np.zeros((2, 1)), np.zeros(1))
+    assert found.bound <= flat  # a model that says 'one half' is worth log 2
+
+
+# ---------------------------------------------------------------- special cases
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", ["squared", "outputs"])
+def test_an_infinite_penalty_is_ridge_regression_weighted_by_the_prior(kind, intercept):
+    rows = random_rows(1, kind)
+    sample_weight = np.random.default_rng(0).uniform(0.5, 2, len(rows.x))
+    found = fit(rows, skewed(4), penalty=math.inf, ridge=0.03, intercept=intercept, sample_weight=sample_weight)
+    share = sample_weight / np.bincount(rows.group, sample_weight)[rows.group] * vector(skewed(4))[rows.group]
+    expected = Ridge(alpha=0.03, fit_intercept=intercept).fit(rows.x, rows.y, sample_weight=share)
+    assert_allclose(found.predict(rows.x), expected.predict(rows.x), rtol=1e-9, atol=1e-9)
+    assert found.weights == found.prior
+    assert found.distance == 0
+    assert math.isinf(found.penalty)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_an_infinite_penalty_is_logistic_regression_weighted_by_the_prior(kind, intercept):
+    rows = random_rows(1, kind)
+    found = fit(rows, skewed(4), penalty=math.inf, ridge=0.01, intercept=intercept, tol=1e-12)
+    share = vector(skewed(4))[rows.group] / np.bincount(rows.group)[rows.group]
+    expected = LogisticRegression(C=1 / 0.02, fit_intercept=intercept, tol=1e-10, max_iter=10_000)
+    expected.fit(rows.x, rows.y, sample_weight=share)
+    assert_allclose(found.predict_proba(rows.x), expected.predict_proba(rows.x), atol=1e-5)
+    assert_array_equal(found.predict(rows.x), expected.predict(rows.x))
+
+
+def test_groups_of_one_size_without_a_prior_are_pooled():
+    rows = random_rows(0)._replace(group=np.arange(120) % 4)
+    found = fit_linear(rows.x, rows.y, rows.group, penalty=math.inf)
+    pooled = np.linalg.lstsq(np.column_stack([rows.x, np.ones(120)]), rows.y, rcond=None)[0]
+    assert_allclose(np.append(found.coef[:, 0], found.intercept), pooled, rtol=1e-10)
+
+
+def test_without_a_penalty_the_largest_loss_is_least(kind, divergence):
+    """All groups with weight have that loss; no weighting of the groups gives a model with a lower one."""
+    rows = random_rows(3, kind)
+    found = fit(rows, skewed(4), penalty=0.0, divergence=divergence, tol=1e-9)
+    q, losses = vector(found.weights), vector(found.losses)
+    assert_allclose(losses[q > 1e-6], losses.max(), rtol=1e-5)
+    assert_allclose(found.value, losses.max() + 0.01 * np.sum(found.coef**2), rtol=1e-12)
+    for seed in range(5):
+        prior = dict(enumerate(np.random.default_rng(seed).dirichlet(np.ones(4))))
+        other = fit(rows, prior, penalty=math.inf)
+        assert max(other.losses.values()) + 0.01 * np.sum(other.coef**2) >= found.bound
+
+
+def test_no_radius_is_an_infinite_penalty(kind, divergence):
+    rows = random_rows(1, kind)
+    still, infinite = (
+        fit(rows, skewed(4), divergence=divergence, **form) for form in ({"radius": 0.0}, {"penalty": math.inf})
+    )
+    assert still.weights == infinite.weights == still.prior
+    assert_array_equal(still.coef, infinite.coef)
+    assert still.radius == 0
+
+
+def test_a_huge_radius_is_no_penalty(kind, divergence):
+    rows = random_rows(1, kind)
+    wide = fit(rows, skewed(4), divergence=divergence, radius=50.0)
+    free = fit(rows, skewed(4), divergence=divergence, penalty=0.0)
+    assert_allclose(wide.value, free.value, rtol=2e-6)
+
+
+@pytest.mark.parametrize("radius", [1e-4, 0.01, 0.1])
+def test_a_radius_and_its_multiplier_go_together(kind, divergence, radius):
+    """Complementary slackness: either D meets the radius or the multiplier is nothing; and the penalised fit at the
+    multiplier is the fit with the radius."""
+    rows = random_rows(5, kind)
+    found = fit(rows, skewed(4), divergence=divergence, radius=radius, tol=1e-9)
+    assert found.distance <= radius * (1 + 1e-9)
+    assert found.penalty * (radius - found.distance) <= 1e-4 * found.penalty * radius + 1e-6 * found.value
+    penalised = fit(rows, skewed(4), divergence=divergence, penalty=found.penalty, tol=1e-9)
+    assert_allclose(penalised.value + found.penalty * radius, found.value, rtol=1e-7)
+    assert_allclose(answers(penalised, rows.x), answers(found, rows.x), atol=1e-3)
+
+
+@pytest.mark.parametrize("rare", [1e-6, 1e-3])
+@pytest.mark.parametrize("radius", [0.51, 0.7, 1.0, 5.0])
+def test_twins_of_unlike_prior_do_not_leave_the_radius(divergence, rare, radius):
+    """Two groups with the same rows: without a penalty any split between them is as good, with a radius it is not."""
+    bad, calm = random_rows(0, n=40, d=2, m=1), random_rows(5, n=40, d=2, m=1)
+    rows = Rows(
+        np.vstack([bad.x, bad.x, calm.x]),
+        np.concatenate([5 * bad.y, 5 * bad.y, calm.y + calm.x @ [1.0, -2.0]]),
+        np.repeat([0, 1, 2], 40),
+        "squared",
+    )
+    prior = {0: rare, 1: 0.5 - rare / 2, 2: 0.5 - rare / 2}
+    found = fit(rows, prior, divergence=divergence, radius=radius, ridge=0.0)
+    assert found.distance <= radius * (1 + 1e-9)
+    assert_allclose(found.value, upper_bound(found, rows), rtol=1e-8)
+    assert found.bound <= lower_bound(found, rows) + 1e-9
+
+
+def test_weight_outside_the_prior_is_for_l2_only(divergence):
+    rows = random_rows(0)
+    worst_group = max((found := fit(rows, penalty=0.0)).losses, key=found.losses.get)
+    prior = {e: float(e != worst_group) for e in range(4)}
+    for form in ({"penalty": 0.0}, {"penalty": 0.01}, {"radius": 1.0}):
+        weight = fit(rows, prior, divergence=divergence, **form).weights[worst_group]
+        assert weight > 0.05 if divergence == "l2" else weight == 0
+
+
+# ---------------------------------------------------------------- paths
+
+
+PENALTIES = [0.3, math.inf, 1e-3, 0.0, 5.0, 0.3, 0.02, 0.0]
+
+
+def test_a_path_is_its_fits_in_the_order_given(kind, divergence):
+    rows = random_rows(6, kind)
+    along = fits_along(rows, PENALTIES, skewed(4), divergence=divergence)
+    assert [found.penalty for found in along] == PENALTIES
+    for penalty, found in zip(PENALTIES, along, strict=True):
+        alone = fit(rows, skewed(4), divergence=divergence, penalty=penalty)
+        assert found.relative_gap <= 1e-6
+        assert max(found.bound, alone.bound) <= min(found.value, alone.value) + 1e-12
+    assert along[0].value == along[5].value
+    assert along[3].weights == along[7].weights
+
+
+def test_a_larger_penalty_costs_less_and_strays_less(kind, divergence):
+    rows = random_rows(7, kind)
+    along = fits_along(rows, [0.0, *np.logspace(-3, 2, 11), math.inf], skewed(4), divergence=divergence, tol=1e-10)
+    values, distances = np.array([f.value for f in along]), np.array([f.distance for f in along])
+    assert (np.diff(values) <= 1e-9).all()
+    assert (np.diff(distances)[1:] <= 1e-6).all()  # at zero itself the weights need not be the nearest ones
+    assert distances[1] > 1e-3
+    assert distances[-1] == 0
+
+
+def test_prepared_losses_serve_any_prior_and_ridge():
+    rows = random_rows(0)
+    losses = SquaredLosses.from_arrays(rows.x, rows.y, rows.group)
+    for prior, ridge in ((None, 0.0), (skewed(4), 0.1)):
+        prepared = solve(losses, prior, penalty=0.2, ridge=ridge)
+        direct = fit(rows, prior, penalty=0.2, ridge=ridge)
+        assert_array_equal(prepared.coef, direct.coef)
+        assert prepared.value == path(losses, prior, penalties=[0.2], ridge=ridge)[0].value
+
+
+# ---------------------------------------------------------------- laws
+
+
+FORMS = [{"penalty": 0.1, "divergence": "l2"}, {"penalty": 0.0}, {"radius": 0.05, "divergence": "kl"}]
+
+
+@pytest.fixture(params=FORMS, ids=["l2", "no penalty", "kl radius"])
+def form(request):
+    """Tight enough for predictions to be compared."""
+    return {"tol": 1e-10, **request.param}
+
+
+def same_answers(one, other, x, other_x=None, atol=1e-4):
+    assert_allclose(other.value, one.value, rtol=1e-8)
+    assert_allclose(answers(other, x if other_x is None else other_x), answers(one, x), atol=atol)
+
+
+def test_the_order_of_rows_does_not_matter(kind, form):
+    rows = random_rows(8, kind)
+    order = np.random.default_rng(0).permutation(len(rows.x))
+    shuffled = rows._replace(x=rows.x[order], y=rows.y[order], group=rows.group[order])
+    same_answers(fit(rows, skewed(4), **form), fit(shuffled, skewed(4), **form), rows.x)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(["d", "b", "a", "c"], id="text"),
+        pytest.param([(0, "x"), (1, "x"), (0, "y"), (2, "z")], id="tuples"),
+        pytest.param([3, "a", (1, 2), -0.5], id="mixed"),
+        pytest.param([True, 7, 2.5, -1], id="numbers"),
+    ],
+)
+def test_groups_go_by_name(names, form):
+    """Names of any kind, sorted in any way: weights, losses and the prior follow them."""
+    rows = random_rows(8)
+    plain = fit(rows, skewed(4), **form)
+    labels = [names[e] for e in rows.group]
+    named = fit_linear(rows.x, rows.y, labels, {names[e]: w for e, w in skewed(4).items()}, ridge=0.01, **form)
+    same_answers(plain, named, rows.x)
+    assert set(named.weights) == set(names)
+    for e in range(4):
+        assert named.weights[names[e]] == pytest.approx(plain.weights[e], abs=1e-4)
+        assert named.losses[names[e]] == pytest.approx(plain.losses[e], rel=1e-4)
+        assert named.prior[names[e]] == pytest.approx(plain.prior[e])
+
+
+def test_shifts_of_features_do_not_matter(kind, form):
+    rows = random_rows(8, kind)
+    moved = rows._replace(x=rows.x + np.array([100.0, -30.0, 0.5]))
+    same_answers(fit(rows, **form), fit(moved, **form), rows.x, moved.x)
+
+
+def test_a_shift_of_the_target_shifts_the_answer(form):
+    rows = random_rows(8, "outputs")
+    plain, moved = fit(rows, **form), fit(rows._replace(y=rows.y + np.array([50.0, -3.0])), **form)
+    assert_allclose(moved.predict(rows.x) - [50.0, -3.0], plain.predict(rows.x), atol=1e-4)
+    assert_allclose(moved.value, plain.value, rtol=1e-8)
+
+
+@pytest.mark.parametrize("scale", [[2.0, 0.5, 3.0], [1e3, 1e-3, 1.0], [1e8, 1e-8, 1.0], [1e-12] * 3, [1e12] * 3])
+def test_the_units_of_features_do_not_matter_without_a_ridge(form, scale):
+    rows = random_rows(8)
+    scaled = rows._replace(x=rows.x * scale)
+    plain, other = (fit(r, ridge=0.0, **form) for r in (rows, scaled))
+    same_answers(plain, other, rows.x, scaled.x)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e4])
+def test_the_unit_of_the_target_scales_the_losses(factor):
+    """A loss is squared units; so is a penalty."""
+    rows = random_rows(8)
+    plain = fit(rows, penalty=0.1, ridge=0.0, tol=1e-10)
+    scaled = fit(rows._replace(y=factor * rows.y), penalty=0.1 * factor**2, ridge=0.0, tol=1e-10)
+    assert_allclose(scaled.value, plain.value * factor**2, rtol=1e-8)
+    assert_allclose(scaled.predict(rows.x), factor * plain.predict(rows.x), atol=1e-5 * factor)
+
+
+def test_a_group_seen_twice_counts_once(kind, form):
+    """Losses are means over a group: copies of all its rows change nothing."""
+    rows = random_rows(8, kind)
+    again = np.concatenate([np.arange(120), np.flatnonzero(rows.group == 1)])
+    doubled = rows._replace(x=rows.x[again], y=rows.y[again], group=rows.group[again])
+    same_answers(fit(rows, skewed(4), **form), fit(doubled, skewed(4), **form), rows.x)
+
+
+def test_whole_weights_are_repeated_rows(kind, form):
+    rows = random_rows(8, kind)
+    times = np.random.default_rng(0).integers(1, 4, 120)
+    repeated = rows._replace(x=rows.x.repeat(times, 0), y=rows.y.repeat(times, 0), group=rows.group.repeat(times))
+    same_answers(fit(rows, sample_weight=times, **form), fit(repeated, **form), rows.x)
+
+
+def test_rows_without_weight_are_dropped_rows(kind, form):
+    rows = random_rows(8, kind)
+    keep = np.random.default_rng(0).random(120) < 0.8
+    allow = {"one_class": "allow"} if rows.logistic else {}
+    dropped = rows._replace(x=rows.x[keep], y=rows.y[keep], group=rows.group[keep])
+    same_answers(fit(rows, sample_weight=keep, **form, **allow), fit(dropped, **form, **allow), rows.x)
+
+
+def test_only_the_proportions_of_weights_matter(kind):
+    rows = random_rows(8, kind)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 120)
+    plain, scaled = (fit(rows, sample_weight=factor * weight, penalty=0.1, tol=1e-10) for factor in (1.0, 1e5))
+    same_answers(plain, scaled, rows.x)
+
+
+def test_single_precision_is_close(kind):
+    rows = random_rows(8, kind)
+    single = rows._replace(x=rows.x.astype(np.float32), y=rows.y if rows.logistic else rows.y.astype(np.float32))
+    plain, other = fit(rows, penalty=0.1), fit(single, penalty=0.1)
+    assert_allclose(other.value, plain.value, rtol=1e-5)
+    assert other.coef.dtype == np.float64
+
+
+def test_tensors_and_lists_are_arrays(kind):
+    rows = random_rows(8, kind)
+    plain = fit(rows, penalty=0.1)
+    tensors = Rows(*(torch.as_tensor(part) for part in rows[:3]), kind)
+    lists = Rows(*(part.tolist() for part in rows[:3]), kind)
+    for other in (tensors, lists):
+        found = fit(other, penalty=0.1)
+        assert_array_equal(found.coef, plain.coef)
+        assert_array_equal(found.predict(other.x), plain.predict(rows.x))
+        assert found.weights == plain.weights
+
+
+def test_whole_numbers_are_numbers():
+    rng = np.random.default_rng(0)
+    x, group = rng.integers(-5, 6, (60, 2)), np.arange(60) % 3
+    y = x[:, 0] - x[:, 1] + rng.integers(-2, 3, 60)
+    assert_array_equal(fit_linear(x, y, group).coef, fit_linear(x.astype(float), y.astype(float), group).coef)
+
+
+def test_one_output_is_a_column_or_a_vector():
+    rows = random_rows(8)
+    vectors, columns = fit(rows), fit(rows._replace(y=rows.y[:, None]))
+    assert_array_equal(vectors.coef, columns.coef)
+    assert vectors.coef.shape == (3, 1)
+    assert vectors.intercept.shape == (1,)
+    assert vectors.predict(rows.x).shape == (120,)
+    assert fit(random_rows(8, "outputs")).predict(rows.x).shape == (120, 2)
+
+
+def test_two_equal_outputs_are_one_twice():
+    rows = random_rows(8)
+    one = fit(rows, penalty=0.1, ridge=0.0, tol=1e-10)
+    two = fit(rows._replace(y=np.column_stack([rows.y, rows.y])), penalty=0.2, ridge=0.0, tol=1e-10)
+    assert_allclose(two.value, 2 * one.value, rtol=1e-8)
+    assert_allclose(two.coef, np.repeat(one.coef, 2, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_one_feature_is_enough(kind, intercept):
+    rows = random_rows(8, kind, d=1)
+    found = fit(rows, penalty=0.1, intercept=intercept)
+    assert found.coef.shape[0] == 1
+    assert intercept or not found.intercept.any()
+
+
+def test_without_an_intercept_a_constant_column_is_one():
+    rows = random_rows(8)
+    own = fit_linear(rows.x, rows.y, rows.group, penalty=0.1, tol=1e-10)
+    column = fit_linear(
+        np.column_stack([rows.x, np.ones(120)]), rows.y, rows.group, penalty=0.1, intercept=False, tol=1e-10
+    )
+    assert_allclose(column.coef[:, 0], np.append(own.coef[:, 0], own.intercept), atol=1e-6)
+
+
+def test_a_prior_is_a_mapping_or_a_prior(form):
+    """Weights need not sum to one, and numpy names are names."""
+    rows = random_rows(8)
+    plain = fit(rows, skewed(4), **form)
+    for prior in (
+        Prior(skewed(4)),
+        {e: 60 * w for e, w in skewed(4).items()},
+        {np.int64(e): np.float32(e + 1) for e in reversed(range(4))},
+    ):
+        other = fit(rows, prior, **form)
+        assert_allclose(other.coef, plain.coef, atol=1e-6)
+        assert vector(other.prior).sum() == pytest.approx(1)
+    assert_allclose(vector(fit(rows, None, **form).prior), 0.25)
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_a_fit_is_frozen_and_knows_its_settings():
+    found = fit(random_rows(0), skewed(4), penalty=0.5, divergence="kl", ridge=0.2)
+    assert (found.penalty, found.divergence, found.ridge, found.radius, found.classes) == (0.5, "kl", 0.2, None, None)
+    assert found.gap == found.value - found.bound
+    with pytest.raises(FrozenInstanceError):
+        found.value = 0.0
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [-1, 1], ["c", "a", "b"], [10, 30, 20]])
+def test_classes_come_back_as_they_were(labels):
+    rows = random_rows(0, "binary" if len(labels) == 2 else "softmax")
+    y = np.array(labels)[rows.y]
+    found = fit(rows._replace(y=y), penalty=0.1)
+    assert found.classes == tuple(sorted(labels))
+    assert found.predict(rows.x).dtype == y.dtype
+    assert (found.predict(rows.x) == y).mean() > 0.6
+    chances = found.predict_proba(rows.x)
+    assert_allclose(chances.sum(axis=1), 1, rtol=1e-12)
+    assert_array_equal(np.array(found.classes)[chances.argmax(axis=1)], found.predict(rows.x))
+
+
+def test_scores_of_two_classes_are_log_odds():
+    rows = random_rows(0, "binary")
+    found = fit(rows)
+    chances = found.predict_proba(rows.x)
+    assert_allclose(found.decide(rows.x), np.log(chances[:, 1] / chances[:, 0]), rtol=1e-9)
+    assert np.isfinite(found.predict_proba(1e6 * rows.x)).all()
+
+
+def test_what_classes_are_called_does_not_matter():
+    rows = random_rows(0, "binary")
+    for labels in (["no", "yes"], [0, 2], [-5.0, 0.5]):
+        named = fit(rows._replace(y=np.array(labels)[rows.y]), penalty=0.1)
+        assert_array_equal(named.coef, fit(rows, penalty=0.1).coef)
+
+
+# ---------------------------------------------------------------- determinism
+
+
+#: More rows than are worked on at once, and enough columns for a library of linear algebra to use its threads.
+LARGE_FITS = """
+import hashlib
+import numpy as np
+from toporo.robust import group_losses
+from toporo.robust.linear import fit_linear, fit_logistic
+
+n, d = group_losses.CHUNK + 4001, 32
+x = np.sin(1.3 * np.arange(n * d, dtype=float) ** 1.1).reshape(n, d)
+group, noise = np.arange(n) % 17 % 3, np.sin(12.9898 * np.arange(n))
+y = x @ np.linspace(-1, 1, d) * (1 + group / 10) + noise
+for cores in (1, 2, 2):
+    group_losses.cores = lambda: cores
+    for found in (
+        fit_linear(x, y, group, penalty=0.05, tol=1e-8),
+        fit_logistic(x, y > 0, group, penalty=0.01, divergence="kl"),
+    ):
+        parts = found.coef, found.intercept, found.value, found.bound, list(found.weights.values())
+        print(hashlib.sha256(b"".join(np.asarray(part).tobytes() for part in parts)).hexdigest(), end=" ")
+    print()
+"""
+
+
+def test_the_same_bytes_again_and_on_any_number_of_threads():
+    """Threads of the process's own, and of its library of linear algebra."""
+    lines = []
+    for threads in ("1", "2"):
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+        done = subprocess.run(
+            [sys.executable, "-c", LARGE_FITS], capture_output=True, text=True, env=os.environ | limits, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        lines += done.stdout.splitlines()
+    assert len(lines) == 6
+    assert len(set(lines)) == 1
+
+
+# ---------------------------------------------------------------- degenerate but legal
+
+
+def certified(rows, prior=None, **settings):
+    """A fit that is finite and either proved to its tolerance or says that it is not; and what it says is true."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = fit(rows, prior, **settings)
+    assert all(w.category is TopoRoWarning for w in caught), [str(w.message) for w in caught]
+    for field in fields(found):
+        value = getattr(found, field.name)
+        numbers = vector(value) if isinstance(value, dict) else value
+        if isinstance(numbers, np.ndarray | float) and field.name not in ("penalty", "radius"):
+            assert np.isfinite(numbers).all(), field.name
+    # Where hardly anything of the loss is left, what counts is a share of the loss of a model of constants.
+    constants = np.zeros(found.coef.shape[1]) if rows.logistic else np.mean(rows.y, axis=0)
+    scale = group_losses(rows, np.zeros_like(found.coef), constants).max()
+    assert caught or found.gap <= max(settings.get("tol", 1e-6) * found.value, 1e-12 * scale)
+    assert_allclose(found.value, upper_bound(found, rows), rtol=1e-6, atol=1e-12 * scale)
+    return found, bool(caught)
+
+
+FORMS_OF_ALL_SORTS = [
+    {"penalty": 0.0},
+    {"penalty": 0.1, "divergence": "kl"},
+    {"penalty": 1.0},
+    {"radius": 0.1, "divergence": "chi2"},
+    {"radius": 3.0, "divergence": "kl"},
+    {"penalty": math.inf},
+]
+
+
+@pytest.fixture(params=FORMS_OF_ALL_SORTS, ids=lambda form: " ".join(map(str, form.values())))
+def any_form(request):
+    return request.param
+
+
+def test_two_groups_are_enough(kind, any_form):
+    assert not certified(random_rows(0, kind, m=2), **any_form)[1]
+
+
+def test_one_group_is_plain_regression(any_form):
+    rows = random_rows(0, m=1)
+    found, warned = certified(rows, **any_form)
+    assert not warned
+    assert found.weights == {0: 1.0}
+    assert_allclose(found.predict(rows.x), Ridge(alpha=0.01 * 120).fit(rows.x, rows.y).predict(rows.x), atol=1e-3)
+
+
+def test_a_group_may_have_one_row(any_form):
+    rows = random_rows(0)
+    rows.group[:] = np.where(np.arange(120) == 60, 9, rows.group)
+    found, warned = certified(rows, **any_form)
+    assert not warned
+    assert 9 in found.weights
+
+
+def test_identical_groups_change_nothing(kind, any_form):
+    """All losses are equal whatever the model: every q is as good as the prior."""
+    one = random_rows(0, kind, n=40, m=1)
+    rows = Rows(np.tile(one.x, (3, 1)), np.concatenate([one.y] * 3), np.repeat([0, 1, 2], 40), kind)
+    found, warned = certified(rows, **any_form)
+    assert not warned
+    assert_allclose(found.value, fit(one, penalty=math.inf).value, rtol=1e-5)
+
+
+def test_targets_without_noise_are_met(any_form):
+    rows = random_rows(0)
+    found, warned = certified(rows._replace(y=rows.x @ [1.0, -2.0, 3.0] + 4.0), ridge=0.0, **any_form)
+    assert not warned
+    assert found.value <= 1e-9
+    assert_allclose(found.coef[:, 0], [1.0, -2.0, 3.0], atol=1e-4)
+
+
+def test_a_target_that_does_not_vary_is_its_constant(any_form):
+    rows = random_rows(0)
+    for constant in (0.0, 7.0):
+        found, warned = certified(rows._replace(y=np.full(120, constant)), **any_form)
+        assert not warned
+        assert_allclose(found.predict(rows.x), constant, atol=1e-12)
+        assert found.value == pytest.approx(0, abs=1e-20)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_groups_of_very_different_losses_and_sizes(any_form, unit):
+    """Losses from 1e-6 to 1e6 and from 3 rows to thousands, in a unit that is far from the penalty's."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(5), [3, 3000, 20, 200, 7])
+    x = rng.normal(size=(len(group), 2))
+    noise = 10.0 ** np.array([-3.0, -1.0, 0.0, 1.0, 3.0])[group]
+    rows = Rows(x, unit * (x @ [1.0, 2.0] + noise * rng.normal(size=len(group))), group, "squared")
+    assert not certified(rows, ridge=0.0, **any_form)[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_smaller_than_the_model_with_all_the_weight(any_form, seed):
+    """Without a ridge the pooled rows decide the model, the rows of the worst groups alone do not."""
+    rows = random_rows(seed, n=24, d=8, m=6)._replace(group=np.repeat(np.arange(6), 4))
+    rows.y[:4] *= 50.0
+    assert not certified(rows, ridge=0.0, **any_form)[1]
+
+
+def test_a_lone_group_that_can_be_fitted_exactly():
+    """The weights go elsewhere; its directions stay decided by the others."""
+    rows = random_rows(0, n=64, d=6, m=2)._replace(group=np.repeat([0, 1], [4, 60]))
+    for form in FORMS_OF_ALL_SORTS:
+        assert not certified(rows, {0: 0.9, 1: 0.1}, ridge=0.0, **form)[1]
+
+
+def test_features_that_are_nearly_the_same(kind, any_form):
+    rows = random_rows(0, kind)
+    rng = np.random.default_rng(0)
+    twins = rows._replace(x=np.column_stack([rows.x, rows.x + 1e-7 * rng.normal(size=rows.x.shape)]))
+    assert not certified(twins, ridge=1e-8, **any_form)[1]
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_classes_that_can_be_separated(kind, ridge, any_form):
+    rows = random_rows(0, kind)
+    score = rows.x[:, 0]
+    labels = (score > 0).astype(int) if kind == "binary" else np.digitize(score, [-0.4, 0.4])
+    found, warned = certified(rows._replace(y=labels), ridge=ridge, **any_form)
+    assert not warned
+    assert (found.predict(rows.x) == labels).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", ["squared", "binary"])
+@pytest.mark.parametrize("penalty", [1e-12, 1e-9, 1e9, 1e12, 1e15, 1e30])
+def test_extreme_penalties_are_next_to_none_or_infinity(kind, divergence, penalty):
+    rows = random_rows(1, kind)
+    found, warned = certified(rows, skewed(4), penalty=penalty, divergence=divergence)
+    assert not warned
+    limit = fit(rows, skewed(4), penalty=0.0 if penalty < 1 else math.inf, divergence=divergence)
+    assert_allclose(found.value, limit.value, rtol=3e-6)
+    assert found.distance >= 0
+    if penalty > 1:
+        assert_allclose(vector(found.weights), vector(found.prior), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["outputs", "binary"])
+@pytest.mark.parametrize("radius", [1e-14, 1e-9, 1e9])
+def test_extreme_radii_are_next_to_none_or_infinity(kind, divergence, radius):
+    rows = random_rows(1, kind)
+    found, warned = certified(rows, skewed(4), radius=radius, divergence=divergence)
+    assert not warned
+    limit = fit(rows, skewed(4), penalty=0.0 if radius > 1 else math.inf, divergence=divergence)
+    assert_allclose(found.value, limit.value, rtol=1e-3 if radius < 1 else 2e-6)
+    assert found.distance <= radius * (1 + 1e-9) + 1e-15  # D's own rounding
+
+
+def test_targets_in_large_units_with_a_small_penalty(divergence):
+    """Money, say, and the penalty left at 1: next to none. The weights must still be those of the worst case."""
+    rows = random_rows(2)
+    found, warned = certified(rows._replace(y=3e6 * rows.y), skewed(4), divergence=divergence, ridge=0.0)
+    assert not warned
+    q, losses = vector(found.weights), vector(found.losses)
+    assert_allclose(losses[q > 1e-3], losses.max(), rtol=1e-4)
+
+
+def test_a_group_of_one_class_may_be_allowed(any_form):
+    rows = random_rows(0, "binary")
+    lone = rows._replace(y=np.where(rows.group == 1, 1, rows.y))
+    assert not certified(lone, one_class="allow", **any_form)[1]
+
+
+# ---------------------------------------------------------------- bad input
+
+
+X, Y, G = random_rows(0)[:3]
+LABELS = random_rows(0, "binary").y
+LABEL_GROUPS = random_rows(0, "binary").group
+
+
+def spoiled(value, at=(5, 1)):
+    x = X.copy()
+    x[at] = value
+    return x
+
+
+def targets_with(value):
+    y = Y.copy()
+    y[[7, 9]] = value
+    return y
+
+
+BAD_INPUT = {
+    "nan x": ({"x": spoiled(np.nan)}, DataError, r"x holds NaN.* 1 of 120 rows \(first: row 5\).*drop"),
+    "infinite x": ({"x": spoiled(np.inf)}, DataError, r"x holds NaN or infinite.*row 5"),
+    "huge x": ({"x": spoiled(1e200)}, DataError, r"too large.*scale"),
+    "text in x": ({"x": X.astype(str)}, DataError, r"x must hold numbers; found <U.*Encode text"),
+    "objects in x": ({"x": X.astype(object)}, DataError, r"x must hold numbers; found object"),
+    "one column as 1-d": ({"x": X[:, 0]}, DataError, r"x has shape \(120,\): expected rows × features"),
+    "no features": ({"x": X[:, :0]}, DataError, r"x has shape \(120, 0\)"),
+    "no rows": ({"x": X[:0], "y": Y[:0], "groups": G[:0]}, DataError, r"x has shape \(0, 3\)"),
+    "nan y": ({"y": targets_with(np.nan)}, DataError, r"y holds NaN.* 2 of 120 rows \(first: row 7\)"),
+    "short y": ({"y": Y[:-1]}, DataError, r"y has shape \(119.*expected 120 rows"),
+    "y of three axes": ({"y": Y[:, None, None]}, DataError, r"y has shape \(120, 1, 1\)"),
+    "text in y": ({"y": Y.astype(str)}, DataError, r"y must hold numbers"),
+    "short groups": ({"groups": G[:-1]}, DataError, r"x has 120 rows and groups 119"),
+    "missing group": ({"groups": [None, *G[1:].tolist()]}, DataError, r"group name is missing"),
+    "empty groups": ({"groups": GroupIds(G, Groups(range(6)))}, DataError, r"empty group.*4, 5.*Drop"),
+    "codes": ({"groups": GroupIds(G, Groups(range(3)))}, GroupMismatchError, r"0 to 3, but there are 3"),
+    "short weights": ({"sample_weight": np.ones(7)}, DataError, r"sample_weight has shape \(7,\)"),
+    "negative weights": ({"sample_weight": -np.ones(120)}, DataError, r"sample_weight.*at least 0"),
+    "nan weights": ({"sample_weight": np.full(120, np.nan)}, DataError, r"sample_weight.*finite"),
+    "no weight": ({"sample_weight": G != 2}, DataError, r"empty group.*without a row that counts: 2"),
+    "constant": ({"x": np.column_stack([X, np.full(120, 4.0)])}, DataError, r"column\(s\) 3 .*do not vary"),
+    "copy": ({"x": np.column_stack([X, X[:, 1]])}, DataError, r"columns 1, 3 .*linear comb.*ridge"),
+    "small copy": ({"x": np.column_stack([X, X[:, 1]]) * 1e-9}, DataError, r"columns 1, 3 .*linear"),
+    "sum": ({"x": np.column_stack([X, X @ [1, 2, 3]])}, DataError, r"0, 1, 2, 3 .*linear.*120 rows"),
+    "wide": ({"x": np.random.default_rng(0).normal(size=(120, 130))}, DataError, r"singular.*120 rows"),
+    "zeros": ({"x": np.column_stack([X, 0 * Y]), "intercept": False}, DataError, r"3 .*do not vary"),
+    "negative penalty": ({"penalty": -0.5}, SettingError, r"penalties are -0.5: expected .*at least 0"),
+    "nan penalty": ({"penalty": math.nan}, SettingError, r"nan: expected .*at least 0"),
+    "penalty of text": ({"penalty": "large"}, SettingError, r"'large'.*number"),
+    "no penalty": ({"penalty": None}, SettingError, r"None.*number"),
+    "negative radius": ({"radius": -0.1}, SettingError, r"radius is -0.1: expected .*at least 0"),
+    "nan radius": ({"radius": math.nan}, SettingError, r"radius is nan"),
+    "infinite radius": ({"radius": math.inf}, SettingError, r"radius is inf: expected a finite"),
+    "divergence": ({"divergence": "kl2"}, UnknownNameError, r"unknown divergence 'kl2'.*chi2, kl, l2"),
+    "negative ridge": ({"ridge": -1.0}, SettingError, r"ridge is -1.0: expected .*at least 0"),
+    "nan ridge": ({"ridge": math.nan}, SettingError, r"ridge is nan"),
+    "no tolerance": ({"tol": 0.0}, SettingError, r"tol is 0.0: expected .*between 0 and 1"),
+    "tolerance of one": ({"tol": 1.0}, SettingError, r"tol is 1.0"),
+    "nan tolerance": ({"tol": math.nan}, SettingError, r"tol is nan"),
+    "prior of some groups": ({"prior": {0: 1, 1: 1}}, GroupMismatchError, r"not in the prior: 2, 3"),
+    "prior by text": ({"prior": dict.fromkeys("0123", 1)}, GroupMismatchError, r"not in the data: '0'"),
+    "prior of more groups": ({"prior": {**skewed(4), 9: 1}}, GroupMismatchError, r"not in the data: 9"),
+    "negative prior": ({"prior": {0: -1, 1: 1, 2: 1, 3: 1}}, DataError, r"non-negative.*\(0, -1\)"),
+    "nan prior": ({"prior": {0: math.nan, 1: 1, 2: 1, 3: 1}}, DataError, r"prior weights.*nan"),
+    "no prior at all": ({"prior": dict.fromkeys(range(4), 0.0)}, DataError, r"not all zero"),
+    "prior by position": ({"prior": [0.25] * 4}, DataError, r"of type list: expected .*joined by name"),
+    "prior of an array": ({"prior": np.full(4, 0.25)}, DataError, r"of type ndarray"),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_is_told_what_it_is(change, error, message):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # an error is enough: no stray warnings of numpy's beside it
+        with pytest.raises(error, match=message):
+            fit_linear(**{"x": X, "y": Y, "groups": G} | change)
+
+
+BAD_LABELS = {
+    "nan x": ({"x": spoiled(np.nan)}, DataError, r"x holds NaN.*row 5"),
+    "huge x": ({"x": spoiled(1e200)}, DataError, r"too large.*scale"),
+    "nan labels": ({"y": np.where(LABELS, 1.0, np.nan)}, DataError, r"y holds NaN"),
+    "missing labels": ({"y": np.where(LABELS, "a", None)}, DataError, r"missing labels.*drop"),
+    "labels of two types": ({"y": np.where(LABELS, "a", np.array(1, object))}, DataError, r"y .*int, str"),
+    "measurements": ({"y": Y}, DataError, r"120 different decimal.*measurements.*fit_linear"),
+    "one class": ({"y": np.ones(120, int)}, DataError, r"single class, 1: "),
+    "short labels": ({"y": LABELS[:-1]}, DataError, r"y has shape \(119,\): expected 120 labels"),
+    "one-hot labels": ({"y": np.eye(2)[LABELS]}, DataError, r"y has shape \(120, 2\).*one a row"),
+    "lone": ({"y": np.where(LABEL_GROUPS == 2, 1, LABELS)}, DataError, r"one class only: 2 \(2: all .* 1\)"),
+    "lone weights": ({"sample_weight": (LABEL_GROUPS != 2) | (LABELS == 1)}, DataError, r"one class only: 2"),
+    "one class with weight": ({"sample_weight": LABELS == 1}, DataError, r"single class, 1"),
+    "no ridge": ({"ridge": 0.0}, SettingError, r"ridge is 0.*positive.*1e-6"),
+    "option": ({"one_class": "ignore"}, SettingError, r"one_class is 'ignore': expected 'error' or 'allow'"),
+}
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD_LABELS.values(), ids=BAD_LABELS)
+def test_bad_labels_are_told_what_they_are(change, error, message):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(error, match=message):
+            fit_logistic(**{"x": X, "y": LABELS, "groups": LABEL_GROUPS} | change)
+
+
+def test_missing_labels_of_pandas_are_missing():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(DataError, match="missing labels"):
+        fit_logistic(X, pandas.Series(np.where(LABELS, "a", "b")).where(LABELS == 1, pandas.NA).astype(object), G)
+
+
+@pytest.mark.parametrize(("penalties", "found"), [([], "empty"), ([1.0, -2.0], "-2.0"), ([math.nan], "nan")])
+def test_bad_penalties_of_a_path_are_told(penalties, found):
+    with pytest.raises(SettingError, match=rf"penalties.*{found}.*at least"):
+        linear_path(X, Y, G, penalties=penalties)
+
+
+def test_a_radius_of_text_is_told():
+    for name in ("radius", "ridge", "tol"):
+        with pytest.raises(SettingError, match=rf"{name} is 'x'"):
+            fit_linear(X, Y, G, **{name: "x"})
+
+
+def test_a_prior_of_text_is_told():
+    with pytest.raises(DataError, match="prior"):
+        fit_linear(X, Y, G, {0: "much", 1: 1, 2: 1, 3: 1})
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (X[:, :2], r"x has shape \(120, 2\): expected rows × 3 features"),
+        (X[0], r"x has shape \(3,\)"),
+        (X.astype(str), r"x must hold numbers"),
+        (spoiled(np.nan), r"x holds NaN"),
+    ],
+)
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "decide"])
+def test_rows_unlike_those_of_the_fit_are_refused(rows, message, ask):
+    """A NaN in particular must not come out as the first class."""
+    found = fit_logistic(X, LABELS, LABEL_GROUPS)
+    with pytest.raises(DataError, match=message):
+        getattr(found, ask)(rows)
+
+
+def test_a_linear_model_has_no_probabilities():
+    with pytest.raises(SettingError, match=r"no probabilities: use predict"):
+        fit_linear(X, Y, G).predict_proba(X)
+
+
+def test_prepared_logistic_losses_want_a_ridge_too():
+    losses = LogisticLosses.from_arrays(X, LABELS, LABEL_GROUPS)
+    with pytest.raises(SettingError, match="ridge is 0"):
+        solve(losses)
+    with pytest.raises(SettingError, match="ridge is 0"):
+        path(losses, penalties=[1.0])
