@@ -8,44 +8,49 @@ from typing import Any
 
 from toporo.errors import DataError, UnknownNameError
 
-__all__ = ["SELECTIONS", "SelectionRule", "select"]
+__all__ = ["BETTER", "SELECTIONS", "SelectionRule", "select"]
 
 Record = dict[str, Any]
+Best = Callable[[Sequence[float]], float]
+#: Which of several values is the best one.
+BETTER: dict[str, Best] = {"higher": max, "lower": min}
 
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """``pick`` gets one metrics record an epoch and returns the index of the chosen one."""
+    """``pick`` gets one metrics record an epoch and which of two is better; it returns the index of the chosen one."""
 
     name: str
     title: str
-    pick: Callable[[Sequence[Record]], int]
+    pick: Callable[[Sequence[Record], Best], int]
     saw: tuple[str, ...] = ()
 
 
-def _first_best(key: str) -> Callable[[Sequence[Record]], int]:
-    def pick(history: Sequence[Record]) -> int:
+def _first_best(key: str) -> Callable[[Sequence[Record], Best], int]:
+    def pick(history: Sequence[Record], best: Best) -> int:
         values = [record[key] for record in history]
-        return values.index(max(values))
+        return values.index(best(values))
 
     return pick
 
 
-#: The rules every table shows. Higher metrics are better; of equal epochs the earliest is taken.
+#: The rules every table shows. Of equal epochs the earliest is taken.
 SELECTIONS: dict[str, SelectionRule] = {
     rule.name: rule
     for rule in (
-        SelectionRule("last", "last epoch", lambda history: len(history) - 1),
+        SelectionRule("last", "last epoch", lambda history, best: len(history) - 1),
         SelectionRule("validation", "validation-selected", _first_best("validation")),
         SelectionRule("oracle", "best epoch (oracle)", _first_best("test"), saw=("test labels",)),
     )
 }
 
 
-def select(history: Sequence[Record], rule: str) -> int:
-    """The index of the epoch a rule chooses."""
+def select(history: Sequence[Record], rule: str, better: str = "higher") -> int:
+    """The index of the epoch a rule chooses; ``better`` says whether ``"higher"`` or ``"lower"`` metrics are."""
     if rule not in SELECTIONS:
         raise UnknownNameError("selection rule", rule, SELECTIONS)
+    if better not in BETTER:
+        raise UnknownNameError("direction", better, BETTER)
     if not history:
         raise DataError("there is no epoch to select from: the run has not trained yet.")
-    return SELECTIONS[rule].pick(history)
+    return SELECTIONS[rule].pick(history, BETTER[better])

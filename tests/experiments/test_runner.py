@@ -16,19 +16,23 @@ import numpy as np
 import pytest
 
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.experiments import fits
 from toporo.experiments import jobs as jobs_module
 from toporo.experiments.jobs import Job
 from toporo.experiments.protocols import METHODS, PROTOCOLS, Protocol
 from toporo.experiments.results import make_rows, read_rows
 from toporo.experiments.runner import reproduce
 
-KEYS = {"benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control"}
+KEYS = {
+    "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
+    "variant",
+}  # fmt: skip
 
 
 def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_path: Path) -> None:
     outcome = reproduce("dg15", tmp_path, seeds=2)
     rows = json.loads((tmp_path / "results.json").read_text())
-    assert len(rows) == 3 * len(METHODS)
+    assert len(rows) == 3 * len(small.methods)
     assert all(set(row) == KEYS for row in rows)
     saw = {(row["method"], row["selection"]): row["saw"] for row in rows}
     assert saw["erm", "last"] == []
@@ -41,7 +45,7 @@ def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_p
         assert row["mean"] == pytest.approx(np.mean(row["per_seed"]))
         assert row["sd"] == pytest.approx(np.std(row["per_seed"], ddof=1), abs=1e-6)
         assert row["source"] == "generated"
-        assert row["paper"] == small.paper.get(row["method"])
+        assert row["paper"] == small.paper("", row["method"], row["metric"])
     assert [row.__dict__ for row in read_rows(tmp_path / "results.json")] == rows
     assert outcome.resumed == 0
 
@@ -58,7 +62,7 @@ def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
 ) -> None:
     reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     before = (tmp_path / "results.json").read_bytes()
-    monkeypatch.setattr(jobs_module, "train", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(fits, "train", lambda *a, **k: pytest.fail("trained again"))
     assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
     assert (tmp_path / "results.json").read_bytes() == before
 
@@ -80,14 +84,14 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     protocol = replace(PROTOCOLS["dg15"], epochs=60)
     monkeypatch.setitem(PROTOCOLS, "dg15", protocol)
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
-    evaluate, calls = jobs_module._evaluate, iter(range(1000))
+    evaluate, calls = fits._evaluate, iter(range(1000))
 
     def failing(*args: object, **kwargs: object) -> object:
         if next(calls) == 40:
             raise KeyboardInterrupt
         return evaluate(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(jobs_module, "_evaluate", failing)
+    monkeypatch.setattr(fits, "_evaluate", failing)
     with pytest.raises(KeyboardInterrupt):
         reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
     assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"
@@ -133,9 +137,11 @@ def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
         replace(job, protocol=replace(job.protocol, epochs=21)),
         replace(job, method=replace(job.method, settings={"penalty": 10.0, "step": 0.01})),
         replace(job, method=replace(job.method, prior="uniform")),
+        replace(job, protocol=replace(job.protocol, priors={"normalization": "sum"})),
+        replace(job, variant="other"),
     ]
-    assert len({job.key, *(other.key for other in others)}) == 6
-    assert replace(job, protocol=replace(job.protocol, paper={}, title="other")).key == job.key
+    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+    assert replace(job, protocol=replace(job.protocol, variants=(), title="other", notes=())).key == job.key
 
 
 def test_rows_are_the_same_whatever_the_order_of_the_records(small: Protocol, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.models import MLP
 from toporo.objectives import ERM
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord, TrainSettings, accuracy_by_group, features_of, train
+from toporo.training import EpochRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
 
 
 def everything(run):
@@ -40,6 +40,19 @@ def test_records_what_evaluate_returns_in_evaluation_mode(run):
     assert [record.metrics for record in history] == [{"was training": False}] * 6
     assert seen == history
     assert not model.training
+
+
+def test_evaluates_every_so_many_epochs_and_after_the_last_one(run):
+    calls = iter(range(10))
+    *_, history = run(settings={"epochs": 7}, evaluate=lambda m: {"call": next(calls)}, evaluate_every=3)
+    assert [record.metrics for record in history] == [{}, {}, {"call": 0}, {}, {}, {"call": 1}, {"call": 2}]
+
+
+def test_how_often_it_evaluates_changes_nothing_else(run):
+    often, rarely = (run(evaluate=lambda m: {"here": True}, evaluate_every=every) for every in (1, 4))
+    assert everything(often)[0] == everything(rarely)[0]
+    with pytest.raises(SettingError, match="evaluate_every is 0"):
+        run(evaluate_every=0)
 
 
 def test_first_loss_is_the_mean_before_training(data):
@@ -289,6 +302,13 @@ def test_accuracy_by_group_counts_each_group_by_itself(data):
     expected = {name: float(data.y[data.rows(name)].mean()) for name in data.groups}
     assert accuracy_by_group(Always(), data) == pytest.approx(expected, rel=1e-15)
     assert len(set(expected.values())) > 1
+
+
+def test_outputs_of_every_row(data):
+    model = MLP(2, 2, (8,))
+    outputs = outputs_of(model, data)
+    expected = model.predict(torch.tensor(data.x, dtype=torch.float32))
+    np.testing.assert_allclose(outputs, expected.numpy(), rtol=1e-6)
 
 
 def test_features_of_every_row(data):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import islice
@@ -14,25 +14,59 @@ from typing import Any
 from toporo.datasets import Benchmark, load_dataset
 from toporo.errors import DataError, SettingError
 from toporo.experiments.jobs import Job, run_job
-from toporo.experiments.protocols import Protocol, get_methods, get_protocol
+from toporo.experiments.protocols import Protocol, Variant, get_protocol
 from toporo.experiments.results import Row, make_rows, write_rows
 
-__all__ = ["Outcome", "reproduce"]
+__all__ = ["Outcome", "Part", "reproduce"]
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start).
 Progress = Callable[[int, int, Job | None], None]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One variant of an outcome: its own protocol, benchmark, rows, records and jobs."""
+
+    variant: Variant
+    protocol: Protocol
+    benchmark: Benchmark
+    rows: list[Row]
+    records: list[Record]
+    jobs: list[Job]
+
+    @property
+    def title(self) -> str:
+        """The benchmark's title with the variant's."""
+        return f"{self.protocol.title} {self.variant.title}".strip()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reproduction gives: the rows of the table, the records behind them, and the benchmark."""
+    """What a reproduction gives: rows of all tables, the records behind them, and the benchmark by variant."""
 
     protocol: Protocol
-    benchmark: Benchmark
+    benchmarks: Mapping[str, Benchmark]
     rows: list[Row]
-    records: list[dict[str, Any]]
+    records: list[Record]
     jobs: list[Job]
     resumed: int
+
+    @property
+    def parts(self) -> list[Part]:
+        """Each variant by itself."""
+        return [
+            Part(
+                variant,
+                self.protocol.for_variant(variant),
+                self.benchmarks[variant.name],
+                [row for row in self.rows if row.variant == variant.name],
+                [record for record in self.records if record["variant"] == variant.name],
+                [job for job in self.jobs if job.variant == variant.name],
+            )
+            for variant in self.protocol.variants
+            if variant.name in self.benchmarks
+        ]
 
 
 def reproduce(
@@ -45,51 +79,62 @@ def reproduce(
     source: str = "auto",
     workers: int = 1,
     progress: Progress | None = None,
+    **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
 
     Every run is stored under ``out/runs`` as it ends and checkpointed while it goes, so calling this again after an
-    interruption goes on from there and gives the same figures.
+    interruption goes on from there and gives the same figures. ``options`` choose among a benchmark's variants, e.g.
+    ``split="east-west"``; all of them unless given.
     """
     protocol = get_protocol(name)
-    chosen = get_methods(methods)
+    chosen = protocol.get_methods(methods)
+    variants = protocol.get_variants(**options)
     if seeds < 1 or workers < 1:
         raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
-    benchmark = load_dataset(name, data, source=source)
+    benchmarks = {variant.name: load_dataset(name, data, source=source, **variant.options) for variant in variants}
     (folder / "runs").mkdir(parents=True, exist_ok=True)
-    jobs = [Job(protocol, method, seed, benchmark.fingerprint) for method in chosen for seed in range(seeds)]
-    records = {job.key: record for job in jobs if (record := job.finished(folder)) is not None}
+    jobs = [
+        Job(protocol.for_variant(variant), method, seed, benchmarks[variant.name].fingerprint, variant.name)
+        for variant in variants
+        for method in chosen
+        for seed in range(seeds if method.seeded else 1)
+    ]
+    keys = [job.key for job in jobs]
+    records = {key: record for job, key in zip(jobs, keys, strict=True) if (record := job.finished(folder)) is not None}
     resumed = len(records)
-    pending = [job for job in jobs if job.key not in records]
+    pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     if progress is not None:
         progress(resumed, len(jobs), None)
-    for job, record in _run_all(pending, benchmark, folder, workers):
+    for job, record in _run_all(pending, benchmarks, folder, workers):
         records[job.key] = record
         if progress is not None:
             progress(len(records), len(jobs), job)
-    ordered = [records[job.key] for job in jobs]
+    ordered = [records[key] for key in keys]
     rows = make_rows(protocol, ordered)
     write_rows(rows, folder / "results.json")
-    return Outcome(protocol, benchmark, rows, ordered, jobs, resumed)
+    return Outcome(protocol, benchmarks, rows, ordered, jobs, resumed)
 
 
-def _run_all(jobs: list[Job], benchmark: Benchmark, out: Path, workers: int) -> Iterable[tuple[Job, dict[str, Any]]]:
+def _run_all(
+    jobs: list[Job], benchmarks: Mapping[str, Benchmark], out: Path, workers: int
+) -> Iterable[tuple[Job, Record]]:
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            yield job, run_job(job, benchmark, out)
+            yield job, run_job(job, benchmarks[job.variant], out)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     waiting = iter(jobs)
-    running: dict[Future[dict[str, Any]], Job] = {}
+    running: dict[Future[Record], Job] = {}
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
             for job in islice(waiting, workers - len(running)):
-                running[pool.submit(run_job, job, benchmark, out)] = job
+                running[pool.submit(run_job, job, benchmarks[job.variant], out)] = job
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)

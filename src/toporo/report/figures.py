@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from toporo.data.grouped import GroupedData
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_graph
@@ -19,10 +19,10 @@ from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
 __all__ = [
-    "accuracy_by_epoch",
     "accuracy_by_group",
     "decision_boundaries",
     "line_style",
+    "metrics_by_epoch",
     "to_svg",
     "topology",
     "two_topologies",
@@ -47,6 +47,8 @@ STYLE: dict[Any, Any] = {
 #: Colour-blind safe (Okabe & Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#000000")
 CLASS_COLORS = ("#0072b2", "#d55e00")
+#: Numbers with more decimals than a path on a page needs: a hundredth of a point is enough.
+_LONG = re.compile(r"-?\d+\.\d{3,}")
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -61,7 +63,17 @@ def to_svg(name: str, figure: Figure) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     svg = re.sub(r"^.*?(?=<svg)", "", text, count=1, flags=re.DOTALL)
+    svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+
+
+def _shortened(path: re.Match[str]) -> str:
+    """A path without the decimals and the blanks that nobody sees."""
+    return _LONG.sub(_rounded, re.sub(r"\s*([A-Za-z])\s*", r"\1", path[0].strip()))
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def topology(graph: GroupGraph, prior: Prior, train: Sequence[Name], test: Sequence[Name]) -> Figure:
@@ -112,21 +124,33 @@ def weights_over_training(histories: Mapping[str, Sequence[Mapping[Name, float]]
         return figure
 
 
-def accuracy_by_epoch(curves: Mapping[str, Array], epochs: int, styles: Mapping[str, dict[str, Any]]) -> Figure:
-    """Test accuracy after each epoch (title to (seeds, epochs) in per cent): how much the choice of epoch decides."""
+def metrics_by_epoch(
+    panels: Mapping[str, Mapping[str, Array]],
+    epochs: Sequence[int],
+    styles: Mapping[str, dict[str, Any]],
+    *,
+    log: bool = False,
+) -> Figure:
+    """Metrics after these epochs (panel to title to (seeds, epochs)): how much the choice of the epoch decides."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.2, 3.4), layout="constrained")
-        ax = figure.subplots()
-        x = np.arange(1, epochs + 1)
-        for title, values in curves.items():
-            mean, spread = values.mean(axis=0), values.std(axis=0)
-            ax.plot(x, mean, lw=1.6, label=title, **styles[title])
-            ax.fill_between(x, mean - spread, mean + spread, color=styles[title]["color"], alpha=0.12, lw=0)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_xlabel("epoch")
-        ax.set_ylabel("test accuracy (%)")
-        ax.set_xlim(1, epochs)
-        ax.legend(bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8)
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for ax, (label, curves) in zip(axes, panels.items(), strict=True):
+            for title, values in curves.items():
+                mean, spread = values.mean(axis=0), values.std(axis=0)
+                lower = np.maximum(mean - spread, 0.2 * mean) if log else mean - spread
+                ax.plot(epochs, mean, lw=1.6, label=title, **styles[title])
+                ax.fill_between(epochs, lower, mean + spread, color=styles[title]["color"], alpha=0.12, lw=0)
+            if log:
+                ax.set_yscale("log")
+                ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+                ax.yaxis.set_minor_locator(NullLocator())
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.set_xlabel("epoch")
+            ax.set_ylabel(label)
+            ax.set_xlim(epochs[0], epochs[-1])
+        axes[-1].legend(bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8)
         return figure
 
 
@@ -186,7 +210,8 @@ def _bars(ax: Any, prior: Prior) -> None:
     names = list(prior.weights)
     ax.bar(range(len(names)), [prior.weights[name] for name in names], color=TRAIN_COLOR, width=0.7)
     ax.axhline(1.0 / len(names), color=TEST_COLOR, lw=1.0, ls="--", label="uniform")
-    ax.set_xticks(range(len(names)), [str(name) for name in names])
+    many = len(names) > 12
+    ax.set_xticks(range(len(names)), [str(name) for name in names], fontsize=6 if many else None, rotation=90 * many)
     ax.set_xlabel("training group")
     how = prior.normalization or ""
     if prior.temperature is not None:

@@ -23,7 +23,7 @@ from toporo.objectives import Objective
 from toporo.topology.prior import Prior
 from toporo.training.checkpoint import load_checkpoint, read_about, save_checkpoint
 
-__all__ = ["EpochRecord", "TrainSettings", "accuracy_by_group", "features_of", "train"]
+__all__ = ["EpochRecord", "TrainSettings", "accuracy_by_group", "features_of", "outputs_of", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -52,7 +52,7 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """What one epoch left behind. ``metrics`` is whatever ``evaluate`` returned."""
+    """What one epoch left behind. ``metrics`` is whatever ``evaluate`` returned, empty where it was not called."""
 
     epoch: int
     loss: float
@@ -79,6 +79,7 @@ def train(
     settings: TrainSettings,
     *,
     evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
+    evaluate_every: int = 1,
     on_epoch: Callable[[EpochRecord], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 25,
@@ -89,14 +90,16 @@ def train(
     Parameters
     ----------
     loss : per-sample task loss ``(outputs, targets) -> (n,)``, e.g. cross entropy with ``reduction="none"``.
-    evaluate : called after every epoch with the model in evaluation mode; its result goes into the record.
+    evaluate : called with the model in evaluation mode; its result goes into the epoch's record.
+    evaluate_every : after how many epochs; the last one is always evaluated.
     on_epoch : called with every new record (progress).
     checkpoint : file to resume from if it is there, written every ``checkpoint_every`` epochs. A resumed run ends in
         the same state as one that was never interrupted.
     """
     data.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
-    if checkpoint_every < 1:
-        raise SettingError(f"checkpoint_every is {checkpoint_every!r}: expected a number of epochs of at least 1.")
+    for what, every in (("checkpoint_every", checkpoint_every), ("evaluate_every", evaluate_every)):
+        if every < 1:
+            raise SettingError(f"{what} is {every!r}: expected a number of epochs of at least 1.")
     model.to(device)
     objective.to(device)
     parameters = [*model.parameters(), *objective.parameters()]
@@ -126,7 +129,8 @@ def train(
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
         model.eval()
         objective.eval()
-        metrics = evaluate(model) if evaluate is not None else {}
+        due = (epoch + 1) % evaluate_every == 0 or epoch + 1 == settings.epochs
+        metrics = evaluate(model) if evaluate is not None and due else {}
         mean_loss = float(total) / len(batches)
         if not np.isfinite(mean_loss):
             raise DataError(
@@ -157,8 +161,12 @@ def _identity(objective: Objective, data: GroupedData, settings: TrainSettings) 
 def _seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]:
     """Torch's global random stream (dropout draws from it) as a function of seed and epoch, put back afterwards."""
     target = torch.device(device)
+    stream = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32)[0])
     with torch.random.fork_rng(devices=[target] if target.type == "cuda" else []):
-        torch.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32)[0]))
+        # Not torch.manual_seed: for devices that are not in use it keeps a stack trace a call.
+        torch.default_generator.manual_seed(stream)
+        if target.type == "cuda":
+            torch.cuda.manual_seed_all(stream)
         yield
 
 
@@ -226,6 +234,13 @@ def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.d
         right = (model(x).argmax(dim=1) == y).to(torch.float64)
     sums = torch.zeros(len(data.groups), dtype=torch.float64, device=device).index_add(0, codes, right)
     return data.groups.named((sums.cpu().numpy() / np.bincount(data.codes, minlength=len(data.groups))).tolist())
+
+
+def outputs_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
+    """Logits or predicted values of every row."""
+    with _evaluating(model):
+        found: Tensor = model(tensors(data, device)[0])
+    return found.cpu().numpy()
 
 
 def features_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
