@@ -70,7 +70,13 @@ def reproduce(
     from rich.console import Console
 
     from toporo.experiments.runner import reproduce as run
-    from toporo.experiments.tables import caption, markdown_table, overview_table, terminal_tables
+    from toporo.experiments.tables import (
+        caption,
+        markdown_table,
+        overview_markdown,
+        overview_table,
+        terminal_tables,
+    )
     from toporo.report.html import write_report
 
     if as_json and as_markdown:
@@ -98,6 +104,8 @@ def reproduce(
         typer.echo(json.dumps([asdict(row) for row in outcome.rows], indent=1, ensure_ascii=False))
     elif as_markdown:
         tables = [f"{caption(part.protocol, part.rows)}\n\n{markdown_table(part.rows)}" for part in outcome.parts]
+        if len(tables) > 1:
+            tables.insert(0, overview_markdown(outcome.protocol, outcome.rows))
         typer.echo("\n\n".join(tables))
     else:
         console = Console(width=None if sys.stdout.isatty() else 132)

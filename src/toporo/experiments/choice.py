@@ -112,7 +112,7 @@ def choose(benchmark: Benchmark, rule: str = "regions", *, ridge: float = 0.01) 
     for fold in folds:
         for key, fit in _fits(benchmark.graph, fold.train, fold.towards, ridge).items():
             totals[key] += _error(fit, fold.validation) / len(folds)
-    final = _fits(benchmark.graph, train, benchmark.test, ridge)
+    final = _fits(benchmark.graph, train, benchmark.test, ridge, tol=1e-6)
     candidates = tuple(
         Candidate(prior, penalty, totals[prior, penalty], _error(final[prior, penalty], test))
         for prior, penalty in _keys()
@@ -192,13 +192,13 @@ def _keys() -> list[tuple[str, float]]:
 
 
 def _fits(
-    graph: GroupGraph, train: GroupedData, towards: Sequence[Name], ridge: float
+    graph: GroupGraph, train: GroupedData, towards: Sequence[Name], ridge: float, *, tol: float = ROUGH
 ) -> Mapping[tuple[str, float], RobustFit]:
     losses = SquaredLosses.from_arrays(train.x, train.y, train.ids)
     return {
         (name, fit.penalty): fit
         for name in PRIOR_GRID
-        for fit in path(losses, _prior(graph, name, train, towards), penalties=PENALTY_GRID, ridge=ridge, tol=ROUGH)
+        for fit in path(losses, _prior(graph, name, train, towards), penalties=PENALTY_GRID, ridge=ridge, tol=tol)
     }
 
 

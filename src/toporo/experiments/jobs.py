@@ -23,8 +23,8 @@ from toporo.files import write_text, write_whole
 __all__ = ["Job", "build_model", "run_job"]
 
 SCHEMA = "toporo.run/2"
-#: Sources that only show results: folders and modules of toporo.
-SHOWING = ("report", "cli", "__main__.py", "experiments/tables.py", "experiments/results.py")
+#: Sources that no run depends on: folders and modules of toporo.
+SHOWING = ("report", "theory", "cli", "__main__.py", "experiments/tables.py", "experiments/results.py")
 #: What of a protocol does not decide how a run comes out.
 UNDECIDING = ("title", "methods", "variants", "metric", "metrics", "better", "digits", "changes", "notes")
 

@@ -20,6 +20,7 @@ __all__ = [
     "make_lines",
     "make_overview",
     "markdown_table",
+    "overview_markdown",
     "overview_table",
     "terminal_tables",
 ]
@@ -219,6 +220,16 @@ def make_overview(protocol: Protocol, rows: Sequence[Row]) -> Overview:
         )  # fmt: skip
         before = method
     return Overview(heads, paper, lines)
+
+
+def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
+    """The overview in Markdown."""
+    overview = make_overview(protocol, rows)
+    lines = [f"| {' | '.join(['method', *overview.heads])} |", "|---|" + "---:|" * len(overview.heads)]
+    for line in overview.lines:
+        cells = [f"**{cell}**" if i in line.best else cell for i, cell in enumerate(line.cells)]
+        lines.append(f"| {' | '.join([line.label, *cells])} |")
+    return "\n".join(lines)
 
 
 def overview_table(protocol: Protocol, rows: Sequence[Row]) -> Table:

@@ -146,7 +146,7 @@ def metrics_by_epoch(
                 ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
                 ax.yaxis.set_minor_locator(NullLocator())
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(10 if len(panels) == 1 else 5, integer=True))
             ax.set_xlabel("epoch")
             ax.set_ylabel(label)
             ax.set_xlim(epochs[0], epochs[-1])
