@@ -46,7 +46,7 @@ def test_public_face_is_pinned() -> None:
     assert set(toporo.__all__) == {
         "GroupGraph", "GroupIds", "GroupedData", "Groups", "Prior", "TopoRoError", "TopoRoWarning", "data", "datasets",
         "differentiable_emd", "diffusion_emd", "group_batches", "learn_topology", "load_dataset", "models",
-        "objectives", "robust", "topology", "training",
+        "objectives", "robust", "theory", "topology", "training",
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from toporo import data, datasets, models, objectives, robust, topology, training
+    from toporo import data, datasets, models, objectives, robust, theory, topology, training
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData
     from toporo.datasets import load_dataset
@@ -45,6 +45,7 @@ __all__ = [
     "models",
     "objectives",
     "robust",
+    "theory",
     "topology",
     "training",
 ]
@@ -64,7 +65,7 @@ _HOME = {
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.datasets",
 }
-_MODULES = ("data", "datasets", "models", "objectives", "robust", "topology", "training")
+_MODULES = ("data", "datasets", "models", "objectives", "robust", "theory", "topology", "training")
 
 
 def __getattr__(name: str) -> Any:
