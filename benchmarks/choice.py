@@ -132,8 +132,8 @@ def main() -> None:
     lines = [
         "# Which validation chooses what on TPT-48 (linear model, season windows)",
         "",
-        "Made by `python benchmarks/choice.py DIR`. Candidates: five priors × ten λ at ridge 0.01 unless said otherwise; "
-        "test MSE (all) of the chosen one. No rule but the oracle sees a label of a test state.",
+        "Made by `python benchmarks/choice.py DIR`. Candidates: five priors × ten λ at ridge 0.01 unless said "
+        "otherwise; test MSE (all) of the chosen one. No rule but the oracle sees a label of a test state.",
         "",
         "| left out | E→W chosen | test MSE | N→S chosen | test MSE | both targets |",
         "|---|---|---:|---|---:|---|",

@@ -713,6 +713,15 @@ def test_classes_that_can_be_separated(kind, ridge, any_form):
     assert (found.predict(rows.x) == labels).mean() > 0.9
 
 
+@pytest.mark.parametrize("unit", [1e3, 1e5])
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+def test_features_in_small_units_with_a_small_ridge(kind, unit):
+    """The last steps move the loss by less than rounding, but the proof, which divides by the ridge, still needs them."""
+    rows = random_rows(0, kind, n=80, m=8)
+    for form in ({"penalty": math.inf}, {"penalty": 0.0}, {"radius": 0.1, "divergence": "kl"}):
+        assert not certified(rows._replace(x=unit * rows.x), ridge=1e-8, **form)[1]
+
+
 @pytest.mark.parametrize("kind", ["squared", "binary"])
 @pytest.mark.parametrize("penalty", [1e-12, 1e-9, 1e9, 1e12, 1e15, 1e30])
 def test_extreme_penalties_are_next_to_none_or_infinity(kind, divergence, penalty):

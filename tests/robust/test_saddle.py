@@ -113,6 +113,17 @@ def test_any_start_leads_to_the_same_value(shape, divergence):
         assert_allclose(warm.value, cold.value, rtol=1e-8)
 
 
+@pytest.mark.parametrize("strength", [1e-6, 1e-9])
+def test_without_a_penalty_no_start_is_too_near(shape, strength):
+    """q is held near the last q by a second penalty; one that is too small for Newton's method must grow again."""
+    problem = a_problem(shape, "l2")
+    rng = np.random.default_rng(0)
+    far = problem.losses.at(rng.normal(size=problem.losses.shape))
+    found = problem.penalised(0.0, Saddle(far, rng.dirichlet(np.ones(5)), math.inf, math.inf, strength, 0))
+    assert found.gap <= problem.allowed(found.value)
+    assert_allclose(found.value, problem.penalised(0.0).value, rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     "distance",
     [
