@@ -18,6 +18,7 @@ from toporo.experiments.tables import (
     make_lines,
     make_overview,
     markdown_table,
+    overview_markdown,
     overview_table,
     terminal_tables,
 )
@@ -174,3 +175,16 @@ def test_the_readme_shows_the_committed_results(benchmark: str) -> None:
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
     assert {row.source for row in found} == {"published"}
     assert markdown_table(found) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_the_committed_overview_of_tpt48() -> None:
+    """As `toporo reproduce tpt48 --markdown` printed it, and what the text says was chosen without test labels."""
+    found = read_rows(ROOT / "results" / "tpt48.json")
+    assert {row.source for row in found} == {"published"}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert overview_markdown(PROTOCOLS["tpt48"], found) in text
+    whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
+    for split, target in (("east-west", 0.26), ("north-south", 0.21)):
+        chosen = whole[f"{split}/season", "linear-chosen"]
+        assert chosen <= target
+        assert f"{chosen:.3f}" in text

@@ -195,6 +195,20 @@ def test_excess_sees_an_intercept_that_is_far_off(kind, constant):
     assert losses.excess(losses.at(theta), q, ridge_of(losses, 0.1)) >= gained * (1 - 1e-6)
 
 
+@pytest.mark.parametrize("kind", ["binary", "softmax"])
+@pytest.mark.parametrize("off", [3e-8, 1e-8, 5e-9])
+def test_excess_is_found_where_the_loss_moves_by_rounding_only(kind, off):
+    """An intercept this near its best cannot be told from it by the loss; that must not end without a proof."""
+    q = np.full(3, 1 / 3)
+    for seed in range(60):
+        losses = prepared(random_rows(seed, kind, m=3))
+        theta = 0.3 * np.random.default_rng(seed).normal(size=losses.shape)
+        best = losses._best_intercept(losses.at(theta), q)
+        near = best.theta.copy()
+        near[-1, 0] += off
+        assert np.isfinite(losses.excess(losses.at(near), q, ridge_of(losses, 0.01)))
+
+
 def test_excess_of_squared_errors_where_the_weights_leave_a_direction_free():
     """q on a group with fewer rows than features: the model is not unique, the least loss is."""
     rng = np.random.default_rng(0)
@@ -247,6 +261,22 @@ def test_small_types_neither_wrap_nor_round(dtype):
         LogisticLosses.from_arrays(x, labels, group).inputs,
         LogisticLosses.from_arrays(x.astype(np.float64), labels, group).inputs,
     )
+
+
+def test_nothing_is_read_before_it_is_written(monkeypatch, rows):
+    """Fresh memory may hold anything, and a check that reads it fails only now and then."""
+    plain, empty = prepared(rows), np.empty
+
+    def spoilt(shape, dtype=float, **settings):
+        fresh = empty(shape, dtype, **settings)
+        if np.issubdtype(fresh.dtype, np.floating):
+            fresh.fill(np.nan)
+        return fresh
+
+    monkeypatch.setattr(np, "empty", spoilt)
+    fresh = prepared(rows)
+    theta = np.random.default_rng(0).normal(size=plain.shape)
+    assert_array_equal(fresh.at(theta).losses, plain.at(theta).losses)
 
 
 def test_groups_may_come_as_codes():

@@ -716,7 +716,7 @@ def test_classes_that_can_be_separated(kind, ridge, any_form):
 @pytest.mark.parametrize("unit", [1e3, 1e5])
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
 def test_features_in_small_units_with_a_small_ridge(kind, unit):
-    """The last steps move the loss by less than rounding, but the proof, which divides by the ridge, still needs them."""
+    """The last steps move the loss by less than rounding; the proof, which divides by the ridge, still needs them."""
     rows = random_rows(0, kind, n=80, m=8)
     for form in ({"penalty": math.inf}, {"penalty": 0.0}, {"radius": 0.1, "divergence": "kl"}):
         assert not certified(rows._replace(x=unit * rows.x), ridge=1e-8, **form)[1]
