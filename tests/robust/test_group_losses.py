@@ -10,9 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.by_hand import KINDS, group_losses, least, random_rows
 from toporo.groups import GroupIds, Groups
-from toporo.robust import group_losses as module
-from toporo.robust.group_losses import LogisticLosses, SquaredLosses, one_thread
+from toporo.robust import rows as module
+from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import fit_linear, fit_logistic, solve
+from toporo.robust.logistic import LogisticLosses
+from toporo.robust.rows import one_thread
 
 
 def prepared(rows, **settings):

@@ -27,8 +27,9 @@ from tests.robust.by_hand import (
 )
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import LogisticLosses, SquaredLosses
+from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import fit_linear, fit_logistic, linear_path, logistic_path, path, solve
+from toporo.robust.logistic import LogisticLosses
 from toporo.topology.prior import Prior
 
 DIVERGENCES = ("l2", "kl", "chi2")
@@ -553,15 +554,15 @@ def test_what_classes_are_called_does_not_matter():
 LARGE_FITS = """
 import hashlib
 import numpy as np
-from toporo.robust import group_losses
+from toporo.robust import rows
 from toporo.robust.linear import fit_linear, fit_logistic
 
-n, d = group_losses.CHUNK + 4001, 32
+n, d = rows.CHUNK + 4001, 32
 x = np.sin(1.3 * np.arange(n * d, dtype=float) ** 1.1).reshape(n, d)
 group, noise = np.arange(n) % 17 % 3, np.sin(12.9898 * np.arange(n))
 y = x @ np.linspace(-1, 1, d) * (1 + group / 10) + noise
 for cores in (1, 2, 2):
-    group_losses.cores = lambda: cores
+    rows.cores = lambda: cores
     for found in (
         fit_linear(x, y, group, penalty=0.05, tol=1e-8),
         fit_logistic(x, y > 0, group, penalty=0.01, divergence="kl"),

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 from tests.robust.by_hand import random_rows, worst
 from toporo.robust import PENALTIES
-from toporo.robust.group_losses import LogisticLosses, SquaredLosses
+from toporo.robust.group_losses import SquaredLosses
+from toporo.robust.logistic import LogisticLosses
 from toporo.robust.saddle import Saddle, SaddleProblem, _Game, _Search
 
 PRIOR = np.array([0.1, 0.2, 0.3, 0.25, 0.15])

@@ -6,53 +6,42 @@ intercept; k is the number of outputs. Two losses:
 - :class:`SquaredLosses`: :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} \|y_i - \theta^\top x_i\|^2`, summed over
   outputs. All that the rows have to say is in each group's normal equations, so they are read once and every
   evaluation afterwards costs :math:`m D^2`, however many rows there were.
-- :class:`LogisticLosses`: :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} -\log \Pr(y_i \mid \theta^\top x_i)`, for
-  two classes (k = 1) or more (k classes, softmax). Rows are kept, in the order of their groups.
+- :class:`~toporo.robust.logistic.LogisticLosses`:
+  :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} -\log \Pr(y_i \mid \theta^\top x_i)`, for two classes (k = 1) or more
+  (k classes, softmax). Rows are kept, in the order of their groups.
 
 Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes come out on any number of threads.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dposv
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
-from toporo.machine import cores
+from toporo.robust.rows import (
+    as_inputs,
+    as_targets,
+    as_weights,
+    chunks,
+    column_means,
+    for_each,
+    members_of,
+    refuse_infinite,
+)
 
-__all__ = [
-    "Curve",
-    "GroupLosses",
-    "LogisticLosses",
-    "Place",
-    "SquaredLosses",
-    "as_inputs",
-    "as_numbers",
-    "one_thread",
-    "refuse_infinite",
-]
+__all__ = ["TOO_LARGE", "Curve", "GroupLosses", "Place", "SquaredLosses"]
 
 Array = npt.NDArray[np.float64]
-T = TypeVar("T")
 
-#: Rows that are worked on at a time, so that copies stay small beside the data.
-CHUNK = 1 << 16
-#: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
-INTERCEPT_SLACK = 1e-12
-#: The square of a larger number would be none.
-LARGEST = 1e150
 TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
-ONE_CLASS = ("error", "allow")
 
 
 class Curve(Protocol):
@@ -157,38 +146,41 @@ class SquaredLosses:
     ) -> SquaredLosses:
         """Read the rows once and keep every group's normal equations."""
         inputs, ids = as_inputs(x, groups)
-        targets = _targets(y, len(inputs))
-        weights = _row_weights(sample_weight, ids)
+        targets = as_targets(y, len(inputs))
+        weights = as_weights(sample_weight, ids)
         if weights is not None and not weights.all():
             counted = weights > 0
             inputs, targets, weights = inputs[counted], targets[counted], weights[counted]
             ids = GroupIds(ids.codes[counted], ids.groups)
-        members = _members(ids)
+        members = members_of(ids)
         shifts = (
-            (_mean(inputs), _mean(targets)) if intercept else (np.zeros(inputs.shape[1]), np.zeros(targets.shape[1]))
+            (column_means(inputs), column_means(targets))
+            if intercept
+            else (np.zeros(inputs.shape[1]), np.zeros(targets.shape[1]))
         )
 
         def moments(rows: npt.NDArray[np.intp]) -> tuple[Array, float]:
             """The second moments of [x, 1, y] over a group's rows."""
             width = inputs.shape[1] + intercept + targets.shape[1]
             total, mass = np.zeros((width, width)), 0.0
-            for start in range(0, len(rows), CHUNK):
-                part = rows[start : start + CHUNK]
+            for span in chunks(len(rows)):
+                part = rows[span]
                 block = np.empty((len(part), width))
-                np.subtract(inputs[part], shifts[0], out=block[:, : inputs.shape[1]])
+                with np.errstate(invalid="ignore"):
+                    np.subtract(inputs[part], shifts[0], out=block[:, : inputs.shape[1]])
+                    np.subtract(targets[part], shifts[1], out=block[:, width - targets.shape[1] :])
                 if intercept:
                     block[:, inputs.shape[1]] = 1.0
-                np.subtract(targets[part], shifts[1], out=block[:, width - targets.shape[1] :])
                 if weights is None:
                     mass += float(len(part))
                 else:
                     block *= np.sqrt(weights[part])[:, None]
                     mass += float(weights[part].sum())
-                total += block.T @ block
+                with np.errstate(over="ignore", invalid="ignore"):  # found out below
+                    total += block.T @ block
             return total / mass, mass
 
-        with np.errstate(over="ignore", invalid="ignore"):  # found out below
-            found = _for_each(members, moments, len(inputs))
+        found = for_each(members, moments, len(inputs))
         size = inputs.shape[1] + intercept
         second = np.stack([total for total, _ in found])
         if not np.isfinite(second).all():
@@ -306,413 +298,3 @@ class _SquaredCurve:
     def place(self, t: float) -> Place:
         start = self.start
         return _SquaredPlace(start.problem, start.theta + t * self.direction, start.products + t * self.products)
-
-
-# ---------------------------------------------------------------- logistic
-
-
-@dataclass(frozen=True, eq=False)
-class LogisticLosses:
-    """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
-
-    Attributes
-    ----------
-    inputs : rows in the order of their groups, shifted by their mean, a one at the end for the intercept.
-    targets : which class each row is (a code into ``classes``).
-    share : every row's weight within its group; they sum to one in a group.
-    starts : where each group's rows begin.
-    """
-
-    groups: Groups
-    counts: Array
-    classes: tuple[Any, ...]
-    inputs: Array
-    targets: npt.NDArray[np.int64]
-    share: Array
-    starts: npt.NDArray[np.intp]
-    input_shift: Array
-    intercept: bool
-
-    @classmethod
-    def from_arrays(
-        cls,
-        x: Any,
-        y: Any,
-        groups: Iterable[Hashable] | GroupIds,
-        *,
-        intercept: bool = True,
-        sample_weight: Any = None,
-        one_class: str = "error",
-    ) -> LogisticLosses:
-        """Sort the rows by group.
-
-        ``one_class`` says what a group whose rows are all of one class means: an ``"error"``, because such a group's
-        worst case pulls the model towards a constant, or nothing (``"allow"``).
-        """
-        if one_class not in ONE_CLASS:
-            raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
-        inputs, ids = as_inputs(x, groups)
-        weights = _row_weights(sample_weight, ids)
-        labels = _as_labels(y, len(inputs))
-        if weights is not None and not weights.all():
-            counted = weights > 0
-            inputs, labels, weights = inputs[counted], labels[counted], weights[counted]
-            ids = GroupIds(ids.codes[counted], ids.groups)
-        classes, targets = _classes(labels)
-        members = _members(ids)
-        order = np.concatenate(members)
-        sizes = np.array([len(rows) for rows in members])
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
-        if one_class == "error":
-            _refuse_one_class(ids.groups, targets[order], starts, sizes, classes)
-        refuse_infinite(inputs, "x")
-        shift = _mean(inputs) if intercept else np.zeros(inputs.shape[1])
-        kept = np.empty((len(order), inputs.shape[1] + intercept))
-        for start in range(0, len(order), CHUNK):
-            part = slice(start, start + CHUNK)
-            np.subtract(inputs[order[part]], shift, out=kept[part, : inputs.shape[1]])
-        if intercept:
-            kept[:, -1] = 1.0
-        if not max(kept.max(), -kept.min()) < LARGEST:
-            raise DataError(f"x {TOO_LARGE}")
-        row_weights = np.ones(len(order)) if weights is None else weights[order]
-        counts = np.add.reduceat(row_weights, starts)
-        return cls(
-            groups=ids.groups,
-            counts=counts,
-            classes=classes,
-            inputs=kept,
-            targets=targets[order],
-            share=row_weights / np.repeat(counts, sizes),
-            starts=starts,
-            input_shift=shift,
-            intercept=intercept,
-        )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of a model."""
-        return self.inputs.shape[1], 1 if len(self.classes) == 2 else len(self.classes)
-
-    @property
-    def quick(self) -> bool:
-        """It takes several passes over the rows."""
-        return False
-
-    @property
-    def spans(self) -> list[slice]:
-        """Where each group's rows are."""
-        return [slice(a, b) for a, b in zip(self.starts, [*self.starts[1:], len(self.targets)], strict=True)]
-
-    def at(self, theta: Array) -> _LogisticPlace:
-        """Evaluate a model."""
-        return _LogisticPlace(self, theta, _in_chunks(lambda part: self.inputs[part] @ theta, len(self.inputs)))
-
-    def excess(self, place: Place, q: Array, pull: Array) -> float:
-        r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
-
-        There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
-        which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
-        """
-        best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
-        if best is None:
-            return math.inf
-        gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
-        held = pull > 0
-        return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
-
-    def _best_intercept(self, place: Place, q: Array) -> Place | None:
-        """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
-        row_weights = np.repeat(q, np.diff([*self.starts, len(self.targets)])) * self.share
-        here = self.at(place.theta) if not isinstance(place, _LogisticPlace) else place
-        for _ in range(100):
-            gradient = q @ np.add.reduceat(here.residuals, self.starts, axis=0)
-            if np.abs(gradient).max() <= INTERCEPT_SLACK:
-                return here
-            curvature = np.diag(row_weights @ here.chances) - (here.chances * row_weights[:, None]).T @ here.chances
-            step = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
-            if not np.abs(step @ gradient) > 0:  # all probabilities are 0 or 1: no curvature to go by
-                step = -np.sign(gradient)
-            step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
-            line, t = here.along(np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])), 1.0
-            while t > 1e-6 and q @ line.place(t).losses > q @ here.losses:
-                t *= 0.5
-            if t <= 1e-6:
-                return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
-            here = line.place(t)
-        return None
-
-    def coefficients(self, theta: Array) -> tuple[Array, Array]:
-        """Coefficients (features × outputs) and intercepts for the data as they came."""
-        if not self.intercept:
-            return theta.copy(), np.zeros(theta.shape[1])
-        return theta[:-1].copy(), theta[-1] - self.input_shift @ theta[:-1]
-
-    def row_losses(self, scores: Array) -> Array:
-        r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
-        if scores.shape[1] == 1:
-            found: Array = np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0]))
-            return found
-        top = scores.max(axis=1)
-        own = np.take_along_axis(scores, self.targets[:, None], axis=1)[:, 0]
-        total: Array = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
-        return total
-
-    def by_group(self, rows: Array) -> Array:
-        """Means by group of one value a row."""
-        means: Array = np.add.reduceat(rows * self.share, self.starts)
-        return means
-
-
-@dataclass(frozen=True, eq=False)
-class _LogisticPlace:
-    problem: LogisticLosses
-    theta: Array
-    scores: Array
-
-    @cached_property
-    def losses(self) -> Array:
-        return self.problem.by_group(self.problem.row_losses(self.scores))
-
-    @cached_property
-    def chances(self) -> Array:
-        """The probability of class one, or of every class, by row."""
-        if self.scores.shape[1] == 1:
-            with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
-                binary: Array = 1.0 / (1.0 + np.exp(-self.scores))
-            return binary
-        raised = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
-        softmax: Array = raised / raised.sum(axis=1, keepdims=True)
-        return softmax
-
-    @cached_property
-    def residuals(self) -> Array:
-        """Probability less truth, times the row's share of its group: the gradient by the scores."""
-        problem = self.problem
-        off = self.chances.copy()
-        if off.shape[1] == 1:
-            off[:, 0] -= problem.targets == 1
-        else:
-            off[np.arange(len(off)), problem.targets] -= 1.0
-        off *= problem.share[:, None]
-        return off
-
-    @cached_property
-    def jacobian(self) -> Array:
-        problem, off = self.problem, self.residuals
-        return np.stack(
-            _for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off))
-        )
-
-    def hessian(self, q: Array) -> Array:
-        problem = self.problem
-        size, outputs = problem.shape
-        self.chances  # noqa: B018  # before the threads ask for it
-        weights = np.repeat(q, np.diff([*problem.starts, len(problem.targets)])) * problem.share
-        spans = _spans(len(weights))
-        tasks = [(a, b, span) for a in range(outputs) for b in range(a + 1) for span in spans]
-        total = np.zeros((size, outputs, size, outputs))
-
-        def block(task: tuple[int, int, slice]) -> Array:
-            a, b, span = task
-            chances, rows = self.chances[span], problem.inputs[span]
-            curvature = weights[span] * chances[:, a] * (float(a == b) - chances[:, b])
-            found: Array = rows.T @ (rows * curvature[:, None])
-            return found
-
-        for (a, b, _), found in zip(tasks, _for_each(tasks, block, len(weights)), strict=True):
-            total[:, a, :, b] += found
-            if a != b:
-                total[:, b, :, a] += found
-        return total.reshape(size * outputs, size * outputs)
-
-    def along(self, direction: Array) -> _LogisticCurve:
-        problem = self.problem
-        moved = _in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
-        return _LogisticCurve(self, direction, moved)
-
-
-@dataclass(frozen=True, eq=False)
-class _LogisticCurve:
-    start: _LogisticPlace
-    direction: Array
-    scores: Array
-    _known: dict[float, _LogisticPlace] = field(default_factory=dict)
-
-    @property
-    def batch(self) -> int:
-        return 1
-
-    def losses(self, ts: Array) -> Array:
-        return np.stack([self.place(float(t)).losses for t in ts])
-
-    def place(self, t: float) -> _LogisticPlace:
-        if t not in self._known:  # tried first, then taken
-            start = self.start
-            self._known.clear()
-            self._known[t] = _LogisticPlace(
-                start.problem, start.theta + t * self.direction, start.scores + t * self.scores
-            )
-        return self._known[t]
-
-
-# ---------------------------------------------------------------- rows, groups, threads
-
-
-def as_inputs(x: Any, groups: Iterable[Hashable] | GroupIds) -> tuple[Any, GroupIds]:
-    """Inputs as a matrix and the groups of its rows, checked against each other."""
-    inputs = as_numbers(x, "x")
-    if inputs.ndim != 2 or not inputs.size:
-        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
-    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
-    if len(ids) != len(inputs):
-        raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
-    codes = as_numbers(ids.codes, "groups").astype(np.int64)
-    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
-        raise GroupMismatchError(
-            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
-        )
-    return inputs, GroupIds(codes, ids.groups)
-
-
-def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
-    """An array of numbers from an array, a list or a tensor; text is refused."""
-    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
-    if array.dtype.kind not in "fiub":
-        raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
-    return array
-
-
-def _targets(y: Any, rows: int) -> Any:
-    targets = as_numbers(y, "y")
-    targets = targets[:, None] if targets.ndim == 1 else targets
-    if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
-        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column an output.")
-    return targets
-
-
-def _as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
-    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
-    if labels.ndim != 1 or len(labels) != rows:
-        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one a row of x.")
-    if labels.dtype.kind == "f":
-        refuse_infinite(labels, "y")
-    if labels.dtype == object and any(label is None or label != label for label in labels):
-        raise DataError("y holds missing labels: drop those rows first.")
-    return labels
-
-
-def _classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
-    kinds = sorted({type(label).__name__ for label in labels}) if labels.dtype == object else []
-    try:
-        classes, codes = np.unique(labels, return_inverse=True)
-    except TypeError:
-        raise DataError(f"y holds labels of types {', '.join(kinds)}, which have no order: use one type.") from None
-    if len(classes) < 2:
-        raise DataError(f"y holds a single class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
-    if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
-        raise DataError(
-            f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
-            "fit_linear is for those."
-        )
-    return tuple(classes.tolist()), codes.astype(np.int64)
-
-
-def _row_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
-    if sample_weight is None:
-        counts = np.bincount(ids.codes, minlength=len(ids.groups))
-        _refuse_empty(ids.groups, counts)
-        return None
-    weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
-    if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
-        raise DataError(
-            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one a row."
-        )
-    _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
-    return weights
-
-
-def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
-    empty = [name for name, count in zip(groups, mass, strict=True) if not count > 0]
-    if empty:
-        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
-
-
-def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
-    """Raise if a number is NaN or infinite, naming the first row."""
-    if values.dtype.kind != "f":
-        return
-    for start in range(0, len(values), CHUNK):
-        finite = np.isfinite(values[start : start + CHUNK])
-        if not finite.all():
-            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            raise DataError(
-                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
-                f"{int(np.argmax(bad))}). Impute or drop those rows first."
-            )
-
-
-def _refuse_one_class(
-    groups: Groups,
-    targets: npt.NDArray[np.int64],
-    starts: npt.NDArray[np.intp],
-    sizes: npt.NDArray[Any],
-    classes: Sequence[Any],
-) -> None:
-    """``targets`` in the order of groups."""
-    low, high = np.minimum.reduceat(targets, starts), np.maximum.reduceat(targets, starts)
-    lone = [name for name, a, b in zip(groups, low, high, strict=True) if a == b]
-    if lone:
-        first = groups.encode([lone[0]])[0]
-        raise DataError(
-            f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
-            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by "
-            "the group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
-        )
-
-
-def _members(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
-    """The rows of each group, in order."""
-    codes = ids.codes
-    small = codes.astype(np.uint16) if len(ids.groups) < (1 << 16) else codes  # short keys are sorted in one pass
-    order = np.argsort(small, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(codes, minlength=len(ids.groups)))[:-1])
-
-
-def _mean(values: npt.NDArray[Any]) -> Array:
-    """Column means; of NaN, NaN, which is reported later."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = [values[start : start + CHUNK].sum(axis=0, dtype=np.float64) for start in range(0, len(values), CHUNK)]
-        return np.asarray(np.sum(sums, axis=0) / len(values), dtype=np.float64)
-
-
-def _in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
-    """A product row by row, chunks in parallel."""
-    return np.concatenate(_for_each(_spans(rows), work, rows))
-
-
-def _spans(rows: int) -> list[slice]:
-    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
-
-
-def _for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[T]:
-    """Work on every item, on all cores if there are many rows; the last bits do not depend on how many those are."""
-    with one_thread():
-        if len(items) == 1 or rows < CHUNK or cores() == 1:
-            return [work(item) for item in items]
-        with ThreadPoolExecutor(cores()) as pool:
-            return list(pool.map(work, items))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Linear algebra on a single thread: the same bytes everywhere, and faster for small matrices."""
-    with _controller().limit(limits=1, user_api="blas"):
-        yield
-
-
-@lru_cache(maxsize=1)
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()

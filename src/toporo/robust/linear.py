@@ -28,16 +28,10 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
-from toporo.robust.group_losses import (
-    Array,
-    GroupLosses,
-    LogisticLosses,
-    SquaredLosses,
-    as_numbers,
-    one_thread,
-    refuse_infinite,
-)
+from toporo.robust.group_losses import Array, GroupLosses, SquaredLosses
+from toporo.robust.logistic import LogisticLosses
 from toporo.robust.penalties import get_penalty
+from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
 
 __all__ = ["RobustFit", "fit_linear", "fit_logistic", "linear_path", "logistic_path", "path", "solve"]
@@ -142,7 +136,8 @@ def fit_linear(
     divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
     ridge : :math:`\rho`; the intercept is free of it. Features of different units want to be standardised first.
     sample_weight : a weight a row, within its group.
-    tol : the relative gap to reach.
+    tol : the relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses
+        counts as none. A fit that does not get there warns and reports the gap it has.
     """
     losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
     return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
@@ -268,9 +263,10 @@ def _problem(
     tol = _number(tol, "tol", "a number between 0 and 1, such as 1e-6", most=1.0)
     if tol == 0:
         raise SettingError("tol is 0.0: expected a number between 0 and 1, such as 1e-6.")
+    weights, penalty = _weights(losses, prior), get_penalty(divergence)
     if ridge == 0:
-        _refuse_singular(losses)
-    return SaddleProblem(losses, ridge, _weights(losses, prior), get_penalty(divergence), tol=tol)
+        _refuse_singular(losses, np.ones(len(weights), bool) if penalty.bounded else weights > 0)
+    return SaddleProblem(losses, ridge, weights, penalty, tol=tol)
 
 
 def _number(value: Any, name: str, expected: str, *, most: float) -> float:
@@ -306,14 +302,14 @@ def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
     return np.asarray(weights / total)
 
 
-def _refuse_singular(losses: SquaredLosses | LogisticLosses) -> None:
-    """Without a ridge the best model must be unique."""
+def _refuse_singular(losses: SquaredLosses | LogisticLosses, counted: npt.NDArray[np.bool_]) -> None:
+    """Without a ridge the best model must be unique, by the rows of groups that can have weight."""
     if isinstance(losses, LogisticLosses):
         raise SettingError(
             "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
             "have no best model. Use a small number such as 1e-6."
         )
-    pooled = losses.gram.mean(axis=0)
+    pooled = losses.gram[counted].mean(axis=0)
     features = len(pooled) - losses.intercept
     scale = np.sqrt(np.maximum(pooled.diagonal(), 0.0))
     if losses.intercept:  # variances, not second moments: a constant column is the intercept once more
@@ -331,7 +327,7 @@ def _refuse_singular(losses: SquaredLosses | LogisticLosses) -> None:
         part = [int(i) for i in np.flatnonzero(share > 0.1 * share.max())]
         raise DataError(
             f"the design is singular: feature columns {listed(part)} (counted from 0) are linear combinations of one "
-            f"another over the {int(losses.counts.sum())} rows. Drop some of them, or set a ridge above 0."
+            f"another over the {int(losses.counts[counted].sum())} rows. Drop some of them, or set a ridge above 0."
         )
 
 

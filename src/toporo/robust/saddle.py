@@ -197,7 +197,8 @@ class SaddleProblem:
                 best = Saddle(place, inner.q, highest + self._ridge(place.theta), gap, strength, steps)
             if best.gap <= self.allowed(best.value):
                 break
-            near = max(near * SHRINK, self.floor)
+            # Nearer only from where Newton's method arrived; else the second penalty was too small for it.
+            near = max(near * SHRINK, self.floor) if inner.gap <= self.allowed(inner.value) else near / SHRINK
         return replace(best, steps=steps)
 
     def _constrained(self, radius: float, start: Place) -> Saddle:
@@ -269,7 +270,9 @@ class SaddleProblem:
             decrease = -float(gradient @ direction)
             line = place.along(direction.reshape(self.losses.shape))
             move = self._search(line, place.theta, direction.reshape(self.losses.shape), game, value, decrease)
-            if move is None:  # no progress beyond rounding
+            if move is None:  # no progress that values can show
+                move = self._by_gradient(line, gradient, game, value)
+            if move is None:
                 gap = self._excess(place, q)
                 break
             t, q, value = move
@@ -299,6 +302,17 @@ class SaddleProblem:
             best = int(np.argmin(reached))
             if reached[best] < value - 1e-4 * ts[best] * decrease:
                 return float(ts[best]), q[best], float(reached[best])
+        return None
+
+    def _by_gradient(
+        self, line: Curve, gradient: Array, game: _Game, value: float
+    ) -> tuple[float, Array, float] | None:
+        """The whole step, if F stays where it is but for rounding and its gradient halves, as the proof may need."""
+        place = line.place(1.0)
+        q, reached = self._worst(place.losses, place.theta, game)
+        there = q @ place.jacobian[self.support] + (self.pull * place.theta).reshape(-1)
+        if reached <= value + 1e-13 * abs(value) and np.linalg.norm(there) <= 0.5 * np.linalg.norm(gradient):
+            return 1.0, q, reached
         return None
 
     def _direction(self, place: Place, q: Array, gradient: Array, bend: Array) -> Array:
@@ -383,7 +397,7 @@ class _Search:
             slope = (here[1] - self.before[1]) / (here[0] - self.before[0])
         guess = math.exp(min(max(here[0] - here[1] / min(slope, -0.1), -700.0), 700.0))
         if low == 0.0:
-            guess = min(guess, (0.5 if self.tries < 3 else 0.01) * self.strength)
+            guess = min(max(guess, 1e-3 * self.strength), (0.5 if self.tries < 3 else 0.01) * self.strength)
         elif math.isinf(high):
             guess = max(guess, 1.01 * self.strength)
         elif not low < guess < high:

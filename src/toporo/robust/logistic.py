@@ -1,0 +1,282 @@
+"""Logistic losses by group, binary and multinomial, for the exact solver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, SettingError
+from toporo.groups import GroupIds, Groups
+from toporo.robust.group_losses import TOO_LARGE, Array, Place
+from toporo.robust.rows import (
+    as_classes,
+    as_inputs,
+    as_labels,
+    as_weights,
+    chunks,
+    column_means,
+    for_each,
+    in_chunks,
+    members_of,
+    refuse_infinite,
+    refuse_one_class,
+)
+
+__all__ = ["LogisticLosses"]
+
+#: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
+INTERCEPT_SLACK = 1e-12
+#: The square of a larger number would be none.
+LARGEST = 1e150
+ONE_CLASS = ("error", "allow")
+
+
+@dataclass(frozen=True, eq=False)
+class LogisticLosses:
+    """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
+
+    Attributes
+    ----------
+    inputs : rows in the order of their groups, shifted by their mean, a one at the end for the intercept.
+    targets : which class each row is (a code into ``classes``).
+    share : every row's weight within its group; they sum to one in a group.
+    starts : where each group's rows begin.
+    """
+
+    groups: Groups
+    counts: Array
+    classes: tuple[Any, ...]
+    inputs: Array
+    targets: npt.NDArray[np.int64]
+    share: Array
+    starts: npt.NDArray[np.intp]
+    input_shift: Array
+    intercept: bool
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Any,
+        y: Any,
+        groups: Iterable[Hashable] | GroupIds,
+        *,
+        intercept: bool = True,
+        sample_weight: Any = None,
+        one_class: str = "error",
+    ) -> LogisticLosses:
+        """Sort the rows by group.
+
+        ``one_class`` says what a group whose rows are all of one class means: an ``"error"``, because such a group's
+        worst case pulls the model towards a constant, or nothing (``"allow"``).
+        """
+        if one_class not in ONE_CLASS:
+            raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
+        inputs, ids = as_inputs(x, groups)
+        weights = as_weights(sample_weight, ids)
+        labels = as_labels(y, len(inputs))
+        if weights is not None and not weights.all():
+            counted = weights > 0
+            inputs, labels, weights = inputs[counted], labels[counted], weights[counted]
+            ids = GroupIds(ids.codes[counted], ids.groups)
+        classes, targets = as_classes(labels)
+        members = members_of(ids)
+        order = np.concatenate(members)
+        sizes = np.array([len(rows) for rows in members])
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
+        if one_class == "error":
+            refuse_one_class(ids.groups, targets[order], starts, sizes, classes)
+        refuse_infinite(inputs, "x")
+        shift = column_means(inputs) if intercept else np.zeros(inputs.shape[1])
+        kept = np.empty((len(order), inputs.shape[1] + intercept))
+        for part in chunks(len(order)):
+            np.subtract(inputs[order[part]], shift, out=kept[part, : inputs.shape[1]])
+        if intercept:
+            kept[:, -1] = 1.0
+        if not max(kept.max(), -kept.min()) < LARGEST:
+            raise DataError(f"x {TOO_LARGE}")
+        row_weights = np.ones(len(order)) if weights is None else weights[order]
+        counts = np.add.reduceat(row_weights, starts)
+        return cls(
+            groups=ids.groups,
+            counts=counts,
+            classes=classes,
+            inputs=kept,
+            targets=targets[order],
+            share=row_weights / np.repeat(counts, sizes),
+            starts=starts,
+            input_shift=shift,
+            intercept=intercept,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of a model."""
+        return self.inputs.shape[1], 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def quick(self) -> bool:
+        """It takes several passes over the rows."""
+        return False
+
+    @property
+    def spans(self) -> list[slice]:
+        """Where each group's rows are."""
+        return [slice(a, b) for a, b in zip(self.starts, [*self.starts[1:], len(self.targets)], strict=True)]
+
+    def at(self, theta: Array) -> _LogisticPlace:
+        """Evaluate a model."""
+        return _LogisticPlace(self, theta, in_chunks(lambda part: self.inputs[part] @ theta, len(self.inputs)))
+
+    def excess(self, place: Place, q: Array, pull: Array) -> float:
+        r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
+
+        There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
+        which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
+        """
+        best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
+        if best is None:
+            return math.inf
+        gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
+        held = pull > 0
+        return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
+
+    def _best_intercept(self, place: Place, q: Array) -> Place | None:
+        """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
+        row_weights = np.repeat(q, np.diff([*self.starts, len(self.targets)])) * self.share
+        here = self.at(place.theta) if not isinstance(place, _LogisticPlace) else place
+        for _ in range(100):
+            gradient = q @ np.add.reduceat(here.residuals, self.starts, axis=0)
+            if np.abs(gradient).max() <= INTERCEPT_SLACK:
+                return here
+            curvature = np.diag(row_weights @ here.chances) - (here.chances * row_weights[:, None]).T @ here.chances
+            step = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
+            if not np.abs(step @ gradient) > 0:  # all probabilities are 0 or 1: no curvature to go by
+                step = -np.sign(gradient)
+            step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
+            line, t = here.along(np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])), 1.0
+            most = float(q @ here.losses) * (1.0 + 1e-14)  # near the end the loss moves by less than rounding
+            while t > 1e-6 and q @ line.place(t).losses > most:
+                t *= 0.5
+            if t <= 1e-6:
+                return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
+            here = line.place(t)
+        return None
+
+    def coefficients(self, theta: Array) -> tuple[Array, Array]:
+        """Coefficients (features × outputs) and intercepts for the data as they came."""
+        if not self.intercept:
+            return theta.copy(), np.zeros(theta.shape[1])
+        return theta[:-1].copy(), theta[-1] - self.input_shift @ theta[:-1]
+
+    def row_losses(self, scores: Array) -> Array:
+        r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
+        if scores.shape[1] == 1:
+            found: Array = np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0]))
+            return found
+        top = scores.max(axis=1)
+        own = np.take_along_axis(scores, self.targets[:, None], axis=1)[:, 0]
+        total: Array = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
+        return total
+
+    def by_group(self, rows: Array) -> Array:
+        """Means by group of one value a row."""
+        means: Array = np.add.reduceat(rows * self.share, self.starts)
+        return means
+
+
+@dataclass(frozen=True, eq=False)
+class _LogisticPlace:
+    problem: LogisticLosses
+    theta: Array
+    scores: Array
+
+    @cached_property
+    def losses(self) -> Array:
+        return self.problem.by_group(self.problem.row_losses(self.scores))
+
+    @cached_property
+    def chances(self) -> Array:
+        """The probability of class one, or of every class, by row."""
+        if self.scores.shape[1] == 1:
+            with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
+                binary: Array = 1.0 / (1.0 + np.exp(-self.scores))
+            return binary
+        raised = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
+        softmax: Array = raised / raised.sum(axis=1, keepdims=True)
+        return softmax
+
+    @cached_property
+    def residuals(self) -> Array:
+        """Probability less truth, times the row's share of its group: the gradient by the scores."""
+        problem = self.problem
+        off = self.chances.copy()
+        if off.shape[1] == 1:
+            off[:, 0] -= problem.targets == 1
+        else:
+            off[np.arange(len(off)), problem.targets] -= 1.0
+        off *= problem.share[:, None]
+        return off
+
+    @cached_property
+    def jacobian(self) -> Array:
+        problem, off = self.problem, self.residuals
+        return np.stack(
+            for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off))
+        )
+
+    def hessian(self, q: Array) -> Array:
+        problem = self.problem
+        size, outputs = problem.shape
+        self.chances  # noqa: B018  # before the threads ask for it
+        weights = np.repeat(q, np.diff([*problem.starts, len(problem.targets)])) * problem.share
+        spans = chunks(len(weights))
+        tasks = [(a, b, span) for a in range(outputs) for b in range(a + 1) for span in spans]
+        total = np.zeros((size, outputs, size, outputs))
+
+        def block(task: tuple[int, int, slice]) -> Array:
+            a, b, span = task
+            chances, rows = self.chances[span], problem.inputs[span]
+            curvature = weights[span] * chances[:, a] * (float(a == b) - chances[:, b])
+            found: Array = rows.T @ (rows * curvature[:, None])
+            return found
+
+        for (a, b, _), found in zip(tasks, for_each(tasks, block, len(weights)), strict=True):
+            total[:, a, :, b] += found
+            if a != b:
+                total[:, b, :, a] += found
+        return total.reshape(size * outputs, size * outputs)
+
+    def along(self, direction: Array) -> _LogisticCurve:
+        problem = self.problem
+        moved = in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
+        return _LogisticCurve(self, direction, moved)
+
+
+@dataclass(frozen=True, eq=False)
+class _LogisticCurve:
+    start: _LogisticPlace
+    direction: Array
+    scores: Array
+    _known: dict[float, _LogisticPlace] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        return 1
+
+    def losses(self, ts: Array) -> Array:
+        return np.stack([self.place(float(t)).losses for t in ts])
+
+    def place(self, t: float) -> _LogisticPlace:
+        if t not in self._known:  # tried first, then taken
+            start = self.start
+            self._known.clear()
+            self._known[t] = _LogisticPlace(
+                start.problem, start.theta + t * self.direction, start.scores + t * self.scores
+            )
+        return self._known[t]
