@@ -7,8 +7,8 @@ intercept; k is the number of outputs. Two losses:
   outputs. All that the rows have to say is in each group's normal equations, so they are read once and every
   evaluation afterwards costs :math:`m D^2`, however many rows there were.
 - :class:`~toporo.robust.logistic.LogisticLosses`:
-  :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} -\log \Pr(y_i \mid \theta^\top x_i)`, for two classes (k = 1) or more
-  (k classes, softmax). Rows are kept, in the order of their groups.
+  :math:`\ell_e(\theta) = \frac{1}{n_e}\sum_{i \in e} -\log \Pr(y_i \mid \theta^\top x_i)`, for two classes (k = 1) or
+  more (k classes, softmax). Rows are kept, in the order of their groups.
 
 Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes come out on any number of threads.
 """
