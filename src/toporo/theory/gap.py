@@ -100,11 +100,15 @@ def _weighted(problem: SaddleProblem, theta: Array, q: Array) -> tuple[Array, Ar
 
 
 def _halved(problem: SaddleProblem, theta: Array, move: Array, value: Array, q: Array) -> Array:
-    """How far to go along each move for the loss to fall: 1, ½, ¼, … or, where rounding forbids any fall, 0."""
+    """How far to go along each move for the loss not to rise: 1, ½, ¼, … or, where it rises all the same, 0.
+
+    A rise by rounding is none: near the minimum the certificate, which looks at slopes, still gains by a step.
+    """
     step = np.ones(len(theta))
+    most = value + 8.0 * np.finfo(float).eps * np.abs(value)
     for _ in range(HALVINGS):
         reached = (q * problem.losses(theta + step[:, None] * move)).sum(axis=-1)
-        rising = reached > value
+        rising = reached > most
         if not rising.any():
             return step
         step = np.where(rising, step / 2.0, step)
