@@ -39,14 +39,16 @@ class Fold:
     errors: dict[Key, dict[str, float]]
 
 
-def candidates(graph: tr.GroupGraph, train: GroupedData, towards: Iterable[Any], judged: GroupedData) -> dict:
+def candidates(
+    graph: tr.GroupGraph, train: GroupedData, towards: Iterable[Any], judged: GroupedData, tol: float = ROUGH
+) -> dict:
     losses = SquaredLosses.from_arrays(train.x, train.y, train.ids)
     world = graph.subgraph([*train.groups, *towards])
     found = {}
     for name, how in PRIOR_GRID.items():
         prior = tr.Prior.uniform(train.groups) if how is None else world.prior(list(train.groups), list(towards), **how)
         for ridge in RIDGES:
-            for fit in path(losses, prior, penalties=PENALTY_GRID, ridge=ridge, tol=ROUGH):
+            for fit in path(losses, prior, penalties=PENALTY_GRID, ridge=ridge, tol=tol):
                 squares = ((fit.predict(judged.x) - judged.y) ** 2).sum(axis=1)
                 means = np.bincount(judged.codes, squares) / np.bincount(judged.codes)
                 found[name, ridge, fit.penalty] = judged.groups.named(means)
@@ -91,7 +93,7 @@ def distinct(folds: list[Fold]) -> list[Fold]:
 
 def study(benchmark: Benchmark) -> dict[str, tuple[Key, float]]:
     train = benchmark.data.select(benchmark.train)
-    test = candidates(benchmark.graph, train, benchmark.test, benchmark.data.select(benchmark.test))
+    test = candidates(benchmark.graph, train, benchmark.test, benchmark.data.select(benchmark.test), tol=1e-6)
     error = {key: float(np.mean(list(values.values()))) for key, values in test.items()}
     folds = all_regions(benchmark, train)
     near = benchmark.graph.hops(benchmark.test)
