@@ -47,3 +47,13 @@ def test_a_warning_points_at_the_users_line() -> None:
     with pytest.warns(TopoRoWarning, match="flat") as caught:
         graph.prior(["a", "b"], ["c"])
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("north", "north-south"), ("ny", "NY"), ("Bth", "both"), ("tro-phys", "tro-physical"), ("x", None)],
+)
+def test_a_name_that_begins_like_one_or_differs_in_case_is_recognised(given: str, meant: str | None) -> None:
+    text = str(errors.UnknownNameError("name", given, ["both", "east-west", "north-south", "NY", "tro-physical"]))
+    assert ("Did you mean" in text) == (meant is not None)
+    assert meant is None or f"Did you mean {meant!r}?" in text

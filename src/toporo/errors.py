@@ -84,7 +84,10 @@ def listed(items: Iterable[object], limit: int = 8) -> str:
 
 
 def _closest(given: str, names: list[str]) -> str | None:
+    """The name that was probably meant: one that begins like it, else one that differs little."""
     from difflib import get_close_matches
 
-    found = get_close_matches(given.lower(), names, n=1, cutoff=0.6)
-    return found[0] if found else None
+    wanted, plain = given.lower(), {name.lower(): name for name in names}
+    begins = [name for name in plain if wanted and name.startswith(wanted)]
+    found = begins or get_close_matches(wanted, list(plain), n=1, cutoff=0.6)
+    return plain[found[0]] if found else None
