@@ -86,6 +86,10 @@ def log_on_stderr() -> Iterator[None]:
         log.setLevel(level)
 
 
+def _run_name(job: Job) -> str:
+    return " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
+
+
 class RunProgress:
     """A bar on a terminal, a line a run elsewhere; always on standard error."""
 
@@ -124,9 +128,9 @@ class RunProgress:
     def __call__(self, done: int, total: int, job: Job | None) -> None:
         self._bar.update(self._task, completed=done, total=total)
         if job is not None:
-            self._bar.update(self._task, description=f"{self._title} {job.method.name} seed {job.seed}")
+            self._bar.update(self._task, description=f"{self._title} {_run_name(job)}")
         if not self._live:
-            what = f"{job.method.name} seed {job.seed}" if job else f"{done} found from before" if done else "starting"
+            what = _run_name(job) if job else f"{done} found from before" if done else "starting"
             typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
 
