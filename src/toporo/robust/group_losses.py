@@ -29,12 +29,12 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import (
     as_inputs,
     as_targets,
-    as_weights,
     chunks,
     column_means,
     for_each,
     members_of,
     refuse_infinite,
+    weighted_rows,
 )
 
 __all__ = ["TOO_LARGE", "Curve", "GroupLosses", "Place", "SquaredLosses"]
@@ -147,11 +147,7 @@ class SquaredLosses:
         """Read the rows once and keep every group's normal equations."""
         inputs, ids = as_inputs(x, groups)
         targets = as_targets(y, len(inputs))
-        weights = as_weights(sample_weight, ids)
-        if weights is not None and not weights.all():
-            counted = weights > 0
-            inputs, targets, weights = inputs[counted], targets[counted], weights[counted]
-            ids = GroupIds(ids.codes[counted], ids.groups)
+        inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
         members = members_of(ids)
         shifts = (
             (column_means(inputs), column_means(targets))

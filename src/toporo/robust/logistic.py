@@ -18,7 +18,6 @@ from toporo.robust.rows import (
     as_classes,
     as_inputs,
     as_labels,
-    as_weights,
     chunks,
     column_means,
     for_each,
@@ -26,6 +25,7 @@ from toporo.robust.rows import (
     members_of,
     refuse_infinite,
     refuse_one_class,
+    weighted_rows,
 )
 
 __all__ = ["LogisticLosses"]
@@ -78,12 +78,7 @@ class LogisticLosses:
         if one_class not in ONE_CLASS:
             raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
         inputs, ids = as_inputs(x, groups)
-        weights = as_weights(sample_weight, ids)
-        labels = as_labels(y, len(inputs))
-        if weights is not None and not weights.all():
-            counted = weights > 0
-            inputs, labels, weights = inputs[counted], labels[counted], weights[counted]
-            ids = GroupIds(ids.codes[counted], ids.groups)
+        inputs, labels, ids, weights = weighted_rows(inputs, as_labels(y, len(inputs)), ids, sample_weight)
         classes, targets = as_classes(labels)
         members = members_of(ids)
         order = np.concatenate(members)

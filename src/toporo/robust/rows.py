@@ -35,6 +35,7 @@ __all__ = [
     "one_thread",
     "refuse_infinite",
     "refuse_one_class",
+    "weighted_rows",
 ]
 
 Array = npt.NDArray[np.float64]
@@ -119,6 +120,17 @@ def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
         )
     _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
     return weights
+
+
+def weighted_rows(
+    inputs: Any, targets: Any, ids: GroupIds, sample_weight: Any
+) -> tuple[Any, Any, GroupIds, Array | None]:
+    """Rows with their weights (None for equal ones); those without weight might as well not be there, and go."""
+    weights = as_weights(sample_weight, ids)
+    if weights is None or weights.all():
+        return inputs, targets, ids, weights
+    counted = weights > 0
+    return inputs[counted], targets[counted], GroupIds(ids.codes[counted], ids.groups), weights[counted]
 
 
 def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
