@@ -244,6 +244,22 @@ def test_the_cuts_offered_are_those_there_are() -> None:
     assert {cut.value for cut in Cut} == set(CUTS)
 
 
+def test_parquet_and_feather_give_what_csv_gives(run: Run, table: str) -> None:
+    from pyarrow import csv as arrow_csv
+    from pyarrow import feather, parquet
+
+    read = arrow_csv.read_csv("t.csv")
+    parquet.write_table(read, "t.parquet")
+    feather.write_feather(read, "t.feather")
+    options = ("--group", "site", "--exclude", "id", "--resamples", 0, "--json")
+    printed = {suffix: run(f"t.{suffix}", *options) for suffix in ("csv", "parquet", "feather")}
+    assert printed["csv"].out
+    assert printed["csv"].out == printed["parquet"].out == printed["feather"].out
+    assert "'colour' (not numbers: 'blue' in row 1)" in printed["parquet"].err
+    done = run("t.parquet", *options, "--out", "t.parquet")
+    assert "--out t.parquet is the table itself" in done.err
+
+
 def test_a_delimiter_by_name_and_names_with_commas(run: Run, table: str) -> None:
     text = table.replace("id,x,y,", 'id,"x, big",y,').replace(",", "\t").replace("x\t big", "x, big")
     done = run("-", "--group", "site", "--delimiter", "tab", "--features", '"x, big",y', *QUICK, stdin=text)
@@ -317,6 +333,8 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
     [
         (None, ("absent.csv", "--group", "g"), "toporo: no such file: absent.csv"),
         (None, (".", "--group", "g"), "toporo: cannot read .: Is a directory"),
+        (None, ("absent.parquet", "--group", "g"), "toporo: no such file: absent.parquet"),
+        (None, ("t.xlsx", "--group", "g"), "toporo: t.xlsx: what kind of table is a .xlsx file?"),
         ("", ("--group", "g"), "standard input is empty"),
         ("x,g\n", ("--group", "g"), "has a header but no rows"),
         ("x,g\n1,a\n2\n", ("--group", "g"), "line 3: found 1 cells, expected 2"),

@@ -10,7 +10,7 @@ import pytest
 
 import toporo
 
-HEAVY = ("torch", "matplotlib", "scipy", "sklearn", "networkx", "pandas", "numpy")
+HEAVY = ("torch", "matplotlib", "scipy", "sklearn", "networkx", "pandas", "polars", "pyarrow", "numpy")
 
 
 def modules_after(statement: str) -> set[str]:
@@ -44,9 +44,11 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_public_face_is_pinned() -> None:
     """Adding or removing a public name is a decision, not an accident."""
     assert set(toporo.__all__) == {
-        "GroupGraph", "GroupIds", "GroupedData", "Groups", "Prior", "TopoRoError", "TopoRoWarning", "data", "datasets",
-        "differentiable_emd", "diffusion_emd", "group_batches", "learn_topology", "load_dataset", "models",
-        "objectives", "robust", "theory", "topology", "training",
+        "GraphHopSplit", "GroupDROClassifier", "GroupDRORegressor", "GroupGraph", "GroupIds", "GroupedData", "Groups",
+        "LeaveRegionOut", "Prior", "TROClassifier", "TRORegressor", "TopoRoError", "TopoRoWarning", "data", "datasets",
+        "differentiable_emd", "diffusion_emd", "doctor", "estimators", "fit_table", "group_batches", "learn_topology",
+        "load_dataset", "load_model", "models", "objectives", "robust", "splits", "tabular", "theory", "topology",
+        "training",
     }  # fmt: skip
 
 

@@ -15,12 +15,28 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from toporo import data, datasets, models, objectives, robust, theory, topology, training
+    from toporo import (
+        data,
+        datasets,
+        doctor,
+        estimators,
+        models,
+        objectives,
+        robust,
+        splits,
+        tabular,
+        theory,
+        topology,
+        training,
+    )
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData
     from toporo.datasets import load_dataset
     from toporo.errors import TopoRoError, TopoRoWarning
+    from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
     from toporo.groups import GroupIds, Groups
+    from toporo.splits import GraphHopSplit, LeaveRegionOut
+    from toporo.tabular import fit_table, load_model
     from toporo.topology.differentiable import differentiable_emd
     from toporo.topology.diffusion import diffusion_emd
     from toporo.topology.graph import GroupGraph
@@ -28,23 +44,35 @@ if TYPE_CHECKING:
     from toporo.topology.prior import Prior
 
 __all__ = [
+    "GraphHopSplit",
+    "GroupDROClassifier",
+    "GroupDRORegressor",
     "GroupGraph",
     "GroupIds",
     "GroupedData",
     "Groups",
+    "LeaveRegionOut",
     "Prior",
+    "TROClassifier",
+    "TRORegressor",
     "TopoRoError",
     "TopoRoWarning",
     "data",
     "datasets",
     "differentiable_emd",
     "diffusion_emd",
+    "doctor",
+    "estimators",
+    "fit_table",
     "group_batches",
     "learn_topology",
     "load_dataset",
+    "load_model",
     "models",
     "objectives",
     "robust",
+    "splits",
+    "tabular",
     "theory",
     "topology",
     "training",
@@ -52,20 +80,41 @@ __all__ = [
 
 # Where each public name lives. Everything loads when first used, so that importing toporo costs next to nothing.
 _HOME = {
+    "GraphHopSplit": "toporo.splits",
+    "GroupDROClassifier": "toporo.estimators",
+    "GroupDRORegressor": "toporo.estimators",
     "GroupGraph": "toporo.topology.graph",
     "GroupIds": "toporo.groups",
     "GroupedData": "toporo.data.grouped",
     "Groups": "toporo.groups",
+    "LeaveRegionOut": "toporo.splits",
     "Prior": "toporo.topology.prior",
+    "TROClassifier": "toporo.estimators",
+    "TRORegressor": "toporo.estimators",
     "TopoRoError": "toporo.errors",
     "TopoRoWarning": "toporo.errors",
     "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
+    "fit_table": "toporo.tabular",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.datasets",
+    "load_model": "toporo.tabular",
 }
-_MODULES = ("data", "datasets", "models", "objectives", "robust", "theory", "topology", "training")
+_MODULES = (
+    "data",
+    "datasets",
+    "doctor",
+    "estimators",
+    "models",
+    "objectives",
+    "robust",
+    "splits",
+    "tabular",
+    "theory",
+    "topology",
+    "training",
+)
 
 
 def __getattr__(name: str) -> Any:

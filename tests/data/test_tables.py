@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pyarrow import feather, parquet
 
 from toporo.data import tables
 from toporo.data.tables import Table, read_table
@@ -201,6 +203,109 @@ def test_the_stream_is_left_open() -> None:
     stream = io.BytesIO(PLAIN.encode())
     read_table(stream, "state")
     assert not stream.closed
+
+
+# ---------------------------------------------------------------------- files whose columns have types
+
+
+def stored(path: Path, **columns: Any) -> Path:
+    """The columns in a file of the kind that the path says."""
+    (parquet.write_table if path.suffix == ".parquet" else feather.write_feather)(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture(params=["t.parquet", "t.feather"])
+def typed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A path of either kind."""
+    return tmp_path / str(request.param)
+
+
+def test_types_decide_in_parquet_and_feather(typed: Path) -> None:
+    stored(
+        typed,
+        height=[1.5, 2, -300],
+        weight=pa.array([10, 20, 30], pa.uint8()),
+        state=["PA", " NY ", "PA"],
+        digits=["1", "2", "3"],
+        note=[None, "tall", ""],
+        when=pa.array([0, 1, 2], pa.date32()),
+        void=pa.nulls(3, pa.float64()),
+        nested=[[1], [2], [3]],
+        fair=[True, False, True],
+    )
+    table = read_table(typed, "state", exclude=["digits"])
+    assert table.names == ("height", "weight")
+    assert_array_equal(table.features, [[1.5, 10], [2, 20], [-300, 30]])
+    assert table.ids.names == ["PA", "NY", "PA"]
+    nested = table.left_out.pop("nested")
+    assert nested.startswith("it holds values of type list<")
+    assert table.left_out == {
+        "digits": "excluded",
+        "note": "not numbers: 'tall' in row 2",
+        "when": "dates, not numbers",
+        "void": "empty",
+        "fair": "not numbers: 'true' in row 1",
+    }
+    chosen = read_table(typed, "state", features=["weight", "height", "weight"])
+    assert (chosen.names, chosen.left_out) == (("weight", "height"), {})
+    assert_array_equal(chosen.features, table.features[:, ::-1])
+
+
+def test_groups_are_text_whatever_their_type(typed: Path) -> None:
+    x = [1.0, 2.0, 3.0]
+    for groups, names in (
+        (pa.array([2**53 + 1, 2**53, 3]), ["9007199254740993", "9007199254740992", "3"]),
+        (pa.array(["01", "NA", "1"]).dictionary_encode(), ["01", "NA", "1"]),
+        (pa.array([1.0, 2.5, 1.0]), ["1", "2.5", "1"]),
+        (pa.array([0, 1, 2], pa.date32()), ["1970-01-01", "1970-01-02", "1970-01-03"]),
+    ):
+        assert read_table(stored(typed, x=x, g=groups), "g").ids.names == names
+
+
+def test_missing_values_in_files_with_types(typed: Path) -> None:
+    stored(typed, x=[1, None, 4, 5, 6], y=[2.0, 3.0, float("nan"), 1.0, 7.0], state=["a", "a", "b", None, "c"])
+    with pytest.raises(DataError, match=r"3 of 5 rows lack a value \(first: row 2, column 'x'; by column: 'state' 1, "):
+        read_table(typed, "state")
+    table = read_table(typed, "state", drop_missing=True)
+    assert_array_equal(table.features, [[1, 2], [6, 7]])
+    assert table.ids.names == ["a", "c"]
+    assert (table.dropped, table.lost) == (3, ("b",))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"group": "stat"}, UnknownNameError, r"unknown column 'stat'. Did you mean 'state'\?"),
+        ({"features": ["z"]}, UnknownNameError, "unknown column 'z'"),
+        ({"exclude": ["z"]}, UnknownNameError, "unknown column 'z'"),
+        ({"exclude": ["state"]}, SettingError, "cannot be excluded"),
+        (
+            {"features": ["note"]},
+            DataError,
+            "'note': not numbers: 'tall' in row 1, but the column is named as a feature",
+        ),
+        ({"features": ["when"]}, DataError, "column 'when': dates, not numbers, but"),
+        ({"features": ["nested"]}, DataError, "column 'nested' of .* cannot be used: it holds values of type list"),
+        ({"group": "nested"}, DataError, "column 'nested' of .* cannot be used"),
+        ({"exclude": ["x"]}, DataError, r"no column of numbers to use: 'x' \(excluded\), "),
+    ],
+)
+def test_unusable_files_with_types_are_refused_in_words(
+    typed: Path, settings: dict[str, Any], error: type[TopoRoError], message: str
+) -> None:
+    columns = {"x": [1.0], "state": ["a"], "note": ["tall"], "when": pa.array([0], pa.date32()), "nested": [[1]]}
+    with pytest.raises(error, match=message):
+        read_table(stored(typed, **columns), **({"group": "state"} | settings))
+
+
+def test_the_ending_of_a_name_tells_the_kind_of_a_file(tmp_path: Path) -> None:
+    for name in ("t.txt", "t", "t.DATA"):
+        (tmp_path / name).write_text(PLAIN)
+        assert read_table(tmp_path / name, "state").names == ("height", "weight")
+    with pytest.raises(DataError, match=r"what kind of table is a \.xlsx file\? Expected"):
+        read_table("t.xlsx", "state")
+    with pytest.raises(DataError, match=r"no such file: t\.parquet"):
+        read_table("t.parquet", "state")
 
 
 # ---------------------------------------------------------------------- standardised

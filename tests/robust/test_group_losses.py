@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.by_hand import KINDS, group_losses, least, random_rows
+from toporo.errors import DataError, GroupMismatchError
 from toporo.groups import GroupIds, Groups
 from toporo.robust import rows as module
 from toporo.robust.group_losses import SquaredLosses
@@ -363,3 +364,59 @@ def test_inputs_are_left_as_they_were(rows):
     (fit_logistic if rows.logistic else fit_linear)(x, y, group, ridge=0.01)
     for given, kept in ((x, rows.x), (y, rows.y), (group, rows.group)):
         assert_array_equal(given, kept)
+
+
+# ---------------------------------------------------------------- some of the groups
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_selected_groups_lose_what_they_lost_among_all(rows, intercept, weighted):
+    """The same model is worth the same: shifts are those of all rows, whoever is selected, in whatever order."""
+    weight = np.random.default_rng(0).uniform(0.1, 3, len(rows.x)) if weighted else None
+    losses = prepared(rows, intercept=intercept, sample_weight=weight)
+    theta = np.random.default_rng(1).normal(size=losses.shape)
+    losses.at(theta).hessian(np.full(4, 0.25))  # whatever is remembered of all groups must not be taken along
+    some = losses.select([3, 1])
+    assert some.groups == Groups([1, 3])
+    assert_array_equal(some.counts, losses.counts[[1, 3]])
+    whole, part = losses.at(theta), some.at(theta)
+    assert_allclose(part.losses, whole.losses[[1, 3]], rtol=1e-13)
+    assert_allclose(part.jacobian, whole.jacobian[[1, 3]], rtol=1e-12, atol=1e-14)
+    hessian = whole.hessian(np.array([0.0, 0.3, 0.0, 0.7]))
+    assert_allclose(part.hessian(np.array([0.3, 0.7])), hessian, rtol=1e-10, atol=1e-13)
+    for of_part, of_whole in zip(some.coefficients(theta), losses.coefficients(theta), strict=True):
+        assert_array_equal(of_part, of_whole)
+
+
+def test_a_fit_to_selected_groups_is_the_fit_to_their_rows(rows):
+    """Though the rows were shifted by the mean of all, and another group by far."""
+    far = rows._replace(x=rows.x + 100.0 * (rows.group == 0)[:, None])
+    inside = np.isin(rows.group, [1, 2])
+    own = far._replace(x=far.x[inside], y=far.y[inside], group=far.group[inside])
+    fits = [solve(s, penalty=0.3, ridge=0.05, tol=1e-10) for s in (prepared(far).select([1, 2]), prepared(own))]
+    assert_allclose(fits[0].coef, fits[1].coef, rtol=1e-4, atol=1e-5)
+    constants = [fit.intercept - fit.intercept.mean() * (rows.kind == "softmax") for fit in fits]  # free up to one
+    assert_allclose(constants[0], constants[1], rtol=1e-4, atol=1e-5)
+    assert_allclose(fits[0].value, fits[1].value, rtol=1e-8)
+    assert fits[0].weights == pytest.approx(fits[1].weights, abs=1e-4)
+
+
+def test_classes_stay_though_no_selected_group_has_them():
+    """The columns of a model must mean the same in every fold."""
+    rows = random_rows(0, "softmax", n=60, m=3)
+    y = np.where(rows.group == 0, rows.y, np.minimum(rows.y, 1))
+    losses = prepared(rows._replace(y=y)).select([1, 2])
+    assert losses.classes == (0, 1, 2)
+    assert losses.shape == (4, 3)
+    assert set(losses.targets) == {0, 1}
+
+
+def test_selecting_all_groups_changes_nothing_and_unknown_ones_are_named(model):
+    losses, theta = model
+    again = losses.select(losses.groups)
+    assert_array_equal(again.at(theta).losses, losses.at(theta).losses)
+    with pytest.raises(GroupMismatchError, match="7"):
+        losses.select([0, 7])
+    with pytest.raises(DataError, match="no groups"):
+        losses.select([])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from toporo.errors import TopoRoWarning
+from toporo.errors import SettingError, TopoRoWarning
 
 if TYPE_CHECKING:
     from toporo.experiments.jobs import Job
@@ -18,6 +21,9 @@ __all__ = [
     "INTERRUPTED",
     "USER_ERROR",
     "RunProgress",
+    "check_writable",
+    "data_source",
+    "delimiter_sign",
     "log_on_stderr",
     "many",
     "option",
@@ -40,6 +46,45 @@ def split_names(text: str | None, flag: str) -> list[str] | None:
     if not all(names) or not names:
         raise typer.BadParameter(f"{text!r} has an empty name: expected names between commas.", param_hint=flag)
     return names
+
+
+def delimiter_sign(text: str) -> str:
+    """What stands between cells, from an option that may spell a tab out."""
+    sign = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(sign) != 1 or sign in '"\r\n':
+        raise typer.BadParameter(f"{text!r} is not a single character such as , or ; (for a tab say tab).")
+    return sign
+
+
+def data_source(text: str) -> str | BinaryIO:
+    """Where a table is read from: a path, or standard input for ``-``."""
+    return sys.stdin.buffer if text == "-" else text
+
+
+def check_writable(
+    data: str, wanted: Mapping[str, Path | None], *, endings: Mapping[str, Iterable[str]] | None = None
+) -> None:
+    """What would keep a file from being written is an error before the work, not after.
+
+    ``wanted`` holds paths by flag, ``data`` the table that none of them may overwrite, and ``endings`` by flag how a
+    name may end, without the dot.
+    """
+    taken = {} if data == "-" else {Path(data).resolve(): "the table itself"}
+    for flag, path in wanted.items():
+        if path is None:
+            continue
+        allowed = list((endings or {}).get(flag, ()))
+        if allowed and path.suffix.lower().removeprefix(".") not in allowed:
+            raise SettingError(f"{flag} {path}: expected a name that ends in {', '.join('.' + s for s in allowed)}.")
+        if not path.parent.is_dir():
+            raise SettingError(f"{flag} {path}: there is no folder {path.parent}. Make it first, or choose another.")
+        if path.exists() and not path.is_file():
+            raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
+        if not os.access(path.parent, os.W_OK):
+            raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
+        other = taken.setdefault(path.resolve(), flag)
+        if other != flag:
+            raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
 
 
 def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa: A002  # as typer calls it

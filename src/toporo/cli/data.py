@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, USER_ERROR, DownloadProgress
+from toporo.cli.common import INTERRUPTED, USER_ERROR, DownloadProgress, check_writable
 from toporo.errors import SettingError, UnknownNameError
 
-__all__ = ["get_data", "list_data", "register", "verify_data"]
+__all__ = ["get_data", "list_data", "register", "table_data", "verify_data"]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     data.command("list")(list_data)
     data.command("get")(get_data)
     data.command("verify")(verify_data)
+    data.command("table")(table_data)
     app.add_typer(data, name="data")
 
 
@@ -40,14 +41,19 @@ def list_data(
         typer.echo(f"{row['name']:<6} {row['title']}\n       {row['status']}: {row['file']}")
 
 
-def verify_data(data: _Folder = None) -> None:
+def verify_data(
+    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
     The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
     """
     rows = _data_rows(data)
-    for row in rows:
-        typer.echo(f"{row['status']}: {row['file']}")
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    else:
+        for row in rows:
+            typer.echo(f"{row['status']}: {row['file']}")
     if any(row["status"] in ("differs", "damaged") for row in rows):
         typer.echo(
             "A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True
@@ -65,6 +71,7 @@ def get_data(
         str | None, typer.Option(metavar="YYYYMMDD", help="Which release.", show_default="the newest")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
@@ -89,10 +96,52 @@ def get_data(
     except KeyboardInterrupt:
         typer.echo("toporo: interrupted. What has come is kept; the same command goes on from there.", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        typer.echo(
+            json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1)
+        )
+        return
     checked = "checksum as published" if got.published else f"complete, release of {got.release}"
     typer.echo(f"{name}: {'fetched' if got.fresh else 'already there'} ({checked})\n{got.path}")
     if data is not None and download_folder() != folder:
         typer.echo(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
+
+
+def table_data(
+    name: Annotated[str, typer.Argument(help="dg15, dg60 or tpt48.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write the rows to this CSV file.")],
+    graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the edges to this CSV file.")] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the test groups to this file, a name a line.")
+    ] = None,
+    data: _Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+) -> None:
+    """Write a benchmark as files like those of one's own data, to try the other commands on.
+
+    Example: toporo data table tpt48 --out temperatures.csv --graph borders.csv --test west.txt
+    """
+    from toporo.datasets.export import export
+    from toporo.files import write_text
+
+    files = {"--out": out, "--graph": graph, "--test": test}
+    check_writable("-", files)
+    found = export(name, data)
+    for path, text in zip(files.values(), (found.table, found.edges, found.test), strict=True):
+        if path is not None:
+            write_text(path, text)
+    written = {flag.removeprefix("--"): str(path) for flag, path in files.items() if path is not None}
+    if as_json:
+        typer.echo(json.dumps(written | {"group": found.group, "target": found.target}, indent=1))
+        return
+    rows = found.table.count("\n") - 1
+    typer.echo(f"{rows} rows: {out} (--group {found.group} --target {found.target})")
+    if graph is not None:
+        edges = found.edges.count("\n") - 1
+        typer.echo(f"{edges} edges: {graph}")
+    if test is not None:
+        groups = found.test.count("\n")
+        typer.echo(f"{groups} test groups: {test}")
 
 
 def _data_rows(data: Path | None) -> list[dict[str, Any]]:

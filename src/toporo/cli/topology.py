@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from enum import StrEnum
@@ -11,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, many, option, plain_warnings, split_names
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.cli.common import (
+    INTERRUPTED,
+    check_writable,
+    data_source,
+    delimiter_sign,
+    many,
+    option,
+    plain_warnings,
+    split_names,
+)
+from toporo.errors import DataError, UnknownNameError, listed
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -50,13 +58,6 @@ class Kernel(StrEnum):
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
-def _delimiter(text: str) -> str:
-    sign = {"tab": "\t", "\\t": "\t"}.get(text, text)
-    if len(sign) != 1 or sign in '"\r\n':
-        raise typer.BadParameter(f"{text!r} is not a single character such as , or ; (for a tab say tab).")
-    return sign
-
-
 def _sigma(text: str) -> str:
     try:
         usable = 0 < float(text) < float("inf")
@@ -84,7 +85,11 @@ _DATA, _GRAPH, _DISTANCES, _OUTPUT = "Data", "Graph", "Distances", "Output"
 
 def topology(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV file, its first line naming the columns; - is standard input.")
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Table: CSV, its first line naming the columns, Parquet or Feather; - is CSV on standard input.",
+        ),
     ],
     group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
     features: Annotated[
@@ -97,7 +102,7 @@ def topology(
         option("Groups to come: their rows are unlabelled inputs, and the graph records it.", _DATA, metavar="NAMES"),
     ] = None,
     delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=_delimiter, metavar="SIGN")
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
     ] = ",",
     scale: Annotated[
         bool,
@@ -178,8 +183,7 @@ def topology(
 
     Example: toporo topology sales.csv --group state --plot states.png
     """
-    wanted = {"--out": out, "--plot": plot, "--distances": distances}
-    _check_files(data, {flag: path for flag, path in wanted.items() if path is not None})
+    check_writable(data, {"--out": out, "--plot": plot, "--distances": distances}, endings={"--plot": PICTURES})
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     coming = split_names(test_groups, "--test-groups") or []
     try:
@@ -225,30 +229,12 @@ def topology(
             typer.echo(f"{what + ':':<10} {path}", err=as_json)
 
 
-def _check_files(data: str, wanted: dict[str, Path]) -> None:
-    """What would keep a file from being written is an error before the work, not after."""
-    taken = {} if data == "-" else {Path(data).resolve(): "the table itself"}
-    for flag, path in wanted.items():
-        suffix = path.suffix.lower().removeprefix(".")
-        if flag == "--plot" and suffix not in PICTURES:
-            raise SettingError(f"{flag} {path}: expected a name that ends in {', '.join('.' + s for s in PICTURES)}.")
-        if not path.parent.is_dir():
-            raise SettingError(f"{flag} {path}: there is no folder {path.parent}. Make it first, or choose another.")
-        if path.exists() and not path.is_file():
-            raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
-        if not os.access(path.parent, os.W_OK):
-            raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
-        other = taken.setdefault(path.resolve(), flag)
-        if other != flag:
-            raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
-
-
 def _read(
     data: str, group: str, features: list[str] | None, exclude: list[str], delimiter: str, drop_missing: bool
 ) -> Table:
     from toporo.data.tables import read_table
 
-    source = sys.stdin.buffer if data == "-" else data
+    source = data_source(data)
     return read_table(source, group, features=features, exclude=exclude, delimiter=delimiter, drop_missing=drop_missing)
 
 

@@ -1,4 +1,4 @@
-"""Tables from CSV files: numbers by column and a group by row, read a portion at a time, without pandas."""
+"""Tables from files: numbers by column and a group by row. CSV is read so that every message has its line."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import csv
 import io
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -78,23 +79,27 @@ def read_table(
     delimiter: str = ",",
     drop_missing: bool = False,
 ) -> Table:
-    """Read a CSV file in UTF-8 whose first line names the columns.
+    """Read a CSV file in UTF-8 whose first line names the columns, or a Parquet or Feather file.
 
     Parameters
     ----------
-    source : a path, or a stream of bytes.
+    source : a path, its ending telling which kind of file it is, or a stream of bytes, which is CSV.
     group : the column with every row's group. A name is text, kept as it is but for white space around it.
     features : columns of numbers; unless given, all whose every value is one, but ``group`` and ``exclude``.
-    delimiter : what stands between cells.
+    delimiter : what stands between the cells of a CSV file.
     drop_missing : leave rows without a group or without the value of a feature out; else they are an error.
     """
     where = str(source) if isinstance(source, str | os.PathLike) else "standard input"
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise SettingError(f"delimiter is {delimiter!r}: expected a single character such as ',' or ';'.")
+    exclude = tuple(exclude)
+    _check_choice(group, features, set(exclude))
+    if isinstance(source, str | os.PathLike) and not is_csv(source):
+        return _typed(source, group, features, exclude, drop_missing, where)
     with _opened(source, where) as stream:
         records = _records(stream, delimiter, where)
         header = [name.strip() for name in next(records, (0, []))[1]]
-        _check_header(header, delimiter, where)
+        check_header(header, delimiter, where)
         named = [name for name in header if name]
         for name in (group, *(features or ()), *exclude):
             if name not in named:
@@ -110,10 +115,61 @@ def read_table(
                 left_out[column.name] = reason
         columns = [column for column in columns if column.name not in left_out]
         left_out = {name or "(no name)": left_out[name] for name in header if name in left_out}
-    if not columns:
-        why = ", ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
-        raise DataError(f"{where} has no column of numbers to use{f': {why}' if why else ''}.")
-    return _table(columns, codes, lines, names, group, left_out, drop_missing, where)
+    titles, values = [column.name for column in columns], map(_Column.taken, columns)
+    met = np.frombuffer(codes, dtype=np.int64)
+    return _table(titles, values, met, names, group, left_out, drop_missing, where, lambda row: f"line {lines[row]}")
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds cells between delimiters, by its ending."""
+    from toporo.data.arrow import format_of
+
+    return format_of(path) == "csv"
+
+
+def _typed(
+    source: str | os.PathLike[str],
+    group: str,
+    features: Sequence[str] | None,
+    exclude: Iterable[str],
+    drop_missing: bool,
+    where: str,
+) -> Table:
+    """Read a file whose columns have types."""
+    from toporo.data.frame import Texts, read_frame
+
+    chosen = None if features is None else [group, *features]
+    frame = read_frame(source, text=[group], columns=chosen, exclude=exclude)
+    groups = frame.text(group)
+    numbers: dict[str, Array] = {}
+    left_out = dict.fromkeys(exclude, "excluded") | frame.unusable
+    for name in features if features is not None else [name for name in frame.names if name != group]:
+        column = frame[name]
+        if isinstance(column, Texts):
+            row = int((~column.missing).argmax())
+            left_out[name] = f"not numbers: {shown(column.levels[column.codes[row]])} in row {row + 1}"
+        elif column.kind == "date":
+            left_out[name] = "dates, not numbers"
+        elif features is None and column.missing.all():
+            left_out[name] = "empty"
+        else:
+            numbers[name] = column.values
+        if features is not None and name in left_out:
+            raise DataError(
+                f"{where}, column {name!r}: {left_out[name]}, but the column is named as a feature. Convert it, or "
+                "leave it out."
+            )
+    return _table(
+        list(numbers),
+        iter(numbers.values()),
+        groups.codes,
+        list(groups.levels),
+        group,
+        left_out,
+        drop_missing,
+        where,
+        lambda row: f"row {row + 1}",
+    )
 
 
 class _Column:
@@ -135,25 +191,31 @@ class _Column:
             else:
                 return
         for cell, line in zip(cells, lines, strict=True):
-            number = _number(cell)
-            if number is None:
+            value = number(cell)
+            if value is None:
                 if self.required:
                     raise DataError(
-                        f"{where}, line {line}, column {self.name!r}: {_shown(cell)} is not a number, but the column "
+                        f"{where}, line {line}, column {self.name!r}: {shown(cell)} is not a number, but the column "
                         "is named as a feature. Correct the cell, or leave the column out."
                     )
                 self.text, self.values = (line, cell.strip()), array("d")
                 return
-            self.values.append(number)
+            self.values.append(value)
+
+    def taken(self) -> Array:
+        """The numbers, which are then the caller's alone."""
+        values, self.values = np.frombuffer(self.values), array("d")
+        return values
 
     def unusable(self) -> str | None:
         """Why this column is not a feature, if it is not."""
         if self.text is not None:
-            return f"not numbers: {_shown(self.text[1])} in line {self.text[0]}"
+            return f"not numbers: {shown(self.text[1])} in line {self.text[0]}"
         return "empty" if np.isnan(np.frombuffer(self.values)).all() else None
 
 
-def _number(cell: str) -> float | None:
+def number(cell: str) -> float | None:
+    """What a cell says, NaN if it says that there is no number; None if it says something else."""
     cell = cell.strip()
     if cell.lower() in MISSING:
         return float("nan")
@@ -163,7 +225,8 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _shown(cell: str, limit: int = 40) -> str:
+def shown(cell: str, limit: int = 40) -> str:
+    """A cell for a message."""
     cell = cell.strip()
     return repr(cell if len(cell) <= limit else f"{cell[:limit]}…")
 
@@ -205,32 +268,41 @@ def _records(stream: TextIO, delimiter: str, where: str) -> Iterator[tuple[int, 
         raise DataError(f"{where}, line {line}: not valid CSV ({error}). Check the quotes in that line.") from None
 
 
-def _check_header(header: Sequence[str], delimiter: str, where: str) -> None:
+def check_header(header: Sequence[str], delimiter: str, where: str) -> None:
+    """The names in a first line, unless there are none or the delimiter is not theirs."""
     if not header:
         raise DataError(f"{where} is empty: expected a first line that names the columns, and a line for every point.")
     if len(header) == 1:
         other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
         if other is not None:
             raise DataError(
-                f"{where} has a single column, {_shown(header[0])}: it looks as if cells were separated by {other!r}. "
-                f"Say so: --delimiter {'tab' if other == chr(9) else repr(other)}."
+                f"{where} has a single column, {shown(header[0])}: it looks as if cells were separated by {other!r}. "
+                f"Say so: --delimiter {'tab' if other == chr(9) else repr(other)} (delimiter={other!r})."
             )
-    twice = [name for name in dict.fromkeys(header) if name and header.count(name) > 1]
+    check_names(header, where)
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """No two columns may have one name; none at all is no name."""
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
     if twice:
         raise DataError(f"{where} has several columns named {listed(twice)}: give each a name of its own.")
+
+
+def _check_choice(group: str, features: Sequence[str] | None, exclude: set[str]) -> None:
+    for names, what in ((features or (), "a feature"), (exclude, "excluded")):
+        if group in names:
+            raise SettingError(f"column {group!r} holds the groups, so it cannot be {what}.")
+    both = [name for name in features or () if name in exclude]
+    if both:
+        raise SettingError(f"column(s) both named as features and excluded: {listed(both)}. Decide for one.")
 
 
 def _wanted(
     header: Sequence[str], group: str, features: Sequence[str] | None, exclude: set[str]
 ) -> tuple[list[_Column], dict[str, str]]:
     """The columns to read numbers from, and those that are out from the start."""
-    for names, what in ((features or (), "a feature"), (exclude, "excluded")):
-        if group in names:
-            raise SettingError(f"column {group!r} holds the groups, so it cannot be {what}.")
     if features is not None:
-        both = [name for name in features if name in exclude]
-        if both:
-            raise SettingError(f"column(s) both named as features and excluded: {listed(both)}. Decide for one.")
         return [_Column(name, header.index(name), True) for name in dict.fromkeys(features)], {}
     # A column without a name is as a rule the row numbers that a data frame wrote.
     left_out = {name: "excluded" if name else "it has no name" for name in header if not name or name in exclude}
@@ -270,29 +342,31 @@ def _fill(
 
 
 def _table(
-    columns: Sequence[_Column],
-    codes: array[int],
-    lines: array[int],
-    names: list[str],
+    names: Sequence[str],
+    values: Iterator[Array],
+    met: npt.NDArray[Any],
+    met_names: Sequence[str],
     group: str,
     left_out: dict[str, str],
     drop_missing: bool,
     where: str,
+    place_of: Callable[[int], str],
 ) -> Table:
     """Put columns together, without the rows that miss something, if those may be dropped."""
-    met = np.frombuffer(codes, dtype=np.int64)
-    features = np.empty((len(lines), len(columns)))
-    for place, column in enumerate(columns):
-        features[:, place] = np.frombuffer(column.values)
-        column.values = array("d")
+    if not names:
+        why = ", ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
+        raise DataError(f"{where} has no column of numbers to use{f': {why}' if why else ''}.")
+    features = np.empty((len(met), len(names)))
+    for j, column in enumerate(values):
+        features[:, j] = column
     absent = np.column_stack([met < 0, np.isnan(features)])
     incomplete = np.asarray(absent.any(axis=1))
     dropped = int(incomplete.sum())
     if dropped:
-        titles = [group, *(column.name for column in columns)]
+        titles = [group, *names]
         if not drop_missing:
-            raise DataError(_missing(absent, incomplete, titles, lines, where))
-        if dropped == len(lines):
+            raise DataError(_missing(absent, incomplete, titles, place_of, where))
+        if dropped == len(met):
             counts = _counts(absent, titles)
             raise DataError(
                 f"{where}: every row lacks a value ({counts}), so that none is left. Leave such columns out."
@@ -300,23 +374,23 @@ def _table(
         features, met = features[~incomplete], met[~incomplete]
     infinite = np.isinf(features)
     if infinite.any():
-        row, place = np.argwhere(infinite)[0]
-        line = lines[int(np.flatnonzero(~incomplete)[row])]
+        row, j = np.argwhere(infinite)[0]
+        first = place_of(int(np.flatnonzero(~incomplete)[row]))
         raise DataError(
-            f"{where} holds {int(infinite.sum())} infinite value(s) (first: line {line}, column "
-            f"{columns[place].name!r}). Correct them, or leave the column out."
+            f"{where} holds {int(infinite.sum())} infinite value(s) (first: {first}, column {names[j]!r}). Correct "
+            "them, or leave the column out."
         )
     kept = np.unique(met)
-    groups = Groups(names[code] for code in kept)
-    canonical = np.full(len(names), -1)
-    canonical[kept] = groups.encode(names[code] for code in kept)
+    groups = Groups(met_names[code] for code in kept)
+    canonical = np.full(len(met_names), -1)
+    canonical[kept] = groups.encode(met_names[code] for code in kept)
     return Table(
-        names=tuple(column.name for column in columns),
+        names=tuple(names),
         features=features,
         ids=GroupIds(canonical[met], groups),
         left_out=left_out,
         dropped=dropped,
-        lost=tuple(sorted(name for name in names if name not in groups)),
+        lost=tuple(sorted(name for name in met_names if name not in groups)),
     )
 
 
@@ -324,12 +398,12 @@ def _missing(
     absent: npt.NDArray[np.bool_],
     incomplete: npt.NDArray[np.bool_],
     titles: Sequence[str],
-    lines: Sequence[int],
+    place_of: Callable[[int], str],
     where: str,
 ) -> str:
     row = int(incomplete.argmax())
     return (
-        f"{where}: {int(incomplete.sum())} of {len(incomplete)} rows lack a value (first: line {lines[row]}, column "
+        f"{where}: {int(incomplete.sum())} of {len(incomplete)} rows lack a value (first: {place_of(row)}, column "
         f"{titles[int(absent[row].argmax())]!r}; by column: {_counts(absent, titles)}). Fill them in, exclude such a "
         "column, or leave those rows out with --drop-missing (drop_missing=True)."
     )

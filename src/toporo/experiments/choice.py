@@ -23,6 +23,7 @@ from toporo.datasets import Benchmark
 from toporo.errors import DataError, UnknownNameError
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
+from toporo.splits import grow_region, regions
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
@@ -142,29 +143,9 @@ class _Fold:
     hops: float
 
 
-def grow_region(graph: GroupGraph, around: Name, size: int) -> tuple[Name, ...]:
-    """The ``size`` groups nearest to one, itself among them; of equally near ones the first by name.
-
-    In a connected graph the region is connected: whoever is at a distance has a neighbour nearer by.
-    """
-    hops = graph.hops([around])
-    near = sorted((name for name in graph.names if math.isfinite(hops[name])), key=lambda name: hops[name])
-    return tuple(near[:size])
-
-
-def regions(graph: GroupGraph, names: Sequence[Name]) -> Iterator[tuple[Name, ...]]:
-    """Around each of these groups, within the graph they span, a region of every size up to half of them."""
-    inner = graph.subgraph(names)
-    for name in inner.names:
-        for size in range(1, min(int(LARGEST * len(names)), len(names) - 2) + 1):
-            region = grow_region(inner, name, size)
-            if len(region) == size:  # a piece of the graph may be smaller
-                yield region
-
-
 def _leave_regions(benchmark: Benchmark, train: GroupedData) -> Iterator[_Fold]:
     world = benchmark.graph.subgraph(benchmark.train)
-    for region in regions(benchmark.graph, benchmark.train):
+    for region in regions(benchmark.graph, benchmark.train, largest=LARGEST):
         kept = [name for name in benchmark.train if name not in region]
         hops = world.hops(kept)
         far = [hops[name] for name in region if math.isfinite(hops[name])]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -192,6 +192,21 @@ class SquaredLosses:
             input_shift=shifts[0],
             target_shift=shifts[1],
             intercept=intercept,
+        )
+
+    def select(self, names: Iterable[Hashable]) -> Self:
+        """The losses of some of the groups. Shifts stay as they are, so a model is worth the same here and there."""
+        groups = Groups(names)
+        codes = self.groups.encode(groups)
+        return type(self)(
+            groups=groups,
+            counts=self.counts[codes],
+            gram=self.gram[codes],
+            cross=self.cross[codes],
+            square=self.square[codes],
+            input_shift=self.input_shift,
+            target_shift=self.target_shift,
+            intercept=self.intercept,
         )
 
     @property

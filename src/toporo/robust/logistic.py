@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,24 @@ class LogisticLosses:
             starts=starts,
             input_shift=shift,
             intercept=intercept,
+        )
+
+    def select(self, names: Iterable[Hashable]) -> Self:
+        """The losses of some of the groups. Shift and classes stay, so a model is worth the same here and there."""
+        groups = Groups(names)
+        codes, spans = self.groups.encode(groups), self.spans
+        kept = [spans[code] for code in codes]
+        sizes = [span.stop - span.start for span in kept]
+        return type(self)(
+            groups=groups,
+            counts=self.counts[codes],
+            classes=self.classes,
+            inputs=np.concatenate([self.inputs[span] for span in kept]),
+            targets=np.concatenate([self.targets[span] for span in kept]),
+            share=np.concatenate([self.share[span] for span in kept]),
+            starts=np.cumsum([0, *sizes[:-1]], dtype=np.intp),
+            input_shift=self.input_shift,
+            intercept=self.intercept,
         )
 
     @property

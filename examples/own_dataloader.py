@@ -1,0 +1,69 @@
+"""TRO with your own DataLoader, your own network and your own loss; nothing of toporo's but the objective.
+
+Cameras along a road: the light changes from one to the next, and so does how brightness tells of traffic. Six have been
+labelled, two more are about to be mounted further down. Run it with: python examples/own_dataloader.py
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import toporo as tr
+
+CAMERAS = [f"camera {i}" for i in range(8)]
+train, test = CAMERAS[:6], CAMERAS[6:]
+
+
+class Traffic(Dataset):
+    """Rows as dictionaries, the camera by name: whatever your data looks like."""
+
+    def __init__(self, cameras: list[str], rows: int = 200) -> None:
+        self.rows = []
+        for name in cameras:
+            place = CAMERAS.index(name)
+            draw = torch.Generator().manual_seed(place)
+            light = torch.randn(rows, 3, generator=draw)
+            cars = light @ torch.tensor([1.0 + 0.25 * place, 0.5, -0.5])
+            cars = cars + 0.2 * torch.randn(rows, generator=draw)
+            cars[::25] += 8.0  # a few readings are plainly wrong
+            self.rows += [{"light": x, "cars": y, "camera": name} for x, y in zip(light, cars, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: int) -> dict:
+        return self.rows[i]
+
+
+def train_with(objective: tr.objectives.Objective) -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 1))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    huber = nn.HuberLoss(reduction="none")  # any loss will do that gives one number a row
+    loader = DataLoader(Traffic(train), batch_size=64, shuffle=True, generator=torch.Generator().manual_seed(0))
+    for _ in range(30):
+        for batch in loader:
+            losses = huber(net(batch["light"])[:, 0], batch["cars"])
+            loss = objective(losses, tr.Groups.of(batch["camera"]))  # groups by name; a batch may lack some
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return net
+
+
+road = tr.GroupGraph.from_edges(pairwise(CAMERAS))
+prior = road.prior(train, test, measure="harmonic")
+later = Traffic(test)
+light, cars = (torch.stack([row[key] for row in later.rows]) for key in ("light", "cars"))
+for title, objective in {
+    "ERM": tr.objectives.ERM(train),
+    "TRO": tr.objectives.TRO(prior, penalty=1.0, step=0.05),
+}.items():
+    net = train_with(objective)
+    with torch.no_grad():
+        error = (net(light)[:, 0] - cars).abs().median()
+    print(f"{title}: median error {error:.3f} at cameras never seen")
+
+print("weights:", {name: round(weight, 2) for name, weight in objective.weights.items()})

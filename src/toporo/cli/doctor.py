@@ -1,0 +1,207 @@
+"""``toporo doctor``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toporo.cli.common import (
+    INTERRUPTED,
+    check_writable,
+    data_source,
+    delimiter_sign,
+    many,
+    option,
+    plain_warnings,
+    split_names,
+)
+from toporo.cli.fit import Task
+from toporo.cli.output import PICTURES, names_or_file, print_table
+from toporo.errors import DataError
+
+if TYPE_CHECKING:
+    from toporo.doctor import Diagnosis, Distances
+
+__all__ = ["doctor", "register"]
+
+#: Groups shown on the terminal; --out and --json have all.
+SHOWN = 25
+#: Width of text where no terminal says another.
+WIDTH = 100
+#: Options and names stay in one piece.
+_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+#: How each severity looks on a terminal.
+LOOKS = {"serious": "bold red", "risky": "bold yellow", "note": "bold blue"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
+_DATA, _TOPOLOGY, _OUTPUT = "Data", "Topology", "Output"
+
+
+def doctor(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+    ],
+    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
+    task: Annotated[
+        Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
+    ] = Task.AUTO,
+    features: Annotated[
+        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
+    ] = None,
+    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
+    categorical: Annotated[
+        str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")
+    ] = None,
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+    ] = ",",
+    graph: Annotated[
+        Path | None,
+        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+    ] = None,
+    test_groups: Annotated[
+        str | None,
+        option("Groups to come, e.g. a,b or @FILE with a name a line.", _TOPOLOGY, metavar="NAMES"),
+    ] = None,
+    seed: Annotated[int, option("Of the sample that distances are measured on.", _DATA, min=0, metavar="N")] = 0,
+    out: Annotated[Path | None, option("Write everything to this HTML file.", _OUTPUT, metavar="FILE")] = None,
+    plot: Annotated[
+        Path | None,
+        option("Draw the distances between groups: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE"),
+    ] = None,
+    as_json: Annotated[bool, option("Print the findings as JSON.", _OUTPUT, "--json", metavar="")] = False,
+) -> None:
+    """Say what is wrong or risky about a table before training on it.
+
+    Groups that are too small, columns that give the group or the target
+    away, missing and constant columns, classes that groups lack, groups the
+    graph does not know, and how far apart groups are. The worst comes first,
+    each with the next step. Findings are no error: the exit code is 0.
+
+    Example: toporo doctor sales.csv --group state --target y --out doctor.html
+    """
+    from toporo.doctor import examine
+
+    check_writable(data, {"--out": out, "--plot": plot}, endings={"--out": ("html", "htm"), "--plot": PICTURES})
+    coming = names_or_file(test_groups, "--test-groups") or []
+    try:
+        with plain_warnings():
+            found = examine(
+                data_source(data),
+                group=group,
+                target=target,
+                graph=graph,
+                test_groups=coming,
+                task=task.value,
+                features=split_names(features, "--features"),
+                exclude=split_names(exclude, "--exclude") or [],
+                categorical=split_names(categorical, "--categorical") or [],
+                delimiter=delimiter,
+                seed=seed,
+            )
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted; nothing was written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if plot is not None:
+        if found.distances is None:
+            why = found.facts["not_measured"].get("distances", "they were not measured")
+            raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
+        _write_map(plot, found.distances, coming)
+    if out is not None:
+        from toporo.report.doctor import write_doctor_report
+
+        write_doctor_report(found, out)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(found)
+    for what, path in (("report", out), ("picture", plot)):
+        if path is not None:
+            typer.echo(f"{what}: {path}", err=True)
+
+
+def _write_map(path: Path, distances: Distances, test: list[str]) -> None:
+    import matplotlib as mpl
+
+    from toporo.files import write_whole
+    from toporo.report.doctor import heat_map
+
+    kind = path.suffix.lower().removeprefix(".")
+    with mpl.rc_context({"svg.hashsalt": "toporo"}):
+        figure = heat_map(distances, test)
+        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
+
+
+def _show(found: Diagnosis) -> None:
+    """Findings, groups and the next command, on standard output."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from toporo.doctor.results import SEVERITIES
+    from toporo.doctor.table import group_table
+    from toporo.doctor.words import first_step
+
+    facts = found.facts
+    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    target = f"target {facts['target']!r} ({facts['task']})" if facts["target"] is not None else "no target named"
+    typer.echo(
+        f"{facts['source']}: {many(facts['rows'], 'row')}, {many(facts['groups'], 'group')}, "
+        f"{many(len(facts['features']), 'feature')}, {target}"
+    )
+    counts = [f"{found.count(severity)} {severity}" for severity in SEVERITIES if found.count(severity)]
+    typer.echo(f"Findings: {', '.join(counts) or 'none'}")
+    for number, finding in enumerate(found.findings, 1):
+        console.print()
+        console.print(
+            Text.assemble(
+                f"{number}. ",
+                (finding.severity.upper(), LOOKS[finding.severity]),
+                "  ",
+                (finding.title, "bold"),
+                (f"  [{finding.code}]", "dim"),
+            )
+        )
+        for text, mark in ((finding.detail, "   "), (finding.step, "   → ")):
+            typer.echo(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
+    table = group_table(found, SHOWN)
+    typer.echo("")
+    print_table(table.columns, table.rows, numbers=table.numbers)
+    if table.left_out:
+        typer.echo(f"… and {many(table.left_out, 'more group')}: --out and --json have all.")
+    for sentence in _measured(found):
+        typer.echo(fill(sentence, console.width, **_WHOLE))
+    typer.echo("")
+    typer.echo(f"{first_step(facts['first'])} {facts['next']}")
+
+
+def _measured(found: Diagnosis) -> list[str]:
+    """How far apart groups are and how well they can be told apart, in a sentence each."""
+    from toporo.doctor.words import percent
+
+    sentences = []
+    if found.distances is not None:
+        verdict = "more than" if found.distances.beyond_chance else "no more than"
+        sentences.append(
+            f"Distances between groups: {found.distances.typical:.3g} on average, {verdict} chance "
+            f"({found.distances.chance:.3g})."
+        )
+    if found.separability is not None:
+        told = found.separability
+        sentences.append(
+            f"A classifier recognises the group of {percent(told.accuracy)} of the rows (guessing: "
+            f"{percent(told.chance)})"
+            + (f", mostly by {', '.join(repr(name) for name, _ in told.features[:3])}." if told.features else ".")
+        )
+    sentences += [f"Not measured: {what} ({why})." for what, why in found.facts["not_measured"].items()]
+    return sentences

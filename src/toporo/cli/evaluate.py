@@ -1,0 +1,116 @@
+"""``toporo evaluate``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toporo.cli.common import (
+    INTERRUPTED,
+    check_writable,
+    data_source,
+    delimiter_sign,
+    many,
+    option,
+    plain_warnings,
+)
+from toporo.cli.output import print_table
+
+if TYPE_CHECKING:
+    from toporo.tabular import Evaluation, Interval
+
+__all__ = ["evaluate", "register"]
+
+_DATA, _OUTPUT = "Data", "Output"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA", help="CSV, Parquet or Feather file with the target and group; - is CSV on standard input."
+        ),
+    ],
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+    ] = ",",
+    resamples: Annotated[int, option("Of the bootstrap.", _DATA, min=20, metavar="N")] = 1000,
+    level: Annotated[float, option("Of the intervals.", _DATA, min=0.5, max=0.999, metavar="LEVEL")] = 0.95,
+    seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
+    out: Annotated[Path | None, option("Write one line a group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
+    as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
+) -> None:
+    """Judge a model by group, the worst first, and by how far a group is from those trained on.
+
+    Intervals are bootstrapped: rows within groups, and for means over groups
+    the groups too. Rows without a target are left out.
+
+    Example: toporo evaluate model new.csv
+    """
+    from toporo.files import write_text
+    from toporo.tabular import load_model
+
+    if out is not None:
+        check_writable(data, {"--out": out})
+    loaded = load_model(model)
+    try:
+        with plain_warnings():
+            found = loaded.evaluate(data_source(data), resamples=resamples, level=level, seed=seed, delimiter=delimiter)
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted; nothing was written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if out is not None:
+        write_text(out, found.to_csv())
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        _show(found)
+    if out is not None:
+        typer.echo(f"by group: {out}", err=as_json)
+
+
+def _show(found: Evaluation) -> None:
+    metrics = list(found.overall)
+    print_table(
+        ["group", "rows", "hops", "trained on", *metrics],
+        [
+            [
+                score.group,
+                str(score.rows),
+                "" if score.hops is None else "no path" if math.isinf(score.hops) else f"{score.hops:g}",
+                "yes" if score.trained else "no",
+                *(_interval(score.metrics[name]) for name in metrics),
+            ]
+            for score in found.groups
+        ],
+        numbers=[1, 2, *range(4, 4 + len(metrics))],
+    )
+    lines = {"mean over groups": found.overall, "all rows together": found.pooled}
+    lines |= {f"worst group ({found.worst.group})": found.worst.metrics}
+    lines |= {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
+    print_table(
+        ["", *metrics],
+        [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
+        numbers=range(1, 1 + len(metrics)),
+    )
+    typer.echo(
+        f"{many(len(found.groups), 'group')}, worst first by {found.metric}; in brackets {found.level:.0%} intervals "
+        f"of {found.resamples} bootstrap samples."
+    )
+
+
+def _interval(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return "–"
+    around = "" if math.isnan(interval.low) else f" [{interval.low:.3g}, {interval.high:.3g}]"
+    return f"{interval.value:.3g}{around}"

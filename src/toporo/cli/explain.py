@@ -1,0 +1,53 @@
+"""``toporo explain``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toporo.cli.common import check_writable, option, plain_warnings
+from toporo.cli.output import PICTURES, write_picture
+
+__all__ = ["explain", "register"]
+
+_OUTPUT = "Output"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(explain)
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
+    plot: Annotated[
+        Path | None, option("Draw groups by weight: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")
+    ] = None,
+    as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
+) -> None:
+    """Show which training groups a model was fitted against, and why.
+
+    Of every group: its rows, the model's loss there, its centrality and
+    prior, its weight in the worst case, and hops to the nearest test group.
+
+    Example: toporo explain model --plot weights.png
+    """
+    from toporo.files import write_text
+    from toporo.tabular import load_model
+
+    check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
+    loaded = load_model(model)
+    table = loaded.explain()
+    if out is not None:
+        write_text(out, table.to_csv())
+    if plot is not None:
+        with plain_warnings():
+            write_picture(plot, loaded.estimator.plot, len(table))
+    typer.echo(json.dumps(table.to_dict(), indent=1, ensure_ascii=False) if as_json else str(table))
+    for what, path in (("table", out), ("picture", plot)):
+        if path is not None:
+            typer.echo(f"{what + ':':<10} {path}", err=as_json)

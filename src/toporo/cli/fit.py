@@ -1,0 +1,265 @@
+"""``toporo fit``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toporo.cli.common import (
+    INTERRUPTED,
+    data_source,
+    delimiter_sign,
+    many,
+    option,
+    plain_warnings,
+    split_names,
+)
+from toporo.cli.output import names_or_file, print_table
+from toporo.errors import listed
+
+if TYPE_CHECKING:
+    from toporo.tabular import TableModel
+
+__all__ = ["Method", "Model", "Task", "fit", "register"]
+
+#: Groups shown after a fit; `toporo explain` shows all.
+SHOWN = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(fit)
+
+
+class Task(StrEnum):
+    """What is predicted."""
+
+    AUTO = "auto"
+    CLASSIFICATION = "classification"
+    REGRESSION = "regression"
+
+
+class Method(StrEnum):
+    """How groups are weighed."""
+
+    TRO = "tro"
+    GROUP_DRO = "group-dro"
+    ERM = "erm"
+
+
+class Model(StrEnum):
+    """What is fitted."""
+
+    LINEAR = "linear"
+    MLP = "mlp"
+
+
+class Divergence(StrEnum):
+    """How the distance from the prior is measured."""
+
+    L2 = "l2"
+    KL = "kl"
+    CHI2 = "chi2"
+
+
+class Prior(StrEnum):
+    """Which centrality the prior is."""
+
+    AUTO = "auto"
+    UNIFORM = "uniform"
+    HARMONIC = "harmonic"
+    BETWEENNESS = "betweenness"
+    CLOSENESS = "closeness"
+    DEGREE = "degree"
+
+
+def _penalty(text: str) -> str:
+    try:
+        usable = text == "auto" or float(text) >= 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise typer.BadParameter(f"{text!r} is neither auto nor a number of at least 0 (inf is one).")
+    return text
+
+
+_DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
+
+
+def fit(
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+    ],
+    target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
+    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
+    task: Annotated[
+        Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
+    ] = Task.AUTO,
+    features: Annotated[
+        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
+    ] = None,
+    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
+    categorical: Annotated[
+        str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")
+    ] = None,
+    weight: Annotated[
+        str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
+    ] = None,
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+    ] = ",",
+    drop_missing: Annotated[
+        bool,
+        option(
+            "Leave out rows that lack target, group or weight; else they are an error.",
+            _DATA,
+            "--drop-missing",
+            metavar="",
+        ),
+    ] = False,
+    graph: Annotated[
+        Path | None,
+        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+    ] = None,
+    learn_graph: Annotated[
+        bool, option("Learn from the features which groups touch.", _TOPOLOGY, "--learn-graph", metavar="")
+    ] = False,
+    test_groups: Annotated[
+        str | None,
+        option("Groups to come, e.g. a,b or @FILE with a name a line; not trained on.", _TOPOLOGY, metavar="NAMES"),
+    ] = None,
+    prior: Annotated[
+        Prior,
+        option(
+            "auto: harmonic towards test groups, else betweenness; uniform without a graph.", _TOPOLOGY, metavar="PRIOR"
+        ),
+    ] = Prior.AUTO,
+    method: Annotated[
+        Method, option("tro; group-dro: the worst group; erm: all groups alike.", _MODEL, metavar="METHOD")
+    ] = Method.TRO,
+    model: Annotated[Model, option("linear (exact) or mlp.", _MODEL, metavar="MODEL")] = Model.LINEAR,
+    penalty: Annotated[
+        str,
+        option(
+            "How strongly weights are held to the prior; auto leaves groups out to choose.",
+            _MODEL,
+            callback=_penalty,
+            metavar="NUMBER",
+        ),
+    ] = "auto",
+    tau: Annotated[
+        float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
+    ] = None,
+    divergence: Annotated[Divergence, option("l2, kl or chi2.", _MODEL, metavar="NAME")] = Divergence.L2,
+    ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = 1e-3,
+    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
+    seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
+    overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
+    as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
+) -> None:
+    """Fit a model that must hold in groups nobody has seen.
+
+    Columns are typed by their cells; text becomes categories, missing
+    features are filled in, and all that is kept with the model. Groups are
+    weighed against the worst mixture near the graph's prior.
+
+    Example: toporo fit sales.csv --target y --group state --graph
+    borders.csv --test-groups NV,UT --out model
+    """
+    from toporo.tabular import fit_table
+    from toporo.tabular.folder import check_target
+
+    check_target(out, overwrite=overwrite)
+    settings: dict[str, Any] = {"ridge": ridge}
+    if model is Model.MLP:
+        settings |= {"epochs": epochs, "random_state": seed}
+    if prior is not Prior.AUTO:
+        settings["prior"] = prior.value
+    if divergence is not Divergence.L2:
+        settings["divergence"] = divergence.value
+    try:
+        with plain_warnings():
+            fitted = fit_table(
+                data_source(data),
+                target=target,
+                group=group,
+                graph=graph,
+                learn_graph=learn_graph,
+                test_groups=names_or_file(test_groups, "--test-groups") or [],
+                task=task.value,
+                features=split_names(features, "--features"),
+                exclude=split_names(exclude, "--exclude") or [],
+                categorical=split_names(categorical, "--categorical") or [],
+                weight=weight,
+                drop_missing=drop_missing,
+                method=method.value,
+                model=model.value,
+                penalty=penalty if penalty == "auto" else float(penalty),
+                tau=tau,
+                delimiter=delimiter,
+                **settings,
+            )
+            fitted.save(out, overwrite=overwrite)
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted; nothing was written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        typer.echo(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
+    else:
+        _show(fitted)
+    typer.echo(f"model: {out}", err=as_json)
+
+
+def summary(model: TableModel) -> dict[str, Any]:
+    """What a fit came to, as plain values for JSON."""
+    return {
+        "task": model.task,
+        "target": model.target,
+        "group": model.group,
+        "classes": None if model.classes is None else list(model.classes),
+        "columns": [vars(column) | {} for column in model.columns],
+        "inputs": len(model.encoder.names),
+        "test_groups": list(model.test_groups),
+        "penalty": _number(model.estimator.penalty_),
+        "penalty_scores": [
+            {"penalty": _number(score.penalty), "score": score.score, "spread": score.spread, "folds": score.folds}
+            for score in model.estimator.penalty_scores_ or ()
+        ],
+        "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
+        "groups": model.explain().to_dict(),
+        "about": model.about,
+    }
+
+
+def _number(value: float | None) -> float | str | None:
+    return "inf" if value == float("inf") else value
+
+
+def _show(model: TableModel) -> None:
+    print_table(["column", "role", "type", "note"], [[c.name, c.role, c.kind, c.note] for c in model.columns])
+    rows, apart = model.about["rows"], model.about["rows_set_aside"]
+    typer.echo(
+        f"{model.task.capitalize()} of {model.target!r}: {rows} rows, {many(model.about['groups'], 'group')}, "
+        f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}."
+    )
+    prior = model.estimator.prior_
+    if prior is not None:
+        saw = f"; it saw {' and '.join(prior.saw)}" if prior.saw else ""
+        towards = f" towards {listed(model.test_groups, 6)}" if model.test_groups and model.graph is not None else ""
+        typer.echo(f"Prior: {prior.measure}{towards} ({prior.effective_groups:.1f} groups in effect{saw}).")
+    choice = model.estimator.penalty_scores_
+    if choice:
+        typer.echo(
+            f"Penalty: {model.estimator.penalty_:g}, the best of {len(choice)} over {many(choice[0].folds, 'fold')} of "
+            "groups left out."
+        )
+    elif model.estimator.penalty_ is not None:
+        typer.echo(f"Penalty: {model.estimator.penalty_:g}.")
+    table = model.explain()
+    typer.echo(f"Training groups{f', the {SHOWN} heaviest of {len(table)}' if len(table) > SHOWN else ''}:")
+    typer.echo(str(table[:SHOWN]))

@@ -1,0 +1,67 @@
+"""How commands show tables and write pictures, and names that come from a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from toporo.cli.common import split_names
+from toporo.errors import DataError
+
+__all__ = ["PICTURES", "names_or_file", "print_table", "write_picture"]
+
+#: Kinds of pictures, with what keeps the time of writing out of each.
+PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+#: Width of tables where no terminal says another.
+WIDTH = 132
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:
+    """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for place, title in enumerate(titles):
+        table.add_column(Text(title), justify="right" if place in numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
+
+
+def names_or_file(text: str | None, flag: str) -> list[str] | None:
+    """Names between commas, or ``@FILE`` with a name a line."""
+    if text is None or not text.startswith("@"):
+        return split_names(text, flag)
+    path = Path(text[1:])
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise DataError(
+            f"{flag} {text}: cannot read {path} ({why}). Expected a text file with a name a line."
+        ) from None
+    names = [line.strip() for line in lines if line.strip()]
+    if not names:
+        raise typer.BadParameter(f"{path} holds no names: expected one a line.", param_hint=flag)
+    return names
+
+
+def write_picture(path: Path, draw: Callable[[Any], object], groups: int) -> None:
+    """Let ``draw`` fill the axes of a figure whose size suits so many groups; the same bytes every time."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from toporo.files import write_whole
+
+    kind = path.suffix.lower().removeprefix(".")
+    side = min(14.0, max(5.0, 1.5 * groups**0.5))
+    with mpl.rc_context({"svg.hashsalt": "toporo"}):
+        figure = Figure(figsize=(1.2 * side, side), layout="constrained")
+        draw(figure.subplots())
+        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))

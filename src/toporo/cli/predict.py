@@ -1,0 +1,249 @@
+"""``toporo predict``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toporo.cli.common import (
+    INTERRUPTED,
+    check_writable,
+    data_source,
+    delimiter_sign,
+    option,
+    plain_warnings,
+    split_names,
+)
+from toporo.errors import SettingError, listed
+
+if TYPE_CHECKING:
+    from toporo.tabular import Prediction, TableModel
+
+__all__ = ["predict", "register"]
+
+_DATA, _OUTPUT = "Data", "Output"
+#: How --out is written, by the end of its name.
+TABLES = ("csv", "parquet", "feather", "jsonl")
+Columns = dict[str, list[Any]]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(predict)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+    ],
+    keep: Annotated[
+        str | None,
+        option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
+    ] = None,
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+    ] = ",",
+    probabilities: Annotated[bool, option("A column for the probability of every class.", _OUTPUT, metavar="")] = True,
+    out: Annotated[
+        Path | None,
+        option(
+            "Write to this .csv, .parquet, .feather or .jsonl file.",
+            _OUTPUT,
+            metavar="FILE",
+            show_default="CSV on standard output",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, option("Print a JSON object a line instead of CSV.", _OUTPUT, "--json", metavar="")
+    ] = False,
+) -> None:
+    """Predict every row of a table, a portion at a time: files may be larger than memory.
+
+    Example: toporo predict model new.csv > predictions.csv
+    """
+    from toporo.tabular import load_model
+
+    if out is not None:
+        if as_json:
+            raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
+        check_writable(data, {"--out": out}, endings={"--out": TABLES})
+    loaded = load_model(model)
+    kept = split_names(keep, "--keep")
+    titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)
+    optional = [] if kept is not None else [loaded.group]
+    counts = _Counts()
+    try:
+        with plain_warnings(), _writer(out, as_json) as write:
+            for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, delimiter=delimiter):
+                counts.add(portion)
+                write(_columns(portion, titles))
+    except BrokenPipeError:  # the reader has had enough, as with `| head`
+        sys.stderr.close()
+        raise typer.Exit from None
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    counts.say()
+    if out is not None:
+        typer.echo(f"predictions: {out}", err=True)
+
+
+def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str, str | int]:
+    """Output column to where it comes from: a column of the table, the prediction, or a class by its place."""
+    titles: dict[str, str | int] = {name: name for name in kept}
+    new = {"prediction": -1}
+    if probabilities and model.classes is not None:
+        new |= {f"probability of {name}": place for place, name in enumerate(model.classes)}
+    both = [name for name in new if name in titles]
+    if both:
+        raise SettingError(
+            f"column(s) to keep would stand beside new ones of the same name: {listed(both)}. Rename them."
+        )
+    return titles | new
+
+
+def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
+    found: Columns = {}
+    for title, place in titles.items():
+        if isinstance(place, str):
+            if place in portion.frame.columns:
+                column = portion.frame.text(place)
+                levels = [*column.levels, None]
+                found[title] = [levels[code] for code in column.codes.tolist()]
+        elif place < 0:
+            found[title] = portion.values.tolist()
+        elif portion.probabilities is not None:
+            found[title] = portion.probabilities[:, place].tolist()
+    return found
+
+
+class _Counts:
+    """What the model had to do to make sense of the rows."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.filled: Counter[str] = Counter()
+        self.outside: Counter[str] = Counter()
+        self.unseen: dict[str, Counter[str]] = {}
+
+    def add(self, portion: Prediction) -> None:
+        self.rows += len(portion.values)
+        self.filled.update(portion.encoded.filled)
+        self.outside.update(portion.encoded.outside)
+        for name, levels in portion.encoded.unseen.items():
+            self.unseen.setdefault(name, Counter()).update(levels)
+
+    def say(self) -> None:
+        lines = [f"{self.rows} rows predicted"]
+        if +self.filled:
+            lines.append(f"missing values filled in: {_counted(self.filled)}")
+        if +self.outside:
+            lines.append(f"outside the range seen in training: {_counted(self.outside)}")
+        for name, levels in self.unseen.items():
+            lines.append(f"levels of {name!r} not seen in training: {_counted(levels)}")
+        for line in lines:
+            typer.echo(f"toporo: {line}", err=True)
+
+
+def _counted(counts: Counter[str]) -> str:
+    shown = ", ".join(f"{name!r} {count}" for name, count in counts.most_common(8) if count)
+    return f"{shown}{', …' if len(counts) > 8 else ''}"
+
+
+# ---------------------------------------------------------------- writing
+
+
+@contextmanager
+def _writer(out: Path | None, as_json: bool) -> Iterator[Callable[[Columns], None]]:
+    """Something to hand one portion's columns to after the other."""
+    if out is None:
+        yield _as_lines(sys.stdout) if as_json else _as_csv(sys.stdout)
+        sys.stdout.flush()
+        return
+    part = out.with_name(f".{out.name}.part")
+    try:
+        if out.suffix.lower() in (".parquet", ".feather"):
+            with _arrow(part, out.suffix.lower()) as write:
+                yield write
+        else:
+            with part.open("w", encoding="utf-8", newline="") as stream:
+                yield _as_csv(stream) if out.suffix.lower() == ".csv" else _as_lines(stream)
+        part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _as_csv(stream: Any) -> Callable[[Columns], None]:
+    started = False
+
+    def write(columns: Columns) -> None:
+        nonlocal started
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if not started:
+            writer.writerow(columns)
+            started = True
+        writer.writerows(zip(*columns.values(), strict=True))
+        stream.write(text.getvalue())
+
+    return write
+
+
+def _as_lines(stream: Any) -> Callable[[Columns], None]:
+    def write(columns: Columns) -> None:
+        rows = zip(*columns.values(), strict=True)
+        lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
+        stream.write("".join(f"{line}\n" for line in lines))
+
+    return write
+
+
+@contextmanager
+def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
+    import pyarrow as pa
+
+    writer: Any = None
+
+    def write(columns: Columns) -> None:
+        nonlocal writer
+        kinds = {
+            name: pa.float64() if isinstance(values[0], float) else pa.string() for name, values in columns.items()
+        }
+        schema = pa.schema(list(kinds.items())) if writer is None else writer.schema
+        table = pa.table({name: pa.array(columns[name], schema.field(name).type) for name in schema.names}, schema)
+        if writer is None:
+            writer = _open_arrow(path, suffix, schema)
+        writer.write(table)
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _open_arrow(path: Path, suffix: str, schema: Any) -> Any:
+    if suffix == ".parquet":
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(path, schema)
+    from pyarrow import ipc
+
+    class Feather:
+        """A writer that knows its schema, as Parquet's does."""
+
+        def __init__(self) -> None:
+            self.schema, self._file = schema, ipc.new_file(str(path), schema)
+            self.write, self.close = self._file.write, self._file.close
+
+    return Feather()

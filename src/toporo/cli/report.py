@@ -1,0 +1,101 @@
+"""``toporo report``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toporo.cli.common import INTERRUPTED, check_writable, data_source, delimiter_sign, option, plain_warnings
+from toporo.errors import SettingError
+
+if TYPE_CHECKING:
+    from toporo.tabular.evaluate import Evaluation
+    from toporo.tabular.model import TableModel
+
+__all__ = ["register", "report"]
+
+_DATA, _OUTPUT = "Data", "Output"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(report)
+
+
+def report(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Table with targets and groups to judge the model by: CSV, Parquet or Feather; - is standard input.",
+            show_default="no evaluation",
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+    ] = ",",
+    resamples: Annotated[
+        int, option("How often to draw the rows anew, for intervals; 0 is none.", _DATA, min=0, metavar="N")
+    ] = 1000,
+    seed: Annotated[int, option("Of the resamples.", _DATA, min=0, metavar="N")] = 0,
+    out: Annotated[
+        Path, option("Write the page to this file; one that is there is replaced.", _OUTPUT, metavar="FILE")
+    ] = Path("report.html"),
+    as_json: Annotated[
+        bool, option("Print what the page says as JSON instead of sentences.", _OUTPUT, "--json", metavar="")
+    ] = False,
+) -> None:
+    """Write one page about a model: its groups, weights and losses.
+
+    With a table it also shows how the model does there, by group and by distance
+    from the groups it was trained on, with intervals. The page is a single HTML
+    file without scripts that opens offline.
+
+    Example: toporo report model/ holdout.csv --out model-report.html
+    """
+    _check_files(model, data, out)
+    try:
+        with plain_warnings():
+            fitted, evaluation = _load(model, data, delimiter, resamples, seed)
+            _write(fitted, evaluation, data, out, as_json)
+    except KeyboardInterrupt:
+        typer.echo("toporo: interrupted; nothing was written.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_files(model: Path, data: str | None, out: Path) -> None:
+    """What would keep the page from being written, or make it replace the model, is an error before the work."""
+    from toporo.tabular.folder import MANIFEST, WEIGHTS
+
+    check_writable(data or "-", {"--out": out})
+    if out.resolve() in {(model / name).resolve() for name in (MANIFEST, WEIGHTS)}:
+        raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
+
+
+def _load(
+    folder: Path, data: str | None, delimiter: str, resamples: int, seed: int
+) -> tuple[TableModel, Evaluation | None]:
+    from toporo.tabular.folder import load_model
+
+    model = load_model(folder)
+    if data is None:
+        return model, None
+    return model, model.evaluate(data_source(data), resamples=resamples, seed=seed, delimiter=delimiter)
+
+
+def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:
+    from toporo.report.model import describe_model, write_model_report
+
+    source = None if data is None else "standard input" if data == "-" else Path(data).name
+    write_model_report(model, out, evaluation=evaluation, source=source)
+    content = describe_model(model, evaluation=evaluation, source=source)
+    if as_json:
+        typer.echo(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        for sentence in content["summary"]:
+            typer.echo(sentence)
+    typer.echo(f"report: {out}", err=as_json)

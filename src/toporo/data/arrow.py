@@ -1,0 +1,419 @@
+"""Tables of any kind as portions of pyarrow arrays; what is wrong with a file is said in words."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from toporo.data.tables import check_header, check_names
+from toporo.errors import DataError, SettingError, UnknownNameError
+
+__all__ = ["CSV_SUFFIXES", "Opened", "format_of", "open_table"]
+
+#: How files of cells between delimiters are called; one without an ending is taken for such a file.
+CSV_SUFFIXES = frozenset({"", ".csv", ".tsv", ".tab", ".txt", ".dat", ".data"})
+_SUFFIXES = dict.fromkeys(CSV_SUFFIXES, "csv") | {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+    ".ipc": "feather",
+}
+_FORMATS = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather (Arrow IPC)"}
+#: How files begin that are no text, whatever their name says.
+_MAGIC = {b"PAR1": "a Parquet file", b"ARROW1": "a Feather file", b"PK\x03\x04": "a workbook or a zip archive",
+          b"\x1f\x8b": "a gzip archive"}  # fmt: skip
+#: Bytes parsed at a time, hence the longest row there may be; and the longest header.
+_BLOCK, _HEAD = 1 << 22, 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A table that was opened but not yet read.
+
+    Attributes
+    ----------
+    where : the table for messages.
+    names : the columns, in order; white space around a name is gone, and one without a name is "".
+    cells : whether all there is is text, as in a CSV file, so that types are to be found out.
+    batches : portions of at most so many rows of the columns at these places, in that order.
+    unusable : columns that not even pyarrow can hold, each with the reason; they have no portions.
+    """
+
+    where: str
+    names: tuple[str, ...]
+    cells: bool
+    batches: Callable[[Sequence[int], int], Iterator[list[Any]]]
+    unusable: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") -> Iterator[Opened]:  # noqa: A002
+    """Open a path, a stream of bytes, a data frame of pandas, polars or pyarrow, or a mapping of columns."""
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        raise SettingError(f"delimiter is {delimiter!r}: expected a single character such as ',' or ';'.")
+    with ExitStack() as stack:
+        if isinstance(source, str | os.PathLike):
+            where, kind = str(source), format_of(source, format)
+            with _in_words(where, kind):
+                stream = stack.enter_context(Path(source).open("rb"))
+                if kind == "csv":
+                    tabs = Path(source).suffix.lower() in (".tsv", ".tab")
+                    opened = _open_csv(stream, where, delimiter, tabs=tabs)
+                elif os.fstat(stream.fileno()).st_size == 0:
+                    raise DataError(f"{where} is empty: expected a {_FORMATS[kind]} file.")
+                else:
+                    opened = _OPEN[kind](where, where)
+        elif callable(getattr(source, "read", None)):  # a data frame may have a column of this name
+            import pyarrow as pa
+
+            where, kind = "standard input", format_of("", format)
+            with _in_words(where, kind):
+                if kind == "csv":
+                    opened = _open_csv(source, where, delimiter, tabs=False)
+                else:
+                    opened = _OPEN[kind](pa.BufferReader(source.read()), where)
+        else:
+            opened = _open_memory(source)
+        yield opened
+
+
+def format_of(path: str | os.PathLike[str], given: str | None = None) -> str:
+    """``csv``, ``parquet`` or ``feather``, by what was said or else by the ending of a name."""
+    if given is not None:
+        formats = [*_FORMATS, "tsv", "arrow", "ipc"]
+        if given not in formats:
+            raise UnknownNameError("format", given, formats)
+        return _SUFFIXES[f".{given}"]
+    suffix = Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        known = ", ".join(sorted(name for name in _SUFFIXES if name))
+        raise DataError(
+            f"{path}: what kind of table is a {suffix} file? Expected a name that ends in one of {known}. "
+            "Rename or convert it; a spreadsheet saves as 'CSV UTF-8', an archive must be unpacked."
+        )
+    return _SUFFIXES[suffix]
+
+
+@contextmanager
+def _in_words(where: str, kind: str) -> Iterator[None]:
+    """What goes wrong while a file is opened or read is a :class:`DataError`."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError:
+        expected = "a CSV file whose first line names the columns" if kind == "csv" else f"a {_FORMATS[kind]} file"
+        raise DataError(f"no such file: {where}. Expected {expected}.") from None
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"cannot read {where}: {error.strerror}.") from None
+        why = str(error).partition("\n")[0].rstrip(".")
+        if kind == "csv":
+            raise DataError(f"cannot read {where}: {why}.") from None
+        raise DataError(
+            f"{where} cannot be read as a {_FORMATS[kind]} file ({why}). Is it whole, and is it one? Write it anew, or "
+            "say what it is with format=."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise DataError(_not_utf8(where, f"byte 0x{error.object[error.start]:02x} is not valid there")) from None
+
+
+# ---------------------------------------------------------------------- CSV
+
+
+def _not_utf8(where: str, why: str) -> str:
+    return (
+        f"{where} is not text in UTF-8 ({why}). "
+        "In a spreadsheet, save it as 'CSV UTF-8'; elsewhere convert it, e.g. iconv -f latin1 -t utf-8."
+    )
+
+
+def _csv_error(message: str, where: str) -> str:
+    if "UTF8" in message or "UTF-8" in message:
+        return _not_utf8(where, "a cell holds bytes that are not valid")
+    if "straddling" in message or "out of sync" in message:
+        return (
+            f"{where} has a row of more than {_BLOCK >> 20} MiB: a double quote that is not closed, as a rule. Check "
+            "the quotes; one inside of a quoted cell is written twice."
+        )
+    return f"{where}: not valid CSV ({message.splitlines()[0].rstrip('.')})."
+
+
+def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Opened:
+    head = _take(stream, _HEAD)
+    for magic, what in _MAGIC.items():
+        if head.startswith(magic):
+            raise DataError(
+                f"{where} is {what}, not text: expected a CSV file. Give a Parquet or Feather file its ending "
+                "(.parquet, .feather), and unpack or convert others."
+            )
+    try:
+        header, rest, delimiter = _header(head, delimiter, tabs)
+    except csv.Error as error:
+        raise DataError(f"{where}, first line: not valid CSV ({error}). Check the quotes in that line.") from None
+    check_header(header, delimiter, where)
+
+    def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
+        start = rest or _take(stream, 1)
+        if not start:
+            return
+        with _in_words(where, "csv"):
+            yield from _csv_batches(_Joined(start, stream), where, delimiter, len(header), places, rows)
+
+    return Opened(where, tuple(header), True, batches)
+
+
+def _take(stream: BinaryIO, size: int) -> bytes:
+    """The next bytes, fewer only at the end; some streams give less than they are asked for."""
+    found = b""
+    while len(found) < size:
+        more = stream.read(size - len(found))
+        if not more:
+            break
+        found += more
+    return found
+
+
+def _header(head: bytes, delimiter: str, tabs: bool) -> tuple[list[str], bytes, str]:
+    """The names of the columns, what follows them, and the delimiter."""
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    text = decoder.decode(head, final=len(head) < _HEAD)
+    undecoded = decoder.getstate()[0]
+    consumed = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal consumed
+        for line in io.StringIO(text, newline=""):
+            consumed += len(line)
+            yield line
+
+    if tabs and delimiter == "," and "\t" in text.lstrip().partition("\n")[0]:
+        delimiter = "\t"
+    for row in csv.reader(lines(), delimiter=delimiter, skipinitialspace=delimiter != " ", strict=True):
+        if consumed == len(text) and len(head) == _HEAD:
+            raise csv.Error(f"it is longer than {_HEAD >> 20} MiB")
+        if len(row) > 1 or (row and row[0].strip()):
+            return [name.strip() for name in row], text[consumed:].encode() + undecoded, delimiter
+    return [], b"", delimiter
+
+
+class _Joined(io.RawIOBase):
+    """Bytes that were read already, then the rest of a stream, which is the caller's to close; and the last of all."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head, self._rest, self.last = head, rest, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            size = len(self._head) or _BLOCK
+        found, self._head = self._head[:size], self._head[size:]
+        found = found or self._rest.read(size) or b""
+        self.last = found.rstrip()[-1:] or self.last
+        return found
+
+
+def _csv_batches(
+    stream: _Joined, where: str, delimiter: str, width: int, places: Sequence[int], rows: int
+) -> Iterator[list[Any]]:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    blank = 0
+
+    def ragged(row: Any) -> str:
+        nonlocal blank
+        if not row.text.strip():
+            blank += 1
+            return "skip"
+        wrong.append(
+            f"{where}, row {row.number - blank} after the header: found {row.actual_columns} cells, expected {width} "
+            f"as in the header. A cell with the delimiter in it must stand in double quotes."
+        )
+        return "error"
+
+    wrong: list[str] = []
+    names = [str(place) for place in range(width)]
+    wanted = [*(names[place] for place in places), names[-1]]  # the last column tells whether its quotes were closed
+    try:
+        reader = arrow_csv.open_csv(
+            stream,
+            read_options=arrow_csv.ReadOptions(column_names=names, block_size=_BLOCK, use_threads=False),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=delimiter, newlines_in_values=True, invalid_row_handler=ragged
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), include_columns=list(dict.fromkeys(wanted))
+            ),
+        )
+        last = ""
+        for batch in reader:
+            columns = [batch.column(names[place]) for place in places]
+            if batch.num_rows:
+                last = batch.column(names[-1])[-1].as_py()
+            yield from _cut(columns, batch.num_rows, rows)
+    except pa.ArrowInvalid as error:
+        raise DataError(wrong[0] if wrong else _csv_error(str(error), where)) from None
+    if ("\n" in last or "\r" in last) and stream.last != b'"':
+        raise DataError(
+            f"{where}: not valid CSV (a double quote before {last.strip()[:40]!r} is not closed). Check the quotes of "
+            "the last row; one inside of a quoted cell is written twice."
+        )
+
+
+def _cut(columns: Sequence[Any], length: int, rows: int) -> Iterator[list[Any]]:
+    for start in range(0, length, rows):
+        yield [column.slice(start, rows) for column in columns]
+
+
+# ---------------------------------------------------------------------- Parquet, Feather, memory
+
+
+def _open_parquet(source: Any, where: str) -> Opened:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)  # a row group need not fit into memory
+    given = file.schema_arrow.names
+    names = _checked_names(given, where)
+
+    def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
+        with _in_words(where, "parquet"):
+            for batch in file.iter_batches(batch_size=rows, columns=[given[place] for place in places]):
+                yield [batch.column(given[place]) for place in places]
+
+    return Opened(where, names, False, batches)
+
+
+def _open_feather(source: Any, where: str) -> Opened:
+    import pyarrow as pa
+    from pyarrow import ipc
+
+    file = pa.memory_map(source) if isinstance(source, str) else source
+    whole = file.read(6) == b"ARROW1"  # else the same without an index at the end
+    file.seek(0)
+    start = ipc.open_file if whole else ipc.open_stream
+    names = _checked_names(start(file).schema.names, where)
+
+    def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
+        with _in_words(where, "feather"):
+            file.seek(0)
+            reader = start(file)
+            # Choosing columns here, not by the reader's option, leaves what is not compressed in the file.
+            for batch in map(reader.get_batch, range(reader.num_record_batches)) if whole else reader:
+                yield from _cut([batch.column(place) for place in places], batch.num_rows, rows)
+
+    return Opened(where, names, False, batches)
+
+
+_OPEN: dict[str, Callable[[Any, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}
+
+
+def _open_memory(source: Any) -> Opened:
+    """A table of pyarrow or what can become one, or columns by name."""
+    import pyarrow as pa
+
+    where = "the data frame"
+    unusable: dict[str, str] = {}
+    if hasattr(source, "iloc") and hasattr(source, "columns"):
+        table, unusable = _table([(name, source.iloc[:, j]) for j, name in enumerate(source.columns)], where)
+    elif isinstance(source, Mapping):
+        where = "the data"
+        table, unusable = _table(list(source.items()), where)
+    elif hasattr(source, "to_arrow"):
+        table = source.to_arrow()
+    elif hasattr(source, "collect_schema"):
+        raise DataError("the table is a lazy frame: collect() it first.")
+    elif isinstance(source, pa.RecordBatch):
+        table = pa.Table.from_batches([source])
+    elif isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
+        table = pa.table(source)
+    else:
+        raise DataError(
+            f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame of "
+            "pandas, polars or pyarrow, or a mapping of names to columns."
+        )
+    names = _checked_names(table.column_names, where)
+
+    def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
+        for batch in table.select(list(places)).to_batches(max_chunksize=rows):
+            yield batch.columns
+
+    return Opened(where, names, False, batches, unusable)
+
+
+def _checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
+    stripped = tuple(name.strip() for name in names)
+    if not stripped:
+        raise DataError(f"{where} has no columns: expected named columns and a row for every point.")
+    check_names(stripped, where)
+    return stripped
+
+
+def _table(columns: Sequence[tuple[Any, Any]], where: str) -> tuple[Any, dict[str, str]]:
+    """Columns of Python or numpy values as a table, and those that are beyond pyarrow, empty there, with the reason."""
+    import pyarrow as pa
+
+    arrays: list[Any] = []
+    unusable: dict[str, str] = {}
+    for name, values in columns:
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+            raise DataError(f"column {name!r} of {where} is a {type(values).__name__}: expected a sequence of values.")
+        found = _array(values)
+        if isinstance(found, str):
+            unusable[str(name).strip()] = found
+            found = pa.nulls(len(values))
+        arrays.append(found)
+    names = [str(name) for name, _ in columns]
+    if len(set(map(len, arrays))) > 1:
+        lengths = dict(zip(names, map(len, arrays), strict=True))
+        raise DataError(f"the columns of {where} differ in length: {lengths}. Each needs a value for every row.")
+    return pa.Table.from_arrays(arrays, names=names), unusable
+
+
+def _array(values: Any) -> Any:
+    """A column as an array of pyarrow, or the reason why it cannot be one."""
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        return f"it has {values.ndim} dimensions"
+    try:
+        return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        pass
+    plain = [None if _absent(value) else value for value in values]
+    if all(value is None or (isinstance(value, Real | Decimal) and not isinstance(value, bool)) for value in plain):
+        return pa.array([None if value is None else float(value) for value in plain], pa.float64())
+    strange = next((v for v in plain if not isinstance(v, str | Real | Decimal | date | np.bool_ | None)), None)
+    if strange is not None:
+        return f"it holds Python objects such as {type(strange).__name__}"
+    words = {True: "true", False: "false"}
+    return pa.array(
+        [None if v is None else words[bool(v)] if isinstance(v, bool | np.bool_) else str(v) for v in plain],
+        pa.string(),
+    )
+
+
+def _absent(value: Any) -> bool:
+    """None, NaN, NaT and pandas.NA are the values that do not equal themselves, or refuse to say."""
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"

@@ -1,0 +1,493 @@
+"""Frames: columns of numbers, dates and text, read from files and data frames of any kind, whole or in portions.
+
+White space around names and cells does not count. An absent number or date is written as one of ``tables.MISSING``; an
+absent text is an empty cell and nothing else, for ``NA`` may be Namibia and ``none`` an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.data.arrow import Opened, open_table
+from toporo.data.tables import MISSING, number, shown
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
+
+__all__ = ["Column", "Frame", "Numbers", "Texts", "read_frame", "stream_frames"]
+
+Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[Any] | Sequence[int] | Sequence[bool] | slice
+
+_KINDS = {"number": "a number", "date": "a date (2024-05-31, perhaps with a time)", "text": "text"}
+_STRINGS = ("string", "large_string", "string_view")  # by name, for older pyarrow lacks some
+_DAY = 86_400_000_000  # in microseconds
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?", flags=re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A column of numbers, NaN where one is missing; ``kind`` is "number", or "date" for days since 1970-01-01."""
+
+    values: Array
+    kind: str = "number"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no value."""
+        return np.isnan(self.values)
+
+    def take(self, rows: Rows) -> Numbers:
+        """Some rows, by position or by a mask."""
+        return replace(self, values=self.values[rows if isinstance(rows, slice) else np.asarray(rows)])
+
+    def as_text(self) -> Texts:
+        """The same as text: 3 is "3", 2.5 is "2.5", day 1 is "1970-01-02"."""
+        distinct, codes = np.unique(self.values, return_inverse=True)
+        written = [None if np.isnan(value) else _written(value, self.kind) for value in distinct.tolist()]
+        return _texts(written, codes)
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of text: ``levels`` are what occurs, sorted, and ``codes`` which of them a row has, -1 for none."""
+
+    codes: npt.NDArray[np.int32]
+    levels: tuple[str, ...]
+
+    kind = "text"
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no value."""
+        return self.codes < 0
+
+    def take(self, rows: Rows) -> Texts:
+        """Some rows, by position or by a mask; levels that do not occur in them are gone."""
+        codes = self.codes[rows if isinstance(rows, slice) else np.asarray(rows)]
+        return _texts(self.levels, codes)
+
+    def known(self) -> Texts:
+        """The same, where NA, null, none and their like (``tables.MISSING``) say that there is no text."""
+        return _texts([None if level.lower() in MISSING else level for level in self.levels], self.codes)
+
+    def tolist(self) -> list[str | None]:
+        """Row by row."""
+        return [None if code < 0 else self.levels[code] for code in self.codes.tolist()]
+
+
+Column = Numbers | Texts
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Columns of one length by name.
+
+    Attributes
+    ----------
+    columns : in the order of the table.
+    where : the table for messages: "sales.csv", "standard input", "the data frame".
+    first : the number of the first row, where the one after the header is 1.
+    unusable : columns that are neither numbers nor dates nor text, each with the reason.
+    """
+
+    columns: dict[str, Column]
+    where: str = "the data frame"
+    first: int = 1
+    unusable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(self.columns)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    def __getitem__(self, name: str) -> Column:
+        if name in self.columns:
+            return self.columns[name]
+        if name in self.unusable:
+            raise _unusable(name, self.where, self.unusable[name])
+        raise UnknownNameError("column", name, self.columns)
+
+    def take(self, rows: Rows) -> Frame:
+        """Some rows, numbered anew, by position or by a mask."""
+        return replace(self, columns={name: column.take(rows) for name, column in self.columns.items()}, first=1)
+
+    def text(self, name: str) -> Texts:
+        """A column as text, whatever it is."""
+        column = self[name]
+        return column if isinstance(column, Texts) else column.as_text()
+
+    def distinct(self, name: str) -> int:
+        """How many different values a column has, not counting that one is missing."""
+        column = self[name]
+        if isinstance(column, Texts):
+            return len(column.levels)
+        return len(np.unique(column.values[~column.missing]))
+
+
+def read_frame(
+    source: Any,
+    *,
+    text: Iterable[str] = (),
+    columns: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    format: str | None = None,  # noqa: A002
+    delimiter: str = ",",
+) -> Frame:
+    """Read a whole table.
+
+    In a CSV file a column holds numbers if each of its cells that is not missing is one, else dates if each is one as
+    ISO 8601 writes it (a time without a zone is taken for UTC), else text; a column of missing cells alone holds
+    numbers. Elsewhere columns have types: categories and booleans are text. Columns without a name are dropped.
+
+    Parameters
+    ----------
+    source : a path (.csv, .tsv, .txt, .parquet, .feather, .arrow), a stream of bytes, a data frame of pandas, polars
+        or pyarrow, or a mapping of names to sequences.
+    text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
+    columns : the only ones to read; all unless given.
+    exclude : columns not to read.
+    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
+    delimiter : what stands between the cells of a CSV file.
+    """
+    as_text = _names(text)
+    with open_table(source, format=format, delimiter=delimiter) as table:
+        places = _chosen(table, columns, exclude)
+        unusable = {name: table.unusable[name] for name in places if name in table.unusable}
+        places = {name: place for name, place in places.items() if name not in unusable}
+        portions: list[list[Any]] = [[] for _ in places]
+        for arrays in table.batches(list(places.values()), 1 << 62) if places else ():
+            for column, array in zip(portions, arrays, strict=True):
+                column.append(array)
+        if places and not any(map(len, portions[0])):
+            raise _no_rows(table.where)
+        found: dict[str, Column] = {}
+        for name, column in zip(places, portions, strict=True):
+            result = _typed(column, table, name, name in as_text)
+            column.clear()  # cells take several times the room of numbers
+            if isinstance(result, str):
+                unusable[name] = result
+            else:
+                found[name] = result
+    if not found:
+        why = "; ".join(f"{name!r}: {reason}" for name, reason in unusable.items())
+        raise DataError(f"{table.where} has no column that can be used{f' ({why})' if why else ''}.")
+    return Frame(found, table.where, 1, unusable)
+
+
+def stream_frames(
+    source: Any,
+    kinds: Mapping[str, str],
+    *,
+    optional: Iterable[str] = (),
+    format: str | None = None,  # noqa: A002
+    delimiter: str = ",",
+    rows: int = 65_536,
+) -> Iterator[Frame]:
+    """Read columns of known kinds a portion of at most ``rows`` rows at a time, in memory that does not grow.
+
+    Parameters
+    ----------
+    source, format, delimiter : as in :func:`read_frame`.
+    kinds : "number", "date" or "text" by column; a cell that is not of its kind is an error.
+    optional : those of them that need not be there.
+    """
+    wrong = {name: kind for name, kind in kinds.items() if kind not in _KINDS}
+    if wrong:
+        raise SettingError(f"unknown kind(s) of column: {wrong}. Expected one of {listed(_KINDS)}.")
+    if rows < 1:
+        raise SettingError(f"rows is {rows}: expected at least 1.")
+    with open_table(source, format=format, delimiter=delimiter) as table:
+        absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
+        if absent:
+            raise DataError(
+                f"{table.where} lacks the column(s) {listed(absent)}. It has: {listed(filter(None, table.names), 20)}. "
+                "Rename or add what is missing."
+            )
+        places = {name: table.names.index(name) for name in kinds if name in table.names}
+        if not places:
+            raise DataError(f"{table.where} has none of the column(s) {listed(kinds)}.")
+        for name in places:
+            if name in table.unusable:
+                raise _unusable(name, table.where, table.unusable[name])
+        first = 1
+        for arrays in table.batches(list(places.values()), rows):
+            frame = Frame({}, table.where, first)
+            for name, array in zip(places, arrays, strict=True):
+                frame.columns[name] = _of_kind(array, kinds[name], table, name, first)
+            if len(frame):
+                yield frame
+            first += len(frame)
+        if first == 1:
+            raise _no_rows(table.where)
+
+
+def _names(given: Iterable[str]) -> set[str]:
+    return {given} if isinstance(given, str) else set(given)
+
+
+def _unusable(name: str, where: str, why: str) -> DataError:
+    return DataError(f"column {name!r} of {where} cannot be used: {why}. Convert the column, or leave it out.")
+
+
+def _no_rows(where: str) -> DataError:
+    return DataError(f"{where} has a header but no rows: expected a line of values for every point.")
+
+
+def _chosen(table: Opened, columns: Iterable[str] | None, exclude: Iterable[str]) -> dict[str, int]:
+    """Where the columns to read are, by name."""
+    out, only = _names(exclude), None if columns is None else _names(columns)
+    known = [name for name in table.names if name]
+    for name in sorted(out | (only or set())):
+        if name not in known:
+            raise UnknownNameError("column", name, known)
+    return {
+        name: place
+        for place, name in enumerate(table.names)
+        if name and name not in out and (only is None or name in only)
+    }
+
+
+# ---------------------------------------------------------------------- what a column is
+
+
+def _typed(arrays: Sequence[Any], table: Opened, name: str, as_text: bool) -> Column | str:
+    """A whole column as what it is, or why it cannot be used."""
+    import pyarrow as pa
+
+    column = pa.chunked_array(arrays)
+    kind = "cells" if table.cells else _kind(column.type)
+    if kind is None:
+        return f"it holds values of type {column.type}, which are neither numbers nor dates nor text"
+    if as_text or kind == "text":
+        return _as_texts(column)
+    if kind != "cells":
+        values = _values(column, kind)
+        _check_finite(values, table.where, name, 1)
+        return Numbers(values, kind)
+    values, odd = _parsed(column, _number_cells)
+    if odd is None:
+        _check_finite(values, table.where, name, 1)
+        return Numbers(values)
+    values, odd = _parsed(column, _date_cells)
+    return Numbers(values, "date") if odd is None else _as_texts(column)
+
+
+def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Column:
+    """A portion of a column as what it is expected to be."""
+    import pyarrow as pa
+
+    column = pa.chunked_array([array])
+    found = _kind(column.type)
+    if kind == "text" and found is not None:
+        return _as_texts(column)
+    if found == "text" and not pa.types.is_boolean(column.type):
+        values, odd = _parsed(_strings(column), _number_cells if kind == "number" else _date_cells)
+        if odd is not None:
+            raise DataError(
+                f"{table.where}, row {first + odd}, column {name!r}: {shown(str(column[odd]))} is not {_KINDS[kind]}, "
+                "which is what the column must hold. Correct the cell, or leave it empty if the value is not known."
+            )
+    elif found == kind:
+        values = _values(column, kind)
+    elif column.null_count == len(column):
+        values = np.full(len(column), np.nan)
+    else:
+        raise DataError(
+            f"{table.where}, column {name!r}: it holds values of type {column.type}, but each must be {_KINDS[kind]}. "
+            "Convert the column."
+        )
+    _check_finite(values, table.where, name, first)
+    return Numbers(values, kind)
+
+
+def _check_finite(values: Array, where: str, name: str, first: int) -> None:
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise DataError(
+            f"{where} holds {int(infinite.sum())} infinite value(s) (first: row {first + int(infinite.argmax())}, "
+            f"column {name!r}). Correct them, or leave the column out."
+        )
+
+
+def _kind(kind: Any) -> str | None:
+    """What a column of a type of pyarrow is to us."""
+    from pyarrow import types
+
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
+        return "number"
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "date"
+    if types.is_dictionary(kind):
+        return None if _kind(kind.value_type) is None else "text"
+    return "text" if types.is_boolean(kind) or str(kind) in _STRINGS else None
+
+
+def _values(column: Any, kind: str) -> Array:
+    """Numbers, or days since 1970-01-01, of a column that has such a type."""
+    import pyarrow as pa
+
+    if kind == "number":
+        if not pa.types.is_float16(column.type):
+            column = column.cast(pa.float64(), safe=False)
+        return np.array(column.to_numpy(), dtype=np.float64)  # a copy: the original may be part of a mapped file
+    moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
+    return np.asarray(moments.cast(pa.int64()).to_numpy(), dtype=np.float64) / _DAY
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def _parsed(column: Any, parse: Any) -> tuple[Array, int | None]:
+    """What all cells say, or the place of the first that says something else."""
+    values, start = np.empty(len(column)), 0
+    for chunk in column.chunks:
+        found, odd = parse(chunk)
+        if odd is not None:
+            return values, start + odd
+        values[start : start + len(chunk)] = found
+        start += len(chunk)
+    return values, None
+
+
+def _number_cells(cells: Any) -> tuple[Any, int | None]:
+    """Numbers of cells: by pyarrow where it and Python agree on all, else by Python."""
+    import pyarrow as pa
+
+    try:
+        values = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if not np.isnan(values).any():
+            return values, None
+    except pa.ArrowInvalid:
+        pass
+    stripped, missing = _stripped(cells)
+    try:
+        values = stripped.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        if not np.isnan(values[~missing]).any():  # nan(1) is none to Python
+            return values, None
+    except pa.ArrowInvalid:
+        pass
+    return _one_by_one(cells, number)
+
+
+def _date_cells(cells: Any) -> tuple[Any, int | None]:
+    """Days of cells, in the same manner."""
+    import pyarrow as pa
+
+    stripped, _ = _stripped(cells)
+    for zone in (None, "UTC"):
+        try:
+            return _values(stripped.cast(pa.timestamp("us", zone)), "date"), None
+        except pa.ArrowInvalid:
+            pass
+    return _one_by_one(cells, _day)
+
+
+def _stripped(cells: Any) -> tuple[Any, npt.NDArray[np.bool_]]:
+    """Cells without white space around them, those that are missing as nulls; and which those are."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    bare = compute.utf8_trim_whitespace(cells)
+    missing = compute.is_in(compute.ascii_lower(bare), value_set=pa.array(sorted(MISSING), bare.type))
+    missing = compute.or_(missing, compute.is_null(bare))
+    return compute.if_else(missing, pa.scalar(None, bare.type), bare), missing.to_numpy(zero_copy_only=False)
+
+
+def _one_by_one(cells: Any, parse: Any) -> tuple[Array, int | None]:
+    values = np.empty(len(cells))
+    for place, cell in enumerate(cells.to_pylist()):
+        value = np.nan if cell is None else parse(cell)
+        if value is None:
+            return values, place
+        values[place] = value
+    return values, None
+
+
+def _day(cell: str) -> float | None:
+    cell = cell.strip()
+    if cell.lower() in MISSING:
+        return np.nan
+    if not _ISO.fullmatch(cell):
+        return None
+    try:
+        moment = datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * _DAY + since.seconds * 1_000_000 + since.microseconds) / _DAY
+
+
+# ---------------------------------------------------------------------- text
+
+
+def _decoded(column: Any) -> Any:
+    """Categories as the values they stand for."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return column
+    values = column.type.value_type
+    plain = pa.large_string() if str(values) in _STRINGS else values  # not all kernels know all kinds of strings
+    return pa.chunked_array([part.dictionary.cast(plain).take(part.indices) for part in column.chunks], plain)
+
+
+def _strings(column: Any) -> Any:
+    """A column as strings: of text itself, of numbers as they are written."""
+    import pyarrow as pa
+
+    column = _decoded(column)
+    large = column.nbytes > 1 << 30  # offsets of 32 bits reach to 2 GiB
+    return column.cast(pa.large_string() if large else pa.string())
+
+
+def _as_texts(column: Any) -> Texts:
+    """A column of any usable type as text."""
+    import pyarrow as pa
+
+    column = _decoded(column)
+    if pa.types.is_floating(column.type) or _kind(column.type) == "date":
+        kind = _kind(column.type) or ""
+        return Numbers(_values(column, kind), kind).as_text()
+    encoded = _strings(column).dictionary_encode().combine_chunks()
+    chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
+    if not chunks:
+        return Texts(np.empty(0, np.int32), ())
+    codes = np.concatenate([chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False) for chunk in chunks])
+    return _texts([cell.strip() or None for cell in chunks[0].dictionary.to_pylist()], codes)
+
+
+def _texts(cells: Sequence[str | None], codes: npt.NDArray[Any]) -> Texts:
+    """Texts from cells, of which several may be the same or None, and the place of every row's, -1 for none."""
+    occurring = np.zeros(len(cells) + 1, dtype=bool)  # the last is where -1 points to
+    occurring[codes] = True
+    used = {cell for cell, occurs in zip(cells, occurring.tolist(), strict=False) if occurs and cell is not None}
+    levels = tuple(sorted(used))
+    code_of: dict[str | None, int] = {level: code for code, level in enumerate(levels)}
+    recoded = np.array([*(code_of.get(cell, -1) for cell in cells), -1], dtype=np.int32)
+    return Texts(recoded[codes], levels)
+
+
+def _written(value: float, kind: str) -> str:
+    if kind == "date":
+        moment = np.datetime64(round(value * 86_400_000), "ms")
+        whole = np.datetime_as_string(moment, unit="ms")
+        return whole.removesuffix(".000").removesuffix("T00:00:00")
+    return str(int(value)) if value.is_integer() and abs(value) <= 2**53 else repr(value)

@@ -1,0 +1,218 @@
+"""What an examination finds: plain records that say everything by name and turn into JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SEVERITIES", "Diagnosis", "Distances", "Finding", "GroupSummary", "Separability", "ranked"]
+
+Array = npt.NDArray[np.float64]
+
+#: From what makes training pointless or its result misleading, to what is good to know.
+SEVERITIES = ("serious", "risky", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know before training.
+
+    Attributes
+    ----------
+    severity : one of :data:`SEVERITIES`.
+    code : a short name that stays the same from version to version, such as ``"small-group"``.
+    title : the finding in a few words.
+    detail : what was found, with names and numbers.
+    step : what to do next.
+    subjects : the groups or columns it is about.
+    weight : among findings of one severity, how much it matters: as a rule the share of rows, groups or columns.
+    """
+
+    severity: str
+    code: str
+    title: str
+    detail: str
+    step: str
+    subjects: tuple[str, ...] = ()
+    weight: float = 0.0
+
+
+def ranked(findings: list[Finding]) -> tuple[Finding, ...]:
+    """By severity, then by weight; equals stay in a fixed order."""
+    return tuple(sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.code, f.subjects)))
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One group at a glance.
+
+    Attributes
+    ----------
+    name : of the group.
+    role : ``"training"``, ``"test"`` (a test group with rows) or ``"to come"`` (in the graph or named, without rows).
+    rows : how many.
+    missing : the share of its feature cells that are missing.
+    target : in a training group, its mean or the share of one class; ``facts["target_shown"]`` says which.
+    nearest, distance : the group at the smallest diffusion distance.
+    recognised : the share of its rows that a classifier of groups gets right.
+    prior : the weight of a training group in the default prior.
+    hops : edges to the nearest training group, for others than training groups; infinite without a path.
+    """
+
+    name: str
+    role: str
+    rows: int
+    missing: float = 0.0
+    target: float | None = None
+    nearest: str | None = None
+    distance: float | None = None
+    recognised: float | None = None
+    prior: float | None = None
+    hops: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """How far apart groups are: diffusion EMD on a sample of the rows.
+
+    Attributes
+    ----------
+    names : the groups, in the order of the matrix.
+    matrix : (m, m), symmetric, zero diagonal.
+    order : the same names with groups that are near each other side by side.
+    typical : the mean distance over pairs.
+    chance, chance_spread : mean and standard deviation of the same after dealing rows to groups at random.
+    by_chance : (m, m), the mean of each distance over such deals; small groups are far from all others by chance alone.
+    beyond_chance : whether no such deal came near ``typical``.
+    contrast : how much distances differ among pairs, over what resampling does to one; None where not defined.
+    stability : the mean share of resamples that keep an edge of the graph learned from these distances.
+    points : rows used.
+    """
+
+    names: tuple[str, ...]
+    matrix: Array
+    order: tuple[str, ...]
+    typical: float
+    chance: float
+    chance_spread: float
+    by_chance: Array
+    beyond_chance: bool
+    contrast: float | None
+    stability: float
+    points: int
+
+    def between(self, a: str, b: str) -> tuple[float, float]:
+        """The distance between two groups, and what chance gives for groups of their sizes."""
+        i, j = self.names.index(a), self.names.index(b)
+        return float(self.matrix[i, j]), float(self.by_chance[i, j])
+
+    def nearest(self, name: str, among: tuple[str, ...] | None = None) -> tuple[str, float] | None:
+        """The group nearest to ``name`` (among these), and how far it is."""
+        if name not in self.names:
+            return None
+        row = self.matrix[self.names.index(name)]
+        others = [i for i, o in enumerate(self.names) if o != name and (among is None or o in among)]
+        best = min(others, key=lambda i: (row[i], i), default=None)
+        return None if best is None else (self.names[best], float(row[best]))
+
+
+@dataclass(frozen=True, eq=False)
+class Separability:
+    """How well a cross-validated classifier tells from its features which group a row is of.
+
+    Attributes
+    ----------
+    accuracy : balanced, i.e. the mean over groups of the share recognised.
+    chance : what guessing gives, 1 over the number of groups.
+    error : standard error of the accuracy.
+    names : the groups, in the order of the matrix.
+    confusion : (m, m); row: true group, column: the group it was taken for; rows sum to 1.
+    features : columns that tell groups apart, with their share in the classifier's decisions, largest first.
+    classifier, folds, points : how it was measured.
+    left_out : groups with too few rows to take part.
+    """
+
+    accuracy: float
+    chance: float
+    error: float
+    names: tuple[str, ...]
+    confusion: Array
+    features: tuple[tuple[str, float], ...]
+    classifier: str
+    folds: int
+    points: int
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def skill(self) -> float:
+        """The accuracy on a scale from 0 (guessing) to 1 (every row recognised)."""
+        return (self.accuracy - self.chance) / (1.0 - self.chance)
+
+    @property
+    def recognised(self) -> dict[str, float]:
+        """By group, the share of its rows that are recognised."""
+        return {name: float(self.confusion[i, i]) for i, name in enumerate(self.names)}
+
+    def confused(self, limit: int = 5) -> tuple[tuple[str, str, float], ...]:
+        """Pairs (group, taken for, share of the group's rows), most confused first."""
+        off = self.confusion - np.diag(np.diag(self.confusion))
+        order = np.argsort(-off, axis=None, kind="stable")[:limit]
+        pairs = [np.unravel_index(place, off.shape) for place in order]
+        return tuple((self.names[i], self.names[j], float(off[i, j])) for i, j in pairs if off[i, j] > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What is wrong or risky about a table before training.
+
+    Attributes
+    ----------
+    findings : ranked, the worst first.
+    groups : one record a group: training groups, test groups, groups to come.
+    distances : between groups, or None where they could not be measured (``facts["not_measured"]`` says why).
+    separability : of groups by their features, or None.
+    facts : what was looked at, and the next command.
+    """
+
+    findings: tuple[Finding, ...]
+    groups: tuple[GroupSummary, ...]
+    distances: Distances | None
+    separability: Separability | None
+    facts: Mapping[str, Any]
+
+    def count(self, severity: str) -> int:
+        """How many findings of this severity there are."""
+        return sum(finding.severity == severity for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON; what is not a finite number is None."""
+        separability: dict[str, Any] | None = None
+        if self.separability is not None:
+            separability = asdict(self.separability) | {"skill": self.separability.skill}
+            separability["confused"] = self.separability.confused()
+        content = {
+            "findings": [asdict(finding) for finding in self.findings],
+            "groups": [asdict(group) for group in self.groups],
+            "distances": None if self.distances is None else asdict(self.distances),
+            "separability": separability,
+            "facts": dict(self.facts),
+        }
+        plain = _plain(content)
+        return plain if isinstance(plain, dict) else {}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

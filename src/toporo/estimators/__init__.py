@@ -1,0 +1,5 @@
+"""scikit-learn estimators: models for a table whose rows come in groups, and that must hold in groups to come."""
+
+from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+
+__all__ = ["GroupDROClassifier", "GroupDRORegressor", "TROClassifier", "TRORegressor"]

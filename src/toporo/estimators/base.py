@@ -1,0 +1,414 @@
+"""What the estimators share: from rows, groups and settings to a fitted model, group by group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from toporo.errors import DataError, SettingError, listed, warn
+from toporo.estimators import linear
+from toporo.estimators.explain import GroupRow, GroupTable
+from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of
+from toporo.estimators.priors import PriorMaker
+from toporo.estimators.rows import EVERYONE, Rows, counted, group_ids, linear_scores
+from toporo.estimators.scaling import Scaling
+from toporo.estimators.settings import Settings, check_settings
+from toporo.groups import GroupIds, Groups
+from toporo.robust.linear import RobustFit
+from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from toporo.estimators.auto import PenaltyChoice, PenaltyScore
+
+__all__ = ["ClassifierPart", "GroupEstimator", "RegressorPart"]
+
+Name = Hashable
+Array = npt.NDArray[np.float64]
+
+#: Inputs of these types are taken as they are, without a copy.
+DTYPES = [np.float64, np.float32]
+#: How groups reach an estimator that others call.
+HOW = (
+    "In a Pipeline: <step>__groups=. In GridSearchCV or cross_validate: groups=, after "
+    "sklearn.set_config(enable_metadata_routing=True)."
+)
+
+
+class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Fitting, explaining and drawing; what differs between classes and numbers is in the two parts below.
+
+    Settings that a subclass does not offer are fixed in its body.
+    """
+
+    graph: Any
+    test_groups: Any
+    model: Any
+    penalty: Any
+    tau: Any
+    divergence: Any
+    prior: Any
+    normalization: Any
+    temperature: Any
+    ridge: Any
+    fit_intercept: Any
+    standardize: Any
+    tol: Any
+    hidden: Any
+    epochs: Any
+    per_group: Any
+    learning_rate: Any
+    step: Any
+    random_state: Any
+    device: Any
+
+    n_features_in_: int
+    group_weights_: dict[Name, float]
+    group_losses_: dict[Name, float]
+    group_sizes_: dict[Name, int]
+    centrality_: dict[Name, float] | None
+    hops_: dict[Name, float] | None
+    prior_: Prior | None
+    topology_: GroupGraph | None
+    test_groups_: tuple[Name, ...] | None
+    history_: list[Any]
+    penalty_: float | None
+    penalty_scores_: tuple[PenaltyScore, ...] | None
+    choice_: PenaltyChoice | None
+    fit_: RobustFit | None
+    net_: Any
+    scaling_: Scaling
+    target_scaling_: Scaling | None
+
+    #: How a network's weights move: ``"tro"`` or ``"group-dro"``.
+    _robust: ClassVar[str] = "tro"
+    #: Whether the target is a class.
+    _classes: ClassVar[bool]
+
+    # Without its groups such a model is an ordinary regression: under metadata routing they are asked for.
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
+
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : rows × features: an array, or a pandas or polars frame. It is not changed.
+        y : targets, one a row; a regression may have several columns.
+        groups : every row's group: any hashable names in a list, an array, a Series, or
+            :class:`~toporo.GroupIds`. Without, all rows are one group and the fit is an ordinary regression.
+        sample_weight : how much a row counts within its group; a group as a whole counts as the method says.
+        """
+        settings = check_settings(self, classes=self._classes)
+        x, target = self._validated(X, y)
+        ids = self._ids(groups, len(x))
+        x, target, ids, weights = counted(x, target, ids, sample_weight)
+        target, classes = self._encoded(target)
+        rows = Rows.prepare(
+            x,
+            target,
+            ids,
+            weights,
+            classes=classes,
+            standardize=settings.standardize,
+            center=settings.fit_intercept,
+        )
+        graph, test = self._topology(rows, settings)
+        maker = PriorMaker(self.prior, graph, test is not None, self.normalization, settings.temperature)
+        alone = len(rows.groups) == 1
+        prior = None if alone else maker.prior(rows.groups, test)
+        self._remember(rows, maker, prior, test)
+        if alone and groups is not None:
+            warn(f"all {len(rows.x)} rows are of one group, {rows.groups.names[0]!r}: {self._ordinary()}.")
+        if settings.network:
+            self._fit_network(rows, prior, settings)
+        else:
+            self._fit_linear(rows, maker, prior, settings)
+        return self
+
+    # ------------------------------------------------------------ before the fit
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: N803
+        raise NotImplementedError
+
+    def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
+        raise NotImplementedError
+
+    def _ordinary(self) -> str:
+        return f"the fit is an ordinary {'logistic' if self._classes else 'ridge'} regression, without a worst case"
+
+    def _ids(self, groups: Any, rows: int) -> GroupIds:
+        if groups is not None:
+            return group_ids(groups, rows)
+        named = [name for name in ("graph", "test_groups") if getattr(self, name) is not None]
+        named += [] if isinstance(self.prior, str) else ["prior"]
+        if named:
+            raise SettingError(
+                f"{' and '.join(named)} speak of groups, but fit() got none: call fit(X, y, groups=...), with one name "
+                f"a row. {HOW}"
+            )
+        warn(
+            f"fit() got no groups, so that all rows are one and {self._ordinary()}. Pass groups=, one name a row. {HOW}"
+        )
+        return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE]))
+
+    def _topology(self, rows: Rows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
+        """The graph and the test groups in it, both None where there is no graph."""
+        if self.graph is None:
+            if self.test_groups is not None:
+                raise SettingError("test_groups are places in a graph, and there is none: pass graph= too.")
+            return None, None
+        if isinstance(self.graph, str) and self.graph == "learn":
+            if self.test_groups is not None:
+                raise SettingError(
+                    "graph='learn' learns from the training rows alone, in which there are no test groups. Learn it "
+                    "beforehand with toporo.learn_topology(X, groups, test_features=..., test_groups=...) and pass it "
+                    "as graph=."
+                )
+            if len(rows.groups) == 1:
+                return None, None
+            return learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed), None
+        graph = as_graph(self.graph)
+        return graph, check_groups(graph, rows.groups, self.test_groups)
+
+    def _remember(self, rows: Rows, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None) -> None:
+        """What of the groups is known before the fit."""
+        self.topology_, self.test_groups_, self.prior_ = maker.graph, test, prior
+        self.group_sizes_ = rows.sizes
+        self.centrality_ = maker.centrality(rows.groups, test, prior)
+        self.hops_ = None
+        if maker.graph is not None and test is not None:
+            hops = maker.graph.hops(test)
+            self.hops_ = {name: hops[name] for name in rows.groups}
+        self.scaling_, self.target_scaling_ = rows.inputs, rows.targets
+
+    # ------------------------------------------------------------ the fit
+
+    def _fit_linear(self, rows: Rows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
+        losses = linear.prepare(rows, settings.fit_intercept)
+        penalty, radius, choice = settings.penalty, settings.tau, None
+        if prior is None:
+            penalty, radius = math.inf, None
+        elif penalty == "auto":
+            choice = linear.choose(
+                rows,
+                losses,
+                maker,
+                self.test_groups_,
+                intercept=settings.fit_intercept,
+                divergence=settings.divergence,
+                ridge=settings.ridge,
+                seed=settings.seed,
+            )
+            penalty = choice.penalty
+        self._warn_of_one_class(rows, penalty)
+        found = linear.fit(
+            rows,
+            losses,
+            prior,
+            penalty=penalty,
+            radius=radius,
+            divergence=settings.divergence,
+            ridge=settings.ridge,
+            tol=settings.tol,
+        )
+        self._set_coefficients(np.ascontiguousarray(found.coef.T), found.intercept)
+        self.group_weights_ = dict(found.solved.weights)
+        if rows.classes is None:
+            self.group_losses_ = rows.losses(linear_scores(rows.x, found.coef, found.intercept))
+        else:
+            self.group_losses_ = dict(found.solved.losses)
+        self.penalty_, self.choice_, self.fit_ = found.solved.penalty, choice, found.solved
+        self.penalty_scores_ = None if choice is None else choice.scores
+        self.history_, self.net_ = [found.record], None
+
+    def _fit_network(self, rows: Rows, prior: Prior | None, settings: Settings) -> None:
+        from toporo.estimators import nets
+        from toporo.training import TrainSettings
+
+        penalty: Any = math.inf if prior is None else None if settings.tau is not None else settings.penalty
+        self._warn_of_one_class(rows, penalty)
+        objective = nets.make_objective(
+            rows,
+            prior,
+            robust=self._robust,
+            step=settings.step,
+            penalty=settings.penalty,
+            divergence=settings.divergence,
+            radius=settings.tau,
+        )
+        plan = TrainSettings(
+            epochs=settings.epochs,
+            per_group=settings.per_group,
+            learning_rate=settings.learning_rate,
+            weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2
+            seed=settings.seed,
+        )
+        net = nets.make_net(self.model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)
+        found = nets.train_net(net, rows, objective, plan, device=self.device)
+        self.net_, self.history_, self.group_weights_ = found.net, found.history, found.weights
+        self.penalty_, self.penalty_scores_, self.choice_, self.fit_ = penalty, None, None, None
+        self.group_losses_ = rows.losses(self._network_scores(rows.x))
+
+    def _set_coefficients(self, coef: Array, intercept: Array) -> None:
+        """In scikit-learn's shapes, from outputs × features and outputs."""
+        self.coef_, self.intercept_ = coef, intercept
+
+    def _warn_of_one_class(self, rows: Rows, penalty: Any) -> None:
+        if rows.classes is None or len(rows.groups) == 1 or penalty == math.inf:
+            return
+        lone = rows.one_class_groups()
+        if lone:
+            warn(
+                f"{len(lone)} of {len(rows.groups)} group(s) have rows of one class only: {listed(lone)}. The worst "
+                "case over groups can be met there by answering by the group. Merge such groups with others, or "
+                "raise the penalty."
+            )
+
+    # ------------------------------------------------------------ after the fit
+
+    def _scores(self, X: Any) -> Array:  # noqa: N803
+        """Rows × outputs: predicted values, log-odds of the second of two classes, or a score a class."""
+        check_is_fitted(self)
+        x = validate_data(self, X, reset=False, dtype=DTYPES)
+        if self.net_ is not None:
+            return self._network_scores(x)
+        scores: Array = x @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
+        return scores
+
+    def _network_scores(self, x: npt.NDArray[Any]) -> Array:
+        from toporo.estimators.nets import apply_net
+
+        scores = apply_net(self.net_, x, self.scaling_, self.device)
+        if self.target_scaling_ is not None:
+            return scores * self.target_scaling_.scale + self.target_scaling_.center
+        return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
+
+    def explain(self) -> GroupTable:
+        """What the model made of each training group, the heaviest first."""
+        check_is_fitted(self)
+        groups = Groups(self.group_sizes_)
+        prior: Mapping[Name, float] = self.prior_.weights if self.prior_ is not None else dict.fromkeys(groups, 1.0)
+        return GroupTable.of(
+            GroupRow(
+                group=name,
+                size=self.group_sizes_[name],
+                loss=self.group_losses_[name],
+                centrality=None if self.centrality_ is None else self.centrality_[name],
+                prior=prior[name],
+                weight=self.group_weights_[name],
+                hops=None if self.hops_ is None else self.hops_[name],
+            )
+            for name in groups
+        )
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars."""
+        check_is_fitted(self)
+        if self.topology_ is not None:
+            return self.topology_.plot(
+                ax, train=list(self.group_sizes_), test=self.test_groups_, sizes=self.group_weights_
+            )
+        import matplotlib.pyplot as plt
+
+        from toporo.topology.draw import TRAIN_COLOR
+
+        table = self.explain()
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, max(2.0, 0.8 + 0.22 * len(table))), layout="constrained")
+        places = range(len(table))
+        ax.barh(places, [row.weight for row in table], color=TRAIN_COLOR)
+        ax.set_yticks(places, [str(row.group) for row in table])
+        ax.invert_yaxis()
+        ax.set_xlabel("weight in the worst case")
+        return ax
+
+
+class ClassifierPart(GroupEstimator):
+    """Targets that are classes."""
+
+    classes_: npt.NDArray[Any]
+    coef_: Array
+    intercept_: Array
+    _classes = True
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: N803
+        x, target = validate_data(self, X, y, dtype=DTYPES)
+        try:
+            check_classification_targets(target)
+        except ValueError as error:
+            raise DataError(
+                f"{error} For numbers use {type(self).__name__.replace('Classifier', 'Regressor')}."
+            ) from None
+        return x, target
+
+    def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
+        self.classes_, codes = np.unique(target, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise DataError(
+                f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
+                "tell apart."
+            )
+        return codes.astype(np.int64), len(self.classes_)
+
+    def decision_function(self, X: Any) -> Array:  # noqa: N803
+        """Scores: log-odds of the second class for two classes, one score a class for more."""
+        scores = self._scores(X)
+        return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of every class, in the order of ``classes_``."""
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances: Array = raised / raised.sum(axis=1, keepdims=True)
+        return chances
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        """The likeliest class of every row."""
+        scores = self.decision_function(X)
+        chosen = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[chosen])
+
+
+class RegressorPart(GroupEstimator):
+    """Targets that are numbers, in one column or several."""
+
+    coef_: Array
+    intercept_: Any
+    _classes = False
+    _one_column: bool
+
+    def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: N803
+        x, target = validate_data(self, X, y, dtype=DTYPES, multi_output=True, y_numeric=True)
+        self._one_column = target.ndim == 1
+        return x, np.asarray(target, dtype=np.float64).reshape(len(x), -1)
+
+    def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
+        return target, None
+
+    def _set_coefficients(self, coef: Array, intercept: Array) -> None:
+        if self._one_column:
+            self.coef_, self.intercept_ = coef[0], float(intercept[0])
+        else:
+            self.coef_, self.intercept_ = coef, intercept
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """Predicted values."""
+        scores = self._scores(X)
+        return np.asarray(scores[:, 0] if self._one_column else scores)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,256 @@
+"""A group graph from whatever a person has at hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, listed
+from toporo.estimators.rows import draw, group_ids
+from toporo.estimators.scaling import Scaling
+from toporo.groups import GroupIds, plain_name
+from toporo.topology.graph import GroupGraph
+
+__all__ = ["as_graph", "check_groups", "learn_graph_of", "read_graph"]
+
+Name = Hashable
+
+#: File names' endings to what the file holds.
+SUFFIXES = {".json": "json", ".csv": "text", ".tsv": "text", ".txt": "text", ".parquet": "parquet"}
+SUFFIXES |= dict.fromkeys((".feather", ".arrow", ".ipc"), "feather")
+#: A graph is learned from at most so many rows of a group.
+LEARN_ROWS = 200
+#: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups three edges in four
+#: are found again with ten scales, and all of them with four.
+LEARN_SCALES = 4
+#: What may stand between the cells of a text file of edges; the first that occurs in its first line does.
+DELIMITERS = ("\t", ",", ";", " ")
+EXPECTED = (
+    "expected a GroupGraph, the path of a file, a list of edges (a, b) or (a, b, length), a data frame of edges, "
+    "a networkx graph or {group: its neighbours}"
+)
+
+
+def as_graph(given: Any) -> GroupGraph:
+    """The graph that is meant.
+
+    Parameters
+    ----------
+    given : one of
+
+        - a :class:`~toporo.GroupGraph`;
+        - the path of a graph written by ``to_json`` (.json), or of a file of edges (.csv, .tsv, .txt, .parquet,
+          .feather): two columns of names and optionally one of lengths. In text files all names are text;
+        - edges: pairs, triples, ``{(a, b): length}``, or an array of two or three columns;
+        - a pandas or polars data frame, or a pyarrow table, of edges; or a square one of who touches whom, whose rows
+          are labelled like its columns (by the index, or without one by the first column);
+        - a networkx graph;
+        - ``{group: [neighbours]}`` or ``{group: {neighbour: length}}``.
+
+    >>> as_graph([("NY", "PA"), ("PA", "OH")])
+    GroupGraph(3 groups, 2 edges, given)
+    >>> as_graph({"PA": ["NY", "OH"]}) == as_graph([("NY", "PA"), ("PA", "OH")])
+    True
+    """
+    if isinstance(given, GroupGraph):
+        return given
+    if isinstance(given, str | os.PathLike):
+        return read_graph(given)
+    if hasattr(given, "is_directed") and hasattr(given, "nodes"):
+        return GroupGraph.from_networkx(given)
+    if hasattr(given, "columns") and hasattr(given, "shape"):
+        return _from_frame(given)
+    if isinstance(given, Mapping):
+        pairs = bool(given) and all(isinstance(key, tuple) and len(key) == 2 for key in given)
+        if pairs and all(isinstance(value, int | float | np.number) for value in given.values()):
+            return GroupGraph.from_edges(given)
+        return GroupGraph.from_neighbors(given)
+    if isinstance(given, np.ndarray) or hasattr(given, "toarray"):
+        return GroupGraph.from_edges(_edge_rows(given))
+    if isinstance(given, Iterable):
+        return GroupGraph.from_edges(given)
+    raise GraphError(f"the graph is of type {type(given).__name__}: {EXPECTED}.")
+
+
+def read_graph(path: str | os.PathLike[str]) -> GroupGraph:
+    """A graph from a file; its ending says what it holds."""
+    file = Path(path)
+    kind = SUFFIXES.get(file.suffix.lower())
+    if kind is None:
+        raise GraphError(
+            f"the graph is {str(path)!r}, which is no file of a known kind (.json, .csv, .tsv, .txt, .parquet, "
+            f".feather): {EXPECTED}."
+        )
+    if not file.is_file():
+        raise GraphError(f"no such graph file: {file}.")
+    if kind == "json":
+        return GroupGraph.from_json(file)
+    if kind == "text":
+        return GroupGraph.from_csv(file, delimiter=_delimiter(file))
+    return _from_frame(_read_arrow(file, kind), str(file))
+
+
+def _delimiter(file: Path) -> str:
+    try:
+        with file.open(encoding="utf-8-sig") as stream:
+            first = next((line.strip(" \r\n") for line in stream if line.strip()), "")
+    except UnicodeDecodeError:
+        return ","  # refused by the reader, which says why
+    return next((sign for sign in DELIMITERS if sign in first), ",")
+
+
+def _read_arrow(file: Path, kind: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    try:
+        if kind == "parquet":
+            return pyarrow.parquet.read_table(file)
+        return pyarrow.feather.read_table(file)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise GraphError(f"{file} cannot be read as {kind.capitalize()} ({reason}).") from None
+
+
+# ---------------------------------------------------------------- frames and arrays
+
+
+def _from_frame(frame: Any, where: str = "the data frame") -> GroupGraph:
+    """Edges, or who touches whom."""
+    names, columns = _columns(frame)
+    if hasattr(frame, "index") and _labelled_alike(frame):
+        return GroupGraph.from_adjacency(frame)
+    if _first_names_rows(names, columns):
+        matrix = np.array(columns[1:], dtype=object).T
+        return GroupGraph.from_adjacency(matrix, names=columns[0])
+    if len(columns) not in (2, 3):
+        raise GraphError(
+            f"{where} has {len(columns)} column(s), {listed(names)}: expected two of names and optionally one of "
+            "lengths, or a square one whose rows are labelled like its columns."
+        )
+    return GroupGraph.from_edges(list(zip(*columns, strict=True)))
+
+
+def _columns(frame: Any) -> tuple[list[Any], list[list[Any]]]:
+    """Names and values of the columns of a pandas or polars frame or a pyarrow table."""
+    if hasattr(frame, "column_names"):  # pyarrow, whose .columns are the values
+        return list(frame.column_names), [column.to_pylist() for column in frame.columns]
+    names = list(frame.columns)
+    if hasattr(frame, "iloc"):
+        return names, [frame.iloc[:, place].tolist() for place in range(len(names))]
+    return names, [frame[name].to_list() for name in names]
+
+
+def _labelled_alike(frame: Any) -> bool:
+    """Whether a pandas frame's rows are its columns, and it holds numbers that could be an adjacency matrix.
+
+    Three edges without a header also have the rows 0, 1, 2 and the columns 0, 1, 2: those are not symmetric.
+    """
+    rows, columns = list(frame.index), list(frame.columns)
+    if len(rows) != len(columns) or set(rows) != set(columns):
+        return False
+    if rows != list(range(len(rows))):
+        return True
+    values = frame.to_numpy()
+    return values.dtype.kind in "fiub" and bool((values == values.T).all())
+
+
+def _first_names_rows(names: list[Any], columns: list[list[Any]]) -> bool:
+    """Whether the first column says what the others are called: a square table without an index."""
+    return len(columns) > 1 and columns[0] == names[1:] and len(set(names[1:])) == len(names) - 1
+
+
+def _edge_rows(array: Any) -> Any:
+    if hasattr(array, "toarray") or array.ndim != 2:
+        shape, edges = array.shape, None
+    else:
+        numbers = array.dtype.kind in "fiub"
+        square = array.shape[0] == array.shape[1] and numbers and bool((array == array.T).all())
+        shape, edges = array.shape, None if square or array.shape[1] not in (2, 3) else array.tolist()
+    if edges is None:
+        raise GraphError(
+            f"the graph is an array of shape {tuple(shape)}, which does not say what its rows are called: use "
+            "GroupGraph.from_adjacency(matrix, names=[...]), or give edges in two or three columns."
+        )
+    return edges
+
+
+# ---------------------------------------------------------------- graph and data
+
+
+def learn_graph_of(
+    x: Any,
+    groups: Any,
+    *,
+    test_x: Any = None,
+    test_groups: Any = None,
+    scaling: Scaling | None = None,
+    rows: int = LEARN_ROWS,
+    seed: int = 0,
+    **settings: Any,
+) -> GroupGraph:
+    """Learn a graph from rows: in units of the training columns' standard deviations, and not from all rows.
+
+    Parameters
+    ----------
+    x, groups : inputs of the training rows, and their groups.
+    test_x, test_groups : the same of unlabelled rows of groups to come; both or neither.
+    scaling : of the columns, if not their means and standard deviations in ``x``.
+    rows : at most so many of a group, drawn at random by the group's name and ``seed``.
+    settings : of :func:`toporo.learn_topology`; ``scales`` is 4 unless given.
+    """
+    from toporo.topology.learn import learn_topology
+
+    if (test_x is None) != (test_groups is None):
+        raise DataError("test_x and test_groups go together: give both or neither.")
+    inputs = np.asarray(x)
+    units = scaling or Scaling.of(inputs, None, center=True, what="X")
+
+    def sample(values: Any, names: Any) -> tuple[Any, GroupIds]:
+        ids = group_ids(names, len(values))
+        places = draw(ids, rows, seed)
+        return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
+
+    features, ids = sample(inputs, groups)
+    if test_x is not None:
+        settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
+    return learn_topology(features, ids, seed=seed, **({"scales": LEARN_SCALES} | settings))
+
+
+def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[Name, ...] | None:
+    """The test groups as names (None where there are none); all groups must be in the graph, none in both."""
+    _require(graph, train, "training group(s)", "Add them and their edges, or leave their rows out of the data.")
+    if test is None:
+        return None
+    if isinstance(test, str | bytes) or not isinstance(test, Iterable):
+        raise SettingError(f"test_groups is {test!r}: expected a list of names, such as [{test!r}].")
+    names = tuple(dict.fromkeys(plain_name(name) for name in test))
+    if not names:
+        raise SettingError("test_groups is empty: name at least one group, or leave it at None.")
+    _require(graph, names, "test group(s)", "Add them and their edges to the graph, or leave them out of test_groups.")
+    inside = set(train)
+    both = [name for name in names if name in inside]
+    if both:
+        raise GroupMismatchError(
+            f"test group(s) that are in the training data: {listed(both)}. A test group is one that training never "
+            "sees: take its rows out of the data, or its name out of test_groups."
+        )
+    return names
+
+
+def _require(graph: GroupGraph, names: Iterable[Name], what: str, remedy: str) -> None:
+    missing = [name for name in names if name not in graph]
+    if not missing:
+        return
+    written = {str(name): name for name in graph.names}
+    alike = [(name, written[str(name)]) for name in missing if str(name) in written]
+    hint = f" Mind their type: it has {alike[0][1]!r}, which is not {alike[0][0]!r}." if alike else ""
+    raise GroupMismatchError(
+        f"{what} not in the graph: {listed(missing)}. The graph has {len(graph)} groups: {listed(graph.names)}.{hint} "
+        f"{remedy}"
+    )

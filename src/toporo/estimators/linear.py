@@ -1,0 +1,128 @@
+"""The linear model of an estimator: scaled, its penalty chosen where asked for, solved exactly, scaled back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.estimators.priors import PriorMaker
+from toporo.estimators.rows import Rows, draw
+from toporo.robust.group_losses import SquaredLosses
+from toporo.robust.linear import RobustFit, solve
+from toporo.robust.logistic import LogisticLosses
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from toporo.estimators.auto import PenaltyChoice
+    from toporo.topology.prior import Prior
+
+__all__ = ["LinearFit", "SolveRecord", "choose", "fit", "prepare"]
+
+Array = npt.NDArray[np.float64]
+Losses = SquaredLosses | LogisticLosses
+
+#: A penalty for logistic models is chosen on at most about this many rows.
+MOST_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class SolveRecord:
+    """How an exact solution was reached.
+
+    Attributes
+    ----------
+    value, bound : upper and lower bound of the optimal value, in the units the problem was solved in.
+    relative_gap : their difference, relative to the value.
+    steps : Newton steps.
+    penalty : that of the solution; for a radius the multiplier that was found.
+    """
+
+    value: float
+    bound: float
+    relative_gap: float
+    steps: int
+    penalty: float
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A solution in the units of the data (features × outputs), and the one it comes from, of scaled data."""
+
+    coef: Array
+    intercept: Array
+    solved: RobustFit
+
+    @property
+    def record(self) -> SolveRecord:
+        """For the history."""
+        found = self.solved
+        return SolveRecord(found.value, found.bound, found.relative_gap, found.steps, found.penalty)
+
+
+def prepare(rows: Rows, intercept: bool) -> Losses:
+    """The losses by group of scaled data, without a scaled copy of the inputs.
+
+    What the losses keep of the inputs is centred already, so that it only remains to be divided.
+    """
+    scale = rows.inputs.scale
+    losses: Losses
+    if rows.targets is None:
+        losses = LogisticLosses.from_arrays(
+            rows.x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow"
+        )
+        losses.inputs[:, : len(scale)] /= scale
+        return replace(losses, input_shift=losses.input_shift / scale)
+    targets = (rows.y - rows.targets.center) / _target_units(rows)
+    losses = SquaredLosses.from_arrays(rows.x, targets, rows.ids, intercept=intercept, sample_weight=rows.weights)
+    full = np.append(scale, 1.0) if intercept else scale
+    return replace(
+        losses,
+        gram=losses.gram / np.outer(full, full),
+        cross=losses.cross / full[:, None],
+        input_shift=losses.input_shift / scale,
+    )
+
+
+def fit(rows: Rows, losses: Losses, prior: Prior | None, **settings: Any) -> LinearFit:
+    """Solve, and give the model of the data as they came."""
+    solved = solve(losses, prior, **settings)
+    coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
+    if rows.classes is not None and rows.classes > 2:
+        intercept = intercept - intercept.mean()  # the same for all classes says nothing, and is left to rounding
+    if rows.targets is not None:
+        units = _target_units(rows)
+        coef, intercept = coef * units, intercept * units + rows.targets.center
+    return LinearFit(coef, intercept, solved)
+
+
+def choose(
+    rows: Rows,
+    losses: Losses,
+    maker: PriorMaker,
+    test: Sequence[Hashable] | None,
+    *,
+    intercept: bool,
+    divergence: str,
+    ridge: float,
+    seed: int,
+) -> PenaltyChoice:
+    """The penalty that does best on training groups left out."""
+    from toporo.estimators.auto import choose_penalty
+
+    if rows.classes is not None and len(rows.x) > MOST_ROWS:
+        some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), seed))
+        if len(np.unique(some.y)) == rows.classes:
+            losses = prepare(some, intercept)
+    return choose_penalty(losses, maker.graph, test, maker.fold, divergence=divergence, ridge=ridge)
+
+
+def _target_units(rows: Rows) -> Array:
+    """Of each output, so that the squared errors of all of them together are 1 for a model that knows only means."""
+    if rows.targets is None:
+        return np.ones(1)
+    return np.asarray(rows.targets.scale * math.sqrt(len(rows.targets.scale)))

@@ -1,0 +1,109 @@
+"""The prior that an estimator's settings ask for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toporo.errors import SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.groups import Groups, plain_name
+from toporo.topology.centrality import MEASURES, centrality
+from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
+
+__all__ = ["PriorMaker"]
+
+Name = Hashable
+
+
+@dataclass(frozen=True)
+class PriorMaker:
+    """An estimator's settings ``prior``, ``normalization`` and ``temperature``, and the graph they are read on.
+
+    ``towards`` says whether there are test groups to look at.
+    """
+
+    kind: Any
+    graph: GroupGraph | None
+    towards: bool
+    normalization: str | None = None
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        kind = self.kind
+        if isinstance(kind, str):
+            known = ("auto", "uniform", *MEASURES)
+            if kind not in known:
+                raise UnknownNameError("prior", kind, known)
+            if kind in MEASURES and self.graph is None:
+                raise SettingError(
+                    f"prior={kind!r} is a centrality in a graph, and there is none: pass graph=, or use "
+                    "prior='uniform'."
+                )
+            if kind == "harmonic" and not self.towards:
+                raise SettingError(
+                    "prior='harmonic' walks from the test groups: pass test_groups=[...], or use another prior."
+                )
+        elif not isinstance(kind, Prior | Mapping):
+            raise SettingError(
+                f"prior is of type {type(kind).__name__}: expected 'auto', 'uniform', a measure "
+                f"({', '.join(MEASURES)}), a Prior or {{group: weight}}."
+            )
+        if self.normalization is not None and self.normalization not in NORMALIZATIONS:
+            raise UnknownNameError("normalization", self.normalization, NORMALIZATIONS)
+
+    @property
+    def measure(self) -> str | None:
+        """The centrality that the prior comes from; None for a uniform or a given one."""
+        if isinstance(self.kind, str) and self.kind in MEASURES:
+            return self.kind
+        if self.kind == "auto" and self.graph is not None:
+            return "harmonic" if self.towards else "betweenness"
+        return None
+
+    def prior(self, groups: Groups, test: Sequence[Name] | None) -> Prior:
+        """Over the training groups, of which there are at least two."""
+        if isinstance(self.kind, Prior | Mapping):
+            given = self.kind if isinstance(self.kind, Prior) else Prior.from_weights(self.kind)
+            groups.require_same(given.weights, what="the prior")
+            return given
+        if self.graph is None or self.measure is None:
+            return Prior.uniform(groups)
+        return self._made(self.graph, self.measure, list(groups), test)
+
+    def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
+        """The prior where some training groups play test groups; None (uniform) if a given one has nothing left."""
+        if isinstance(self.kind, Prior | Mapping):
+            weights = self.kind.weights if isinstance(self.kind, Prior) else self.kind
+            left = {plain_name(name): float(weight) for name, weight in weights.items() if plain_name(name) in kept}
+            return Prior.from_weights(left) if any(left.values()) else None
+        if self.graph is None or self.measure is None:
+            return None
+        world = self.graph.subgraph([*kept, *held_out])
+        return self._made(world, self.measure, list(kept), list(held_out) if self.towards else None)
+
+    def centrality(self, groups: Groups, test: Sequence[Name] | None, prior: Prior | None) -> dict[Name, float] | None:
+        """Of every training group: that of the prior, or where it has none, what an automatic prior would go by."""
+        if self.graph is None or len(groups) < 2:
+            return None
+        if prior is not None and prior.centrality:
+            return dict(prior.centrality)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)
+            try:
+                return centrality(self.graph, groups, test, measure="harmonic" if self.towards else "betweenness")
+            except TopoRoError:
+                return None
+
+    def _made(self, graph: GroupGraph, measure: str, train: list[Name], test: Sequence[Name] | None) -> Prior:
+        return make_prior(
+            graph,
+            train,
+            test,
+            measure=measure,
+            # A softmax of raw path counts is next to all on one group, so that it must be asked for.
+            normalization=self.normalization or "sum",
+            temperature=self.temperature,
+        )

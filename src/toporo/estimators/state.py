@@ -1,0 +1,386 @@
+"""A fitted estimator as plain values and arrays, and back: nothing in them is ever executed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, SettingError, TopoRoError, listed
+from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart
+from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+from toporo.estimators.linear import SolveRecord
+from toporo.estimators.scaling import Scaling
+from toporo.estimators.settings import check_settings
+from toporo.groups import Groups, name_from_json, name_to_json
+from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
+
+__all__ = ["SCHEMA", "dump_state", "load_state"]
+
+Name = Hashable
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+SCHEMA = "toporo.estimator/1"
+KINDS: dict[str, type[GroupEstimator]] = {
+    kind.__name__: kind for kind in (TROClassifier, TRORegressor, GroupDROClassifier, GroupDRORegressor)
+}
+#: What stored content consists of, besides its schema.
+PARTS = (
+    *("class", "settings", "inputs", "feature_names", "classes", "one_column", "groups", "prior", "graph"),
+    *("test_groups", "penalty", "choice", "history"),
+)
+#: Settings that hold plain values and are kept as they are.
+PLAIN = (
+    *("model", "tau", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
+    *("epochs", "per_group", "learning_rate", "step"),
+)
+#: The longest text that a class may be.
+LONGEST_CLASS = 100_000
+
+
+def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """What a fitted estimator is: values that JSON can hold, and arrays.
+
+    A network of one's own class cannot be stored: making it again would take its code.
+    """
+    from sklearn.utils.validation import check_is_fitted
+
+    if not isinstance(estimator, GroupEstimator) or type(estimator).__name__ not in KINDS:
+        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join(KINDS)}.")
+    check_is_fitted(estimator)
+    if not isinstance(estimator.model, str):
+        raise SettingError(
+            f"a network of one's own ({type(estimator.net_).__name__}) cannot be stored, because only its code can "
+            "make it again. Use model='mlp', or save estimator.net_.state_dict() beside that code."
+        )
+    columns = getattr(estimator, "feature_names_in_", None)
+    classifier = isinstance(estimator, ClassifierPart)
+    content = {
+        "schema": SCHEMA,
+        "class": type(estimator).__name__,
+        "settings": _settings_to_json(estimator),
+        "inputs": int(estimator.n_features_in_),
+        "feature_names": None if columns is None else [str(name) for name in columns],
+        "classes": _classes_to_json(estimator.classes_) if classifier else None,
+        "one_column": None if classifier else bool(getattr(estimator, "_one_column")),  # noqa: B009  # a regressor's
+        "groups": [
+            {
+                "name": name_to_json(name),
+                "size": size,
+                "loss": _number_to_json(estimator.group_losses_[name]),
+                "weight": estimator.group_weights_[name],
+                "centrality": None if estimator.centrality_ is None else estimator.centrality_[name],
+                "hops": None if estimator.hops_ is None else _number_to_json(estimator.hops_[name]),
+            }
+            for name, size in estimator.group_sizes_.items()
+        ],
+        "prior": None if estimator.prior_ is None else estimator.prior_.to_dict(),
+        "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
+        "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
+        "penalty": None if estimator.penalty_ is None else _number_to_json(estimator.penalty_),
+        "choice": None if estimator.choice_ is None else estimator.choice_.to_dict(),
+        "history": [_record_to_json(record) for record in estimator.history_],
+    }
+    return content, _arrays_of(estimator)
+
+
+def load_state(content: Any, arrays: Arrays) -> Any:
+    """The estimator that :func:`dump_state` was given; it predicts the same bytes and explains the same.
+
+    Its ``fit_`` is None, and its device the CPU. Content that is not what :func:`dump_state` gave is a
+    :class:`~toporo.errors.DataError`.
+    """
+    try:
+        return _loaded(content, arrays)
+    except (TopoRoError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        shown = str(error) if isinstance(error, TopoRoError) else f"{type(error).__name__}: {error}."
+        raise DataError(f"not a stored estimator: {shown}") from None
+
+
+def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
+    if content["schema"] != SCHEMA:
+        raise DataError(f"its schema is {content['schema']!r}, expected {SCHEMA!r}.")
+    missing = [key for key in PARTS if key not in content]
+    if missing:
+        raise DataError(f"it has no {listed(missing)}.")
+    kind = KINDS[content["class"]]
+    graph = None if content["graph"] is None else GroupGraph.from_json(json.dumps(content["graph"]))
+    estimator = kind(**_settings_from_json(content["settings"], graph, content["test_groups"]))
+    classifier = issubclass(kind, ClassifierPart)
+    settings = check_settings(estimator, classes=classifier)
+    inputs = _whole(content["inputs"], "inputs")
+    estimator.n_features_in_ = inputs
+    if content["feature_names"] is not None:
+        estimator.feature_names_in_ = _feature_names(content["feature_names"], inputs)
+    if isinstance(estimator, ClassifierPart):
+        estimator.classes_ = _classes_from_json(content["classes"])
+    elif isinstance(estimator, RegressorPart):
+        estimator._one_column = _flag(content["one_column"])
+    _restore_groups(estimator, content, graph)
+    estimator.topology_, estimator.fit_ = graph, None
+    estimator.penalty_ = None if content["penalty"] is None else _number(content["penalty"], "penalty")
+    estimator.choice_ = estimator.penalty_scores_ = None
+    if content["choice"] is not None:
+        from toporo.estimators.auto import PenaltyChoice
+
+        estimator.choice_ = PenaltyChoice.from_dict(content["choice"])
+        estimator.penalty_scores_ = estimator.choice_.scores
+    estimator.history_ = [_record_from_json(record, settings.network) for record in content["history"]]
+    _restore_arrays(estimator, arrays, settings.hidden if settings.network else None)
+    return estimator
+
+
+# ---------------------------------------------------------------- settings
+
+
+def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
+    """Those of its constructor, but for the device; a graph is stored by itself."""
+    given = estimator.get_params(deep=False)
+    out = {name: _plain(given[name]) for name in PLAIN if name in given}
+    out["hidden"] = [int(units) for units in given["hidden"]]
+    seed = _plain(given["random_state"])
+    out["random_state"] = seed if isinstance(seed, int) else None
+    if "penalty" in given:
+        out["penalty"] = given["penalty"] if isinstance(given["penalty"], str) else _number_to_json(given["penalty"])
+        learned = isinstance(given["graph"], str) and given["graph"] == "learn"
+        out["graph"] = "learn" if learned else None if given["graph"] is None else "given"
+        out["prior"] = _prior_to_json(given["prior"])
+    return out
+
+
+def _settings_from_json(stored: Any, graph: GroupGraph | None, test: Any) -> dict[str, Any]:
+    settings = dict(stored)
+    settings["hidden"] = tuple(settings["hidden"])
+    if "penalty" in settings:
+        if settings["penalty"] != "auto":
+            settings["penalty"] = _number(settings["penalty"], "penalty")
+        if settings["graph"] not in (None, "learn", "given") or (settings["graph"] == "given") > (graph is not None):
+            raise DataError(f"its graph is {settings['graph']!r}, and {'there is' if graph else 'there is not'} one.")
+        settings["graph"] = graph if settings["graph"] == "given" else settings["graph"]
+        settings["test_groups"] = None if test is None else [name_from_json(name) for name in test]
+        settings["prior"] = _prior_from_json(settings["prior"])
+    return settings
+
+
+def _prior_to_json(prior: Any) -> Any:
+    if isinstance(prior, str):
+        return prior
+    if isinstance(prior, Prior):
+        return {"prior": prior.to_dict()}
+    return {"weights": [[name_to_json(_plain(name)), float(weight)] for name, weight in prior.items()]}
+
+
+def _prior_from_json(stored: Any) -> Any:
+    if isinstance(stored, str):
+        return stored
+    if set(stored) == {"prior"}:
+        return Prior.from_dict(stored["prior"])
+    return {name_from_json(name): float(weight) for name, weight in stored["weights"]}
+
+
+# ---------------------------------------------------------------- groups and classes
+
+
+def _restore_groups(estimator: GroupEstimator, content: Any, graph: GroupGraph | None) -> None:
+    rows = content["groups"]
+    names = [name_from_json(row["name"]) for row in rows]
+    groups = Groups(names)
+    if list(groups) != names:
+        raise DataError("its groups are out of order, or one is there twice.")
+    by_name = dict(zip(names, rows, strict=True))
+    estimator.group_sizes_ = {name: _whole(row["size"], "a group's size") for name, row in by_name.items()}
+    estimator.group_losses_ = {name: _number(row["loss"], "a group's loss") for name, row in by_name.items()}
+    estimator.group_weights_ = {name: _number(row["weight"], "a group's weight") for name, row in by_name.items()}
+    if abs(math.fsum(estimator.group_weights_.values()) - 1.0) > 1e-6:
+        raise DataError("the weights of its groups do not sum to one.")
+    estimator.centrality_ = _column(by_name, "centrality")
+    estimator.hops_ = _column(by_name, "hops")
+    estimator.prior_ = None if content["prior"] is None else Prior.from_dict(content["prior"])
+    if estimator.prior_ is not None:
+        groups.require_same(estimator.prior_.weights, what="its prior")
+    elif len(groups) > 1:
+        raise DataError("its prior is missing.")
+    test = content["test_groups"]
+    estimator.test_groups_ = None if test is None else tuple(name_from_json(name) for name in test)
+    if graph is not None:
+        graph.require([*names, *(estimator.test_groups_ or ())])
+    elif test is not None:
+        raise DataError("it has test groups and no graph.")
+
+
+def _column(rows: Mapping[Name, Any], key: str) -> dict[Name, float] | None:
+    values = {name: row[key] for name, row in rows.items()}
+    if all(value is None for value in values.values()):
+        return None
+    return {name: _number(value, key) for name, value in values.items()}
+
+
+def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
+    values = classes.tolist()
+    if not all(isinstance(value, bool | int | float | str) for value in values):
+        raise DataError(
+            f"classes such as {values[0]!r} ({type(values[0]).__name__}) cannot be stored: use text, numbers or "
+            "booleans as classes."
+        )
+    return {"type": classes.dtype.str, "values": values}
+
+
+def _classes_from_json(stored: Any) -> npt.NDArray[Any]:
+    values, kind = stored["values"], np.dtype(str(stored["type"]))
+    if not isinstance(values, list) or not all(isinstance(value, bool | int | float | str) for value in values):
+        raise DataError("its classes are neither text nor numbers.")
+    if kind.kind not in "biufUO" or kind.itemsize > 4 * LONGEST_CLASS:
+        raise DataError(f"its classes are of type {stored['type']!r}.")
+    classes = np.empty(len(values), dtype=kind)
+    classes[:] = values
+    kept = classes.tolist()
+    if len(set(values)) < max(2, len(values)) or [*map(type, kept)] != [*map(type, values)] or kept != values:
+        raise DataError(f"its classes {listed(values)} are not at least two distinct values of type {kind}.")
+    return classes
+
+
+def _feature_names(stored: Any, inputs: int) -> npt.NDArray[Any]:
+    if not all(isinstance(name, str) for name in stored) or len(stored) != inputs:
+        raise DataError(f"it has {len(stored)} names of features, expected {inputs}.")
+    return np.asarray(stored, dtype=object)
+
+
+# ---------------------------------------------------------------- history
+
+
+def _record_to_json(record: Any) -> dict[str, Any]:
+    if isinstance(record, SolveRecord):
+        return {name: _number_to_json(getattr(record, name)) for name in SolveRecord.__dataclass_fields__}
+    stored: dict[str, Any] = record.to_dict()
+    return stored
+
+
+def _record_from_json(stored: Any, network: bool) -> Any:
+    if not network:
+        if set(stored) != set(SolveRecord.__dataclass_fields__):
+            raise DataError("its history is not that of a linear model.")
+        values = {name: float(value) for name, value in stored.items() if name != "steps"}
+        return SolveRecord(**values, steps=int(stored["steps"]))
+    from toporo.training import EpochRecord
+
+    record = EpochRecord.from_dict(stored)
+    _number(record.loss, "a loss in its history")
+    return record
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def _arrays_of(estimator: GroupEstimator) -> dict[str, npt.NDArray[Any]]:
+    found = {"scaling.center": estimator.scaling_.center, "scaling.scale": estimator.scaling_.scale}
+    if estimator.target_scaling_ is not None:
+        found["targets.center"] = estimator.target_scaling_.center
+        found["targets.scale"] = estimator.target_scaling_.scale
+    if estimator.net_ is None:
+        model: Any = estimator
+        found["coef"] = np.atleast_2d(model.coef_)
+        found["intercept"] = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
+    else:
+        found |= {f"net.{key}": value.cpu().numpy() for key, value in estimator.net_.state_dict().items()}
+    return {key: np.array(value, dtype=np.float64, order="C") for key, value in found.items()}
+
+
+def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[int] | None) -> None:
+    inputs = estimator.n_features_in_
+    shapes: dict[str, tuple[int, ...]] = {"scaling.center": (inputs,), "scaling.scale": (inputs,)}
+    if isinstance(estimator, ClassifierPart):
+        outputs = len(estimator.classes_)
+        rows = 1 if outputs == 2 else outputs
+    else:
+        outputs = rows = int(np.size(arrays["targets.scale"]))
+        if outputs < 1 or (outputs > 1 and getattr(estimator, "_one_column", False)):
+            raise DataError(f"it has {outputs} targets in one column.")
+        shapes |= {"targets.center": (outputs,), "targets.scale": (outputs,)}
+    if hidden is None:
+        shapes |= {"coef": (rows, inputs), "intercept": (rows,)}
+    else:
+        shapes |= {f"net.{key}": shape for key, shape in _layers(inputs, hidden, outputs).items()}
+    _check_arrays(arrays, shapes)
+    plain = {key: np.array(arrays[key], order="C") for key in shapes}
+    estimator.scaling_ = Scaling(plain["scaling.center"], plain["scaling.scale"])
+    estimator.target_scaling_ = None
+    if "targets.scale" in plain:
+        estimator.target_scaling_ = Scaling(plain["targets.center"], plain["targets.scale"])
+    estimator.net_ = None
+    if hidden is None:
+        estimator._set_coefficients(plain["coef"], plain["intercept"])
+    else:
+        estimator.net_ = _network(plain, inputs, hidden, outputs)
+
+
+def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a perceptron's tensors."""
+    sizes = [inputs, *hidden]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for place, (before, after) in enumerate(pairwise(sizes)):
+        shapes |= {f"body.{2 * place}.weight": (after, before), f"body.{2 * place}.bias": (after,)}
+    return shapes | {"head.weight": (outputs, sizes[-1]), "head.bias": (outputs,)}
+
+
+def _check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if set(arrays) != set(shapes):
+        raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
+    for key, shape in shapes.items():
+        found = arrays[key]
+        if found.dtype != np.float64 or found.shape != shape or not np.isfinite(found).all():
+            raise DataError(
+                f"its array {key!r} has shape {found.shape} and type {found.dtype}: expected finite numbers (float64) "
+                f"of shape {shape}."
+            )
+        if key.endswith(".scale") and not (found > 0).all():
+            raise DataError(f"its array {key!r} holds numbers that are not positive.")
+
+
+def _network(plain: Arrays, inputs: int, hidden: Sequence[int], outputs: int) -> Any:
+    import torch
+
+    from toporo.models import MLP
+
+    net = MLP(inputs, outputs, hidden).double()
+    net.load_state_dict({key[4:]: torch.from_numpy(value) for key, value in plain.items() if key.startswith("net.")})
+    return net.eval()
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as a Python one."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _number_to_json(value: Any) -> Any:
+    """JSON has no infinity: it is the text ``"inf"``."""
+    number = _plain(value)
+    return "inf" if number == math.inf else number
+
+
+def _number(value: Any, what: str) -> float:
+    """A number of at least 0; a whole one stays whole, as hops are."""
+    number = math.inf if value == "inf" else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
+        raise DataError(f"{what} is {value!r}: expected a number of at least 0.")
+    return number
+
+
+def _whole(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataError(f"{what} is {value!r}: expected a whole number of at least 1.")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DataError(f"one_column is {value!r}: expected true or false.")
+    return value

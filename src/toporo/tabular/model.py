@@ -1,0 +1,255 @@
+"""A fitted model together with all that turns a table into its inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.data.encode import Encoded, Encoder
+from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame, stream_frames
+from toporo.errors import DataError, SettingError
+from toporo.groups import GroupIds, Groups
+from toporo.tabular.evaluate import Evaluation, evaluate
+from toporo.topology.graph import GroupGraph
+
+if TYPE_CHECKING:
+    from toporo.estimators.explain import GroupTable
+
+__all__ = ["ROLES", "TASKS", "ColumnInfo", "Prediction", "TableModel", "is_stored"]
+
+Array = npt.NDArray[np.float64]
+TASKS = ("classification", "regression")
+ROLES = ("feature", "target", "group", "weight", "left out")
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """A column of the training table.
+
+    Attributes
+    ----------
+    role : ``"feature"``, ``"target"``, ``"group"``, ``"weight"`` or ``"left out"``.
+    kind : ``"number"``, ``"date"`` or ``"text"``.
+    note : what was done with it, or why it was left out.
+    """
+
+    name: str
+    role: str
+    kind: str
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predictions for some consecutive rows of a table.
+
+    Attributes
+    ----------
+    values : numbers, or classes as text.
+    probabilities : rows × classes; None for numbers.
+    frame : the columns that were read.
+    encoded : what the model saw, with counts of what was filled in, unseen or outside the training range.
+    """
+
+    values: npt.NDArray[Any]
+    probabilities: Array | None
+    frame: Frame
+    encoded: Encoded
+
+
+@dataclass(frozen=True, eq=False)
+class TableModel:
+    """What :func:`~toporo.tabular.fit_table` returns and a model folder holds.
+
+    Attributes
+    ----------
+    estimator : one of :mod:`toporo.estimators`, fitted.
+    encoder : how columns become numbers.
+    task : ``"classification"`` or ``"regression"``.
+    target, group, weight : columns of the training table.
+    graph, test_groups : the topology, and the groups to come that the prior looks towards.
+    columns : the training table's columns, and what became of each.
+    about : where it came from: source, rows, version.
+    """
+
+    estimator: Any
+    encoder: Encoder
+    task: str
+    target: str
+    group: str
+    weight: str | None
+    graph: GroupGraph | None
+    test_groups: tuple[str, ...]
+    columns: tuple[ColumnInfo, ...]
+    about: dict[str, Any]
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The classes, as text; None for numbers."""
+        return tuple(str(name) for name in self.estimator.classes_) if self.task == "classification" else None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups it was trained on."""
+        return tuple(Groups(self.estimator.group_sizes_).names)  # type: ignore[arg-type]  # names in tables are text
+
+    def kind(self, name: str) -> str:
+        """How a column of the training table was read."""
+        return next((column.kind for column in self.columns if column.name == name), "text")
+
+    # ------------------------------------------------------------------ use
+
+    def portions(
+        self,
+        source: Any,
+        *,
+        require: Iterable[str] = (),
+        keep: Iterable[str] = (),
+        optional: Iterable[str] = (),
+        format: str | None = None,  # noqa: A002  # as read_frame calls it
+        delimiter: str = ",",
+        rows: int | None = None,
+    ) -> Iterator[Prediction]:
+        """Predict a table a portion at a time, in bounded memory.
+
+        Parameters
+        ----------
+        source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
+        require : further columns to read, typed as in training (the target, say).
+        keep : further columns to read, as text; ``optional`` ones are read if they are there.
+        rows : at most so many at a time.
+        """
+        kinds = dict.fromkeys([*keep, *optional], "text")
+        kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
+        extra = [name for name in optional if name not in self.encoder.kinds]
+        size = {} if rows is None else {"rows": rows}
+        if is_stored(source):
+            frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, **size)
+        else:
+            frames = iter([_as_kinds(read_frame(source, text=_texts(kinds)), kinds, extra)])
+        for frame in frames:
+            encoded = self.encoder.transform(frame)
+            yield self._predict(frame, encoded)
+
+    def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
+        if self.task == "regression":
+            return Prediction(np.asarray(self.estimator.predict(encoded.matrix)), None, frame, encoded)
+        chances = np.asarray(self.estimator.predict_proba(encoded.matrix))
+        names = np.asarray(self.classes, dtype=object)
+        return Prediction(names[chances.argmax(axis=1)], chances, frame, encoded)
+
+    def predict(self, source: Any, **reading: Any) -> npt.NDArray[Any]:
+        """Predicted numbers or classes, one a row; ``reading`` as for :meth:`portions`."""
+        return np.concatenate([portion.values for portion in self.portions(source, **reading)])
+
+    def predict_proba(self, source: Any, **reading: Any) -> Array:
+        """The probability of every class, in the order of :attr:`classes`."""
+        if self.task != "classification":
+            raise SettingError(f"the target {self.target!r} is a number and has no probabilities: use predict.")
+        found = [portion.probabilities for portion in self.portions(source, **reading)]
+        return np.concatenate([chances for chances in found if chances is not None])
+
+    def explain(self) -> GroupTable:
+        """Which training groups count how much, and why: one row a group."""
+        table: GroupTable = self.estimator.explain()
+        return table
+
+    def evaluate(
+        self, source: Any, *, resamples: int = 1000, level: float = 0.95, seed: int = 0, **reading: Any
+    ) -> Evaluation:
+        """Judge predictions by group, with bootstrap intervals; the table must have the target and the group column.
+
+        Rows without a target are left out; rows without a group are an error.
+        """
+        targets, values, chances, names = [], [], [], []
+        for portion in self.portions(source, require=[self.target, self.group], **reading):
+            target, group = portion.frame[self.target], portion.frame.text(self.group)
+            if group.missing.any():
+                row = int(group.missing.argmax()) + portion.frame.first
+                raise DataError(
+                    f"{portion.frame.where}, row {row}: no group in column {self.group!r}. Fill it in, or leave such "
+                    "rows out."
+                )
+            known = ~target.missing
+            targets.append(self._targets(portion.frame)[known])
+            values.append(portion.values[known])
+            names.append(np.asarray(group.levels, dtype=object)[group.codes[known]])
+            if portion.probabilities is not None:
+                chances.append(portion.probabilities[known])
+        if not sum(map(len, targets)):
+            raise DataError(
+                f"column {self.target!r} is empty: without known targets there is nothing to judge predictions by. "
+                "Give a table with targets, or use predict."
+            )
+        ids = Groups.of(np.concatenate(names).tolist())
+        return evaluate(
+            self.task,
+            np.concatenate(targets),
+            np.concatenate(values),
+            ids,
+            probabilities=np.concatenate(chances) if chances else None,
+            classes=self.classes,
+            hops=self._hops(ids),
+            trained=self.groups,
+            resamples=resamples,
+            level=level,
+            seed=seed,
+        )
+
+    def _targets(self, frame: Frame) -> npt.NDArray[Any]:
+        column = frame[self.target]
+        if self.task == "regression":
+            return column.values if isinstance(column, Numbers) else np.full(len(column), np.nan)
+        labels = frame.text(self.target)
+        return np.asarray([*labels.levels, ""], dtype=object)[labels.codes]
+
+    def _hops(self, ids: GroupIds) -> dict[str, float] | None:
+        """Of every group in a table, to the nearest training group; those that the graph does not have are left out."""
+        if self.graph is None:
+            return None
+        near = self.graph.hops(self.groups)
+        return {str(name): near[name] for name in ids.groups if name in near}
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a model folder: JSON and safetensors, nothing executable; see :func:`toporo.tabular.save_model`."""
+        from toporo.tabular.folder import save_model
+
+        save_model(self, folder, overwrite=overwrite)
+
+
+def is_stored(source: Any) -> bool:
+    """Whether a source is a file or a stream, to be read in portions."""
+    return isinstance(source, str | os.PathLike) or hasattr(source, "readinto")
+
+
+def _texts(kinds: Mapping[str, str]) -> list[str]:
+    return [name for name, kind in kinds.items() if kind == "text"]
+
+
+def _as_kinds(frame: Frame, kinds: Mapping[str, str], optional: Iterable[str]) -> Frame:
+    """The columns named, of the kinds wanted; the same errors as for a file."""
+    absent = [name for name in kinds if name not in frame.columns and name not in set(optional)]
+    if absent:
+        raise DataError(
+            f"{frame.where} lacks column(s) {', '.join(map(repr, absent))}, which the model was trained with. It has: "
+            f"{', '.join(map(repr, frame.names))}."
+        )
+    columns: dict[str, Column] = {}
+    for name in (name for name in kinds if name in frame.columns):
+        column = frame[name]
+        if kinds[name] == "text":
+            columns[name] = frame.text(name)
+        elif isinstance(column, Texts) and not column.missing.all():
+            row = int((~column.missing).argmax())
+            raise DataError(
+                f"{frame.where}, row {row + frame.first}, column {name!r}: {column.levels[column.codes[row]]!r} is not "
+                f"a {kinds[name]}, but the column held {kinds[name]}s in training."
+            )
+        else:
+            columns[name] = column if isinstance(column, Numbers) else Numbers(np.full(len(column), np.nan))
+    return Frame(columns, frame.where, frame.first)

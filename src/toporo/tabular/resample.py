@@ -1,0 +1,226 @@
+"""Bootstrap intervals of metrics that are functions of sums over rows, for groups and for means over groups."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Bootstrap", "Interval", "Sample"]
+
+Array = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int16]
+#: Metrics by name, one value for each line of sums; see :meth:`Sample.total`.
+Metrics = Callable[[Array], dict[str, Array]]
+
+#: Groups with more rows have the means over their resampled rows drawn from a normal distribution.
+EXACT_ROWS = 500
+#: Numbers in memory at a time.
+PORTION = 1 << 20
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A metric and its bootstrap interval; ``nan`` where there is no such thing."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+class Sample:
+    """Rows of a group, of which sums are all that metrics need to know.
+
+    Parameters
+    ----------
+    losses : (some, rows), the rows in an order that depends on their content alone.
+    cells : how many rows are in each of some cells, such as pairs of a class and whether it was recognised.
+    centre : what was taken from a target before its sum and its sum of squares, the last two of four ``losses``.
+    """
+
+    def __init__(self, losses: Array, cells: Array, centre: float = 0.0) -> None:
+        self.losses, self.cells, self.centre = np.ascontiguousarray(losses) + 0.0, cells, centre
+        self.rows = int(losses.shape[1])
+        content = hashlib.sha256(np.asarray([self.rows, centre, *cells]).tobytes())
+        content.update(self.losses.tobytes())
+        self.digest = content.digest()
+
+    def total(self) -> Array:
+        """The sums: rows, then losses, then cells."""
+        return np.concatenate([[self.rows], self.losses.sum(axis=1), self.cells])[None, :]
+
+    def resampled(self, counts: Counts | None, resamples: int, random: np.random.Generator) -> Array:
+        """The sums over as many rows drawn with replacement, a line a resample.
+
+        ``counts`` says how often each row is drawn for each resample; None for the normal distribution that the means
+        of many rows follow.
+        """
+        among = slice(1, 1 + len(self.losses))
+        sums = np.zeros((resamples, among.stop + len(self.cells)))
+        sums[:, 0] = self.rows
+        if len(self.losses):
+            sums[:, among] = self._normal(resamples, random) if counts is None else self._counted(counts)
+        if len(self.cells):
+            filled = np.flatnonzero(self.cells)
+            chances = self.cells[filled] / self.rows
+            sums[:, among.stop + filled] = random.multinomial(self.rows, chances, size=resamples)
+        return sums
+
+    def about(self, centre: float, sums: Array) -> Array:
+        """The same sums with another number taken from the target."""
+        by = self.centre - centre
+        if by == 0.0:
+            return sums
+        moved = sums.copy()
+        moved[:, 4] += 2.0 * by * sums[:, 3] + by**2 * sums[:, 0]
+        moved[:, 3] += by * sums[:, 0]
+        return moved
+
+    def _counted(self, counts: Counts) -> Array:
+        sums, at_once = np.empty((len(counts), len(self.losses))), max(1, PORTION // self.rows)
+        for start in range(0, len(counts), at_once):
+            often = counts[start : start + at_once].astype(np.float64)
+            for place, loss in enumerate(self.losses):
+                sums[start : start + at_once, place] = np.einsum("bn,n->b", often, loss)
+        return sums
+
+    def _normal(self, resamples: int, random: np.random.Generator) -> Array:
+        mean = self.losses.mean(axis=1)
+        apart = self.losses - mean[:, None]
+        scale = np.sqrt((apart**2).mean(axis=1))
+        apart /= np.where(scale > 0, scale, 1.0)[:, None]
+        # einsum by itself does without BLAS: the same bits on any number of threads
+        size, axes = np.linalg.eigh(np.einsum("in,jn->ij", apart, apart) / self.rows)
+        root = scale[:, None] * axes * np.sqrt(np.clip(size, 0.0, None))
+        noise = np.einsum("bj,ij->bi", random.standard_normal((resamples, len(mean))), root)
+        sums = self.rows * mean + math.sqrt(self.rows) * noise
+        positive = (self.losses >= 0).all(axis=1)  # so that none of its means can be negative
+        sums[:, positive] = np.clip(sums[:, positive], 0.0, None)
+        return np.asarray(sums)
+
+
+class Bootstrap:
+    """Resamples of groups, and what they say of each group, of means over groups and of all rows together.
+
+    Random numbers follow from the seed and the rows of the groups in question: names of groups and the order of rows
+    make no difference, and neither do other groups.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Sample],
+        pooled: Sample,
+        metrics_of: Metrics,
+        *,
+        resamples: int,
+        level: float,
+        seed: int,
+    ) -> None:
+        self.members = dict(sorted(members.items(), key=lambda item: (item[1].rows, item[0])))
+        self.metrics_of, self.resamples, self.level, self.seed = metrics_of, resamples, level, seed
+        self.pooled = pooled
+        self.values = {name: _single(metrics_of(sample.total())) for name, sample in self.members.items()}
+        self.draws: dict[str, dict[str, Array]] = {}
+        self.pooled_draws = self._draw()
+
+    def _draw(self) -> dict[str, Array]:
+        """Resample every group, and put resampled groups together to resamples of all rows."""
+        random, many = self._random(self.members.values()), len(self.members)
+        times = random.multinomial(many, np.full(many, 1.0 / many), size=self.resamples)
+        together = np.zeros((self.resamples, self.pooled.total().shape[1]))
+        counts: Counts | None = None
+        for place, (name, sample) in enumerate(self.members.items()):
+            if sample.rows > EXACT_ROWS:
+                counts = None
+            elif counts is None or counts.shape[1] != sample.rows:
+                counts = self._counts(sample.rows)
+            sums = sample.resampled(counts, self.resamples, self._random([sample]))
+            self.draws[name] = self.metrics_of(sums)
+            sums = sample.about(self.pooled.centre, sums)
+            for again in range(int(times[:, place].max(initial=0))):
+                # A group that is drawn twice has its rows resampled twice, not the same resample two times.
+                drawn = np.flatnonzero(times[:, place] > again)
+                together[drawn] += sums[random.integers(self.resamples, size=len(drawn))]
+        return self.metrics_of(together)
+
+    def of_group(self, name: str) -> dict[str, Interval]:
+        """The metrics of one group, its rows resampled."""
+        return {
+            metric: self._interval(value, self._rows_only(name, metric)) for metric, value in self.values[name].items()
+        }
+
+    def of_mean(self, names: Iterable[str]) -> dict[str, Interval]:
+        """Means over groups for which the metric exists; groups resampled, and rows within."""
+        wanted = set(names)
+        ordered = [name for name in self.members if name in wanted]
+        return {metric: self._mean(ordered, metric) for metric in self.values[ordered[0]]}
+
+    def of_all(self) -> dict[str, Interval]:
+        """The metrics of all rows together; groups resampled, and rows within."""
+        values = _single(self.metrics_of(self.pooled.total()))
+        draws = self.pooled_draws
+        if len(self.members) == 1:
+            (name,) = self.members
+            draws = {metric: self._rows_only(name, metric) for metric in values}
+        return {metric: self._interval(value, draws[metric]) for metric, value in values.items()}
+
+    def _mean(self, names: list[str], metric: str) -> Interval:
+        names = [name for name in names if not math.isnan(self.values[name][metric])]
+        if not names:
+            return Interval(math.nan, math.nan, math.nan)
+        value = math.fsum(self.values[name][metric] for name in names) / len(names)
+        if len(names) == 1:
+            return self._interval(value, self._rows_only(names[0], metric))
+        random = self._random(self.members[name] for name in names)
+        drawn = np.stack([self.draws[name][metric] for name in names])
+        means, at_once = np.empty(self.resamples), max(1, PORTION // len(names))
+        for start in range(0, self.resamples, at_once):
+            shape = (min(at_once, self.resamples - start), len(names))
+            found = drawn[random.integers(len(names), size=shape), random.integers(self.resamples, size=shape)]
+            exists = ~np.isnan(found)
+            with np.errstate(invalid="ignore"):
+                means[start : start + at_once] = np.where(exists, found, 0.0).sum(axis=1) / exists.sum(axis=1)
+        means = means[~np.isnan(means)]
+        if len(means):
+            # Metrics such as rmse are lower in resamples of few rows, and over many groups that outweighs the spread.
+            means = np.clip(means + (value - np.median(means)), np.nanmin(drawn), np.nanmax(drawn))
+        return self._interval(value, means)
+
+    def _rows_only(self, name: str, metric: str) -> Array:
+        return self.draws[name][metric] if self.members[name].rows > 1 else np.empty(0)
+
+    def _interval(self, value: float, draws: Array) -> Interval:
+        draws = draws[~np.isnan(draws)]
+        if math.isnan(value) or not len(draws):
+            return Interval(value, math.nan, math.nan)
+        tail = (1.0 - self.level) / 2.0
+        with np.errstate(invalid="ignore"):
+            low, high = np.quantile(draws, [tail, 1.0 - tail])
+        return Interval(value, float(low), float(high))
+
+    def _counts(self, rows: int) -> Counts:
+        """How often each of some rows is drawn, for every resample; the same for all groups of that size."""
+        random = np.random.default_rng([self.seed, rows])
+        counts = np.empty((self.resamples, rows), dtype=np.int16)
+        at_once = max(1, PORTION // rows)
+        for start in range(0, self.resamples, at_once):
+            chunk = counts[start : start + at_once]
+            drawn = random.integers(rows, size=chunk.shape) + rows * np.arange(len(chunk))[:, None]
+            chunk[:] = np.bincount(drawn.ravel(), minlength=chunk.size).reshape(chunk.shape)
+        return counts
+
+    def _random(self, samples: Iterable[Sample]) -> np.random.Generator:
+        content = hashlib.sha256(b"".join(sample.digest for sample in samples))
+        return np.random.default_rng([self.seed, int.from_bytes(content.digest()[:16], "big")])
+
+
+def _single(metrics: Mapping[str, Array]) -> dict[str, float]:
+    return {name: float(value[0]) for name, value in metrics.items()}

@@ -1,0 +1,112 @@
+"""The page and the pictures: complete, safe, and the same every time."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.doctor.cases import sound
+from toporo.doctor import Diagnosis, Distances, examine
+from toporo.doctor.table import group_table
+from toporo.report.doctor import MOST_LABELS, confusion_map, heat_map, write_doctor_report
+from toporo.topology.draw import TEST_COLOR
+
+EVIL = "<script>alert('x')</script>"
+
+
+@pytest.fixture(scope="module")
+def diagnosis() -> Diagnosis:
+    table = sound(30)
+    table["g"] = [EVIL if g == "ash" else g for g in table["g"]]
+    table["code & <b>"] = [f"{g}!" for g in table["g"]]
+    return examine(table, group="g", target="z", exclude=["y"], test_groups=["birch"])
+
+
+def line(count: int) -> Distances:
+    names = tuple(f"group {i} $\\alpha$" for i in range(count))
+    place = np.arange(count, dtype=float)
+    matrix = np.abs(place[:, None] - place[None, :])
+    return Distances(names, matrix, names[::-1], 1.0, 0.5, 0.1, np.ones_like(matrix), True, 3.0, 1.0, 10 * count)
+
+
+def test_the_page_stands_alone_and_holds_everything(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    write_doctor_report(diagnosis, tmp_path / "doctor.html")
+    page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
+    for finding in diagnosis.findings:
+        assert finding.code in page
+    assert page.count("<svg") == 2
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "toporo fit TABLE.csv" in page
+
+
+def test_names_from_the_table_are_text_on_the_page(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    write_doctor_report(diagnosis, tmp_path / "doctor.html")
+    page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert "<b>" not in page
+
+
+def test_the_page_is_the_same_every_time(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    for name in ("one.html", "two.html"):
+        write_doctor_report(diagnosis, tmp_path / name)
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_table_with_nothing_to_measure_has_a_page_too(tmp_path: Path) -> None:
+    found = examine({"g": ["a", "b"], "x": [1, 1]}, group="g")
+    write_doctor_report(found, tmp_path / "doctor.html")
+    page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
+    assert "<svg" not in page
+    assert "distances not measured" in page
+
+
+def test_a_map_puts_groups_in_order_and_marks_test_groups() -> None:
+    found = line(5)
+    figure = heat_map(found, [found.names[1]])
+    ax = figure.axes[0]
+    texts = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert texts == list(found.order)
+    colors = {tick.get_text(): tick.get_color() for tick in ax.get_yticklabels()}
+    assert [name for name, color in colors.items() if color == TEST_COLOR] == [found.names[1]]
+    shown = np.ma.filled(ax.images[0].get_array(), np.nan)
+    np.testing.assert_allclose(shown[0, 1:], found.matrix[::-1, ::-1][0, 1:])
+
+
+@pytest.mark.parametrize("count", [2, 30, 130])
+def test_a_map_of_many_groups_has_labels_that_can_be_read(count: int) -> None:
+    figure = heat_map(line(count))
+    labels = figure.axes[0].get_xticklabels()
+    assert 2 <= len(labels) <= MOST_LABELS
+    figure.canvas.draw()
+    assert labels[0].get_fontsize() >= 4
+
+
+def test_one_group_far_from_all_others_does_not_make_the_rest_alike() -> None:
+    found = line(12)
+    found.matrix[0, 1:] = found.matrix[1:, 0] = 1000.0
+    image = heat_map(found).axes[0].images[0]
+    assert image.get_clim()[1] < 100
+
+
+def test_the_confusion_map_follows_the_order_of_the_distances(diagnosis: Diagnosis) -> None:
+    told, distances = diagnosis.separability, diagnosis.distances
+    assert told is not None
+    assert distances is not None
+    ax = confusion_map(told, distances.order).axes[0]
+    shown = np.asarray(ax.images[0].get_array())
+    places = [told.names.index(name) for name in distances.order]
+    np.testing.assert_allclose(shown, told.confusion[np.ix_(places, places)])
+
+
+def test_a_short_table_keeps_the_groups_that_findings_name(diagnosis: Diagnosis) -> None:
+    full, short = group_table(diagnosis), group_table(diagnosis, limit=2)
+    assert len(full.rows) == 4
+    assert len(short.rows) == 2
+    assert short.left_out == 2
+    assert set(short.rows) <= set(full.rows)
+    assert all(len(row) == len(full.columns) for row in full.rows)

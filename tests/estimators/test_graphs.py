@@ -1,0 +1,177 @@
+"""Graphs from whatever a person has."""
+
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from scipy import sparse
+
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError
+from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of
+from toporo.topology import GroupGraph
+
+EDGES = [("a", "b", 1.0), ("b", "c", 2.5)]
+EXPECTED = GroupGraph.from_edges(EDGES)
+MATRIX = np.array([[0, 1.0, 0], [1.0, 0, 2.5], [0, 2.5, 0]])
+
+
+def frame(library: Any) -> Any:
+    columns = {"from": ["a", "b"], "to": ["b", "c"], "length": [1.0, 2.5]}
+    return library.table(columns) if library is pa else library.DataFrame(columns)
+
+
+def network() -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(EDGES)
+    return graph
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(EXPECTED, id="a graph"),
+        pytest.param(EDGES, id="triples"),
+        pytest.param([list(edge) for edge in EDGES], id="lists"),
+        pytest.param({("a", "b"): 1, ("b", "c"): 2.5}, id="lengths by pair"),
+        pytest.param({"b": {"a": 1.0, "c": 2.5}}, id="neighbours with lengths"),
+        pytest.param(np.array(EDGES, dtype=object), id="an array"),
+        pytest.param(network(), id="networkx"),
+        pytest.param(frame(pd), id="pandas edges"),
+        pytest.param(frame(pl), id="polars edges"),
+        pytest.param(frame(pa), id="pyarrow edges"),
+        pytest.param(pd.DataFrame(MATRIX, index=list("abc"), columns=list("abc")), id="pandas square"),
+        pytest.param(
+            pl.DataFrame({"": ["a", "b", "c"], **{n: MATRIX[i] for i, n in enumerate("abc")}}), id="polars square"
+        ),
+    ],
+)
+def test_every_form_gives_the_same_graph(given: Any) -> None:
+    assert as_graph(given) == EXPECTED
+
+
+def test_neighbours_without_lengths() -> None:
+    assert as_graph({"b": ["a", "c"]}) == GroupGraph.from_edges([("a", "b"), ("b", "c")])
+
+
+@pytest.mark.parametrize("suffix", [".json", ".csv", ".tsv", ".txt", ".parquet", ".feather", ".arrow"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_every_kind_of_file(tmp_path: Path, suffix: str, kind: Any) -> None:
+    file = tmp_path / f"edges{suffix}"
+    if suffix == ".json":
+        EXPECTED.to_json(file)
+    elif suffix == ".parquet":
+        pyarrow.parquet.write_table(frame(pa), file)
+    elif suffix in (".feather", ".arrow"):
+        pyarrow.feather.write_feather(frame(pa), file)
+    else:
+        sign = {".csv": ",", ".tsv": "\t", ".txt": ";"}[suffix]
+        file.write_text("\n".join(sign.join(map(str, edge)) for edge in [("from", "to", "length"), *EDGES]))
+    assert as_graph(kind(file)) == EXPECTED
+
+
+def test_three_edges_without_a_header_are_not_taken_for_a_matrix() -> None:
+    edges = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "d", 3.0)]
+    assert as_graph(pd.DataFrame(edges)) == GroupGraph.from_edges(edges)
+
+
+def test_numbers_stay_numbers_in_frames() -> None:
+    assert as_graph(pd.DataFrame({"a": [1, 2], "b": [2, 3]})).names == (1, 2, 3)
+    assert as_graph(np.array([[1, 2], [2, 3], [3, 4]])).names == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (3, "of type int: expected a GroupGraph, the path"),
+        ("borders", r"'borders', which is no file of a known kind \(\.json"),
+        ("none.csv", "no such graph file: none.csv"),
+        (MATRIX, r"array of shape \(3, 3\).*from_adjacency\(matrix, names"),
+        (sparse.csr_array(MATRIX), r"array of shape \(3, 3\)"),
+        (np.zeros((4, 5)), r"array of shape \(4, 5\)"),
+        (pd.DataFrame({"a": ["x"]}), r"the data frame has 1 column\(s\), 'a': expected two of names"),
+        (pd.DataFrame({n: ["x"] for n in "abcd"}), r"has 4 column\(s\)"),
+        (pd.DataFrame({"a": ["x"], "b": ["y"], "length": ["far"]}), "the length 'far' is not a number"),
+        (network().to_directed(), "directed"),
+        ([], "edge list is empty"),
+        ([("a", "b", "c", "d")], "expected a pair"),
+    ],
+)
+def test_what_is_no_graph_is_an_error_that_says_what_to_give(given: Any, says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        as_graph(given)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"edges.{suffix}"
+    file.write_text("a,b\n")
+    with pytest.raises(GraphError, match=f"cannot be read as {suffix.capitalize()}"):
+        as_graph(file)
+
+
+def test_groups_are_checked_against_the_graph() -> None:
+    assert check_groups(EXPECTED, ["a", "b"], None) is None
+    assert check_groups(EXPECTED, ["a", "b"], np.array(["c", "c"])) == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "error", "says"),
+    [
+        (["a", "q"], None, GroupMismatchError, r"training group\(s\) not in the graph: 'q'.*has 3 groups"),
+        (["a"], ["q"], GroupMismatchError, r"test group\(s\) not in the graph: 'q'"),
+        (["a", "b"], ["b"], GroupMismatchError, "in the training data: 'b'"),
+        (["a"], "b", SettingError, r"expected a list of names, such as \['b'\]"),
+        (["a"], 3, SettingError, "expected a list"),
+        (["a"], [], SettingError, "test_groups is empty"),
+    ],
+)
+def test_groups_that_do_not_fit(train: Any, test: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        check_groups(EXPECTED, train, test)
+
+
+def test_numbers_and_texts_are_told_apart() -> None:
+    with pytest.raises(GroupMismatchError, match="it has '1', which is not 1"):
+        check_groups(GroupGraph.from_edges([("1", "2")]), [1, 2], None)
+
+
+def three_groups() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["a", "b", "c"], 40)
+    return rng.normal(size=(120, 2)) + 1.5 * np.array([[0, 0], [1, 0], [2, 0]]).repeat(40, axis=0), groups
+
+
+def test_a_learned_graph_does_not_depend_on_units() -> None:
+    x, groups = three_groups()
+    graph = learn_graph_of(x, groups)
+    assert graph.origin.kind == "learned"
+    assert set(graph.edges) == {("a", "b"), ("b", "c")}
+    assert learn_graph_of(x * [1e6, 1e-3] + 7.0, groups).edges.keys() == graph.edges.keys()
+
+
+def test_a_learned_graph_takes_only_so_many_rows_of_a_group() -> None:
+    x, groups = three_groups()
+    far = np.concatenate([x, x[:40] + 1e-9])  # "a" has 80 rows
+    many = np.concatenate([groups, groups[:40]])
+    kept = learn_graph_of(far, many, rows=10, resamples=0)
+    again = learn_graph_of(far, many, rows=10, resamples=0)
+    other = learn_graph_of(far, many, rows=10, seed=1, resamples=0)
+    assert kept.edges == again.edges
+    assert kept.edges != other.edges
+    assert kept.edges != learn_graph_of(far, many, rows=100, resamples=0).edges
+
+
+def test_test_rows_take_part_in_learning_only_with_their_groups() -> None:
+    x, groups = three_groups()
+    graph = learn_graph_of(x[:80], groups[:80], test_x=x[80:], test_groups=groups[80:])
+    assert graph.names == ("a", "b", "c")
+    assert graph.origin.saw_test_inputs
+    with pytest.raises(DataError, match="go together"):
+        learn_graph_of(x, groups, test_x=x)
