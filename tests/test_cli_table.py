@@ -57,7 +57,7 @@ def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path)
         "Regression of 'y'",
         "160 rows, 4 groups",
         "40 rows set aside",
-        "harmonic towards 'mouth'",
+        "Prior: harmonic, 50% of it even", "Groups to come: 'mouth'",
         "model: model",
     ):
         assert words in done.out

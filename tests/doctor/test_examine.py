@@ -165,11 +165,11 @@ def test_no_table_is_too_odd(frame: Frame, graph: bool, test: tuple[str, ...]) -
     """Whatever the table, there is a diagnosis that can be shown and written, or an error of ours."""
     target = "y" if "y" in frame else None
     edges = [("a", "b"), ("b", "é"), ("日本", "elsewhere")] if graph else None
-    try:
-        found = examine(frame, group="g", target=target, graph=edges, test_groups=test)
-    except DataError as error:
-        assert "group" in str(error)
+    if set(frame.text("g").levels) <= set(test):
+        with pytest.raises(DataError, match="group"):
+            examine(frame, group="g", target=target, graph=edges, test_groups=test)
         return
+    found = examine(frame, group="g", target=target, graph=edges, test_groups=test)
     json.dumps(found.to_dict(), allow_nan=False)
     assert all(finding.detail and finding.step for finding in found.findings)
     assert {group.name for group in found.groups} >= set(frame.text("g").levels)

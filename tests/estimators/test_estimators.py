@@ -286,12 +286,14 @@ def test_automatic_priors() -> None:
     assert alone.prior_ == Prior.uniform("abcd")
     assert (alone.topology_, alone.centrality_, alone.hops_) == (None, None, None)
     among = TRORegressor(graph=CHAIN).fit(**fit)
-    assert among.prior_ == graph.prior(list("abcd"), measure="betweenness", normalization="sum")
+    assert among.prior_ == graph.prior(list("abcd"), measure="betweenness", normalization="sum").spread(0.5)
     assert among.hops_ is None
     towards = TRORegressor(graph=graph, test_groups=["x", "y"], penalty=math.inf).fit(**fit)
-    assert towards.prior_ == graph.prior(list("abcd"), ["x", "y"], measure="harmonic")
+    assert towards.prior_ == graph.prior(list("abcd"), ["x", "y"], measure="harmonic").spread(0.5)
     assert towards.hops_ == {"a": 4, "b": 3, "c": 2, "d": 1}
-    assert towards.group_weights_ == pytest.approx({"a": 0, "b": 0, "c": 0, "d": 1})
+    assert towards.group_weights_ == pytest.approx({"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625})
+    alone = TRORegressor(graph=graph, test_groups=["x", "y"], prior="harmonic", penalty=math.inf).fit(**fit)
+    assert alone.group_weights_ == pytest.approx({"a": 0, "b": 0, "c": 0, "d": 1}), "as asked for, nothing is spread"
     assert towards.topology_ == graph
     assert towards.test_groups_ == ("x", "y")
 

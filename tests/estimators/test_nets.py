@@ -64,7 +64,10 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("settings", "weights"),
     [
-        ({"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"]}, {"a": 0, "b": 0, "c": 0, "d": 1}),
+        (
+            {"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"], "prior": "harmonic"},
+            {"a": 0, "b": 0, "c": 0, "d": 1},
+        ),
         ({"tau": 0.0}, dict.fromkeys("abcd", 0.25)),
     ],
 )

@@ -440,6 +440,15 @@ def test_neither_rows_order_nor_names_matter(sizes: list[int], seed: int, what: 
         assert {entry.group: (entry.rows, repr(entry.metrics)) for entry in after.groups} == renamed
 
 
+@pytest.mark.parametrize("many", [1, 1000])
+def test_zeros_of_either_sign_are_the_same_whatever_their_order(monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(resample, "EXACT_ROWS", many)
+    y, error, names = np.asarray([0.0, -0.0, 1.0, 3.0, 5.0]), np.asarray([1.0, 1.0, -1.0, 2.0, 4.0]), list("aaabb")
+    before = evaluate("regression", y, y + error, names, resamples=50)
+    order = [1, 0, 2, 3, 4]
+    assert repr(evaluate("regression", y[order], (y + error)[order], names, resamples=50)) == repr(before)
+
+
 # ---------------------------------------------------------------------- written
 
 
@@ -554,6 +563,8 @@ def test_regression_refuses(changes: dict[str, Any], error: type[Exception], mes
     [
         ({"y": ["a", None]}, DataError, "y lacks a class at place 1"),
         ({"predicted": np.asarray(["a", math.nan], dtype=object)}, DataError, "predicted lacks a class at place 1"),
+        ({"y": ["a", math.nan]}, DataError, "y lacks a class at place 1"),
+        ({"y": ["a", 1]}, DataError, "y has both text and numbers for classes: 'a' and 1"),
         ({"y": ["a"]}, DataError, r"y has the shape \(1,\), expected \(2,\): one class"),
         ({"predicted": [0, 1]}, DataError, "y has classes such as 'a', predicted such as 0: text and numbers"),
         ({"classes": ["a", "c"]}, DataError, "predicted has 'b', which is not among the classes 'a', 'c'"),

@@ -137,7 +137,7 @@ def test_columns_say_what_became_of_them() -> None:
     model = fit(table, weight="w", exclude=["depth"])
     found = {column.name: (column.role, column.kind) for column in model.columns}
     assert found == {
-        "station": ("group", "text"), "x": ("feature", "number"), "depth": ("left out", "number"),
+        "station": ("group", "text"), "x": ("feature", "number"), "depth": ("left out", ""),
         "bed": ("feature", "text"), "y": ("target", "number"), "same": ("left out", "number"),
         "id": ("left out", "text"), "w": ("weight", "number"),
     }  # fmt: skip
@@ -217,6 +217,28 @@ def test_a_stream_a_file_and_a_mapping_give_the_same(tmp_path: Path) -> None:
 def test_a_wrong_request_is_a_clear_error(settings: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         fit(**settings)
+
+
+def test_words_for_missing_are_no_class() -> None:
+    table = floods()
+    table["flood"] = ["NA" if i % 10 == 0 else value for i, value in enumerate(table["flood"])]
+    with pytest.raises(DataError, match="30 of 300 rows lack 'flood'"):
+        fit(table, target="flood")
+    model = fit(table, target="flood", drop_missing=True)
+    assert model.classes == ("no", "yes")
+    assert sum(score.rows for score in model.evaluate(table).groups) == 270
+
+
+def test_what_is_wrong_in_an_excluded_column_does_not_matter() -> None:
+    table = river() | {"broken": [math.inf] * 200}
+    with pytest.raises(DataError, match="infinite"):
+        fit(table)
+    assert "broken" not in fit(table, exclude=["broken"]).encoder.columns
+
+
+def test_an_unknown_setting_is_an_error_that_lists_the_known() -> None:
+    with pytest.raises(UnknownNameError, match="unknown setting 'ridges'. Did you mean 'ridge'"):
+        fit(ridges=1.0)
 
 
 def test_a_target_that_never_varies_is_an_error() -> None:

@@ -273,3 +273,21 @@ STORED = Prior.uniform("ab").to_dict()
 def test_what_is_no_stored_prior_is_refused(content: Any) -> None:
     with pytest.raises(DataError, match="not a stored prior"):
         Prior.from_dict(content)
+
+
+@given(share=st.floats(0, 1), again=st.floats(0, 1), seed=st.integers(0, 20))
+def test_spreading_mixes_with_the_uniform_prior_and_keeps_count(share: float, again: float, seed: int) -> None:
+    raw = np.random.default_rng(seed).dirichlet([0.3] * 5)
+    prior = Prior(dict(zip("abcde", raw, strict=True)), measure="harmonic", saw_test_adjacency=True)
+    twice = prior.spread(share).spread(again)
+    assert twice.weights == pytest.approx(prior.spread(twice.even).weights, abs=1e-9)
+    assert 1 - twice.even == pytest.approx((1 - share) * (1 - again), abs=1e-12)
+    assert (twice.measure, twice.saw) == ("harmonic", ("test adjacency",))
+    assert Prior.from_dict(twice.to_dict()) == twice
+    assert prior.spread(1.0).weights == pytest.approx(dict.fromkeys("abcde", 0.2))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_only_a_share_can_be_spread(share: float) -> None:
+    with pytest.raises(SettingError, match="from 0 to 1"):
+        Prior.uniform("ab").spread(share)

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from toporo import __version__
-from toporo.cli import data, evaluate, explain, fit, predict, report, reproduce, theory, topology
+from toporo.cli import data, doctor, evaluate, explain, fit, predict, report, reproduce, theory, topology
 from toporo.cli.common import USER_ERROR, log_on_stderr
 from toporo.errors import TopoRoError
 
 __all__ = ["COMMANDS", "app", "main"]
 
 COMMANDS = (
+    doctor,
     fit,
     predict,
     evaluate,

@@ -136,7 +136,9 @@ def fit(
     prior: Annotated[
         Prior,
         option(
-            "auto: harmonic towards test groups, else betweenness; uniform without a graph.", _TOPOLOGY, metavar="PRIOR"
+            "auto: harmonic towards test groups, else betweenness, half of it even; uniform without a graph.",
+            _TOPOLOGY,
+            metavar="PRIOR",
         ),
     ] = Prior.AUTO,
     method: Annotated[
@@ -247,11 +249,13 @@ def _show(model: TableModel) -> None:
         f"{model.task.capitalize()} of {model.target!r}: {rows} rows, {many(model.about['groups'], 'group')}, "
         f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}."
     )
+    if model.test_groups:
+        typer.echo(f"Groups to come: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
-        saw = f"; it saw {' and '.join(prior.saw)}" if prior.saw else ""
-        towards = f" towards {listed(model.test_groups, 6)}" if model.test_groups and model.graph is not None else ""
-        typer.echo(f"Prior: {prior.measure}{towards} ({prior.effective_groups:.1f} groups in effect{saw}).")
+        saw = f", it saw {' and '.join(prior.saw)}" if prior.saw else ""
+        even = f", {prior.even:.0%} of it even" if prior.even else ""
+        typer.echo(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:
         typer.echo(

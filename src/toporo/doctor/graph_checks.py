@@ -134,7 +134,7 @@ def isolated_groups(case: Case) -> Iterator[Finding]:
             "isolated-group",
             f"{count_of(len(lone), 'group touches', 'groups touch')} no other in the graph",
             f"{listed(lone)}: the topology says nothing of {'it' if len(lone) == 1 else 'them'}, and a training group "
-            "without neighbours gets no weight from the prior.",
+            "without neighbours has only its even share of the prior.",
             "Add its edges to the graph, e.g. to the groups most like it (see the distances).",
             tuple(lone),
             case.share_of_groups(lone),
@@ -176,19 +176,30 @@ def unreachable_tests(case: Case) -> Iterator[Finding]:
 
 
 def prior_shape(case: Case) -> Iterator[Finding]:
-    """A default prior that says nothing, or bets on one group."""
+    """A graph that puts all training groups alike, or one of them before all others.
+
+    Looked at in the centralities: a default prior spreads a part of itself evenly whatever they are.
+    """
     if case.prior is None or len(case.prior) < 2:
         return
-    groups, effective = len(case.prior), case.prior.effective_groups
-    how = "towards the test groups (harmonic)" if case.prior.measure == "harmonic" else "by betweenness"
-    heaviest = max(case.prior.weights, key=lambda name: (case.prior[name] if case.prior else 0.0, str(name)))
+    groups = len(case.prior)
+    values = case.prior.centrality or case.prior.weights
+    total = sum(values.values())
+    shares = {name: value / total if total > 0 else 1.0 / groups for name, value in values.items()}
+    effective = math.exp(-sum(share * math.log(share) for share in shares.values() if share > 0))
+    how = (
+        "towards the test groups (harmonic)"
+        if case.prior.measure.startswith("harmonic")
+        else "between them (betweenness)"
+    )
+    heaviest = max(shares, key=lambda name: (shares[name], str(name)))
     if effective >= FLAT * groups:
         yield Finding(
             "risky",
             "flat-prior",
             "The graph gives a flat prior",
-            f"Over {groups} training groups the prior {how} counts as {effective:.1f}: training with it is training "
-            "without a topology.",
+            f"By centrality {how} the {groups} training groups count as {effective:.1f}: training with such a prior is "
+            "training without a topology.",
             "Name the groups to come in --test-groups, or use a sparser graph."
             if not case.test
             else "Use a graph in which not every group is as near to the test groups as any other.",
@@ -199,12 +210,13 @@ def prior_shape(case: Case) -> Iterator[Finding]:
         yield Finding(
             "risky",
             "one-group-prior",
-            f"The prior bets on {str(heaviest)!r}",
-            f"Over {groups} training groups the prior {how} counts as {effective:.1f}: {percent(case.prior[heaviest])} "
-            f"of it is on {str(heaviest)!r}, so that a fit near the prior is a fit to that group alone.",
-            f"See that {str(heaviest)!r} has enough rows, or use --prior closeness.",
+            f"The graph bets on {str(heaviest)!r}",
+            f"By centrality {how} the {groups} training groups count as {effective:.1f}: {percent(shares[heaviest])} "
+            f"of it is on {str(heaviest)!r}, which has {count_of(case.sizes[str(heaviest)], 'row')} and "
+            f"{percent(case.prior[heaviest])} of the default prior.",
+            f"See that {str(heaviest)!r} has rows enough to carry that weight, or use --prior closeness.",
             (str(heaviest),),
-            case.prior[heaviest],
+            shares[heaviest],
         )
 
 

@@ -24,10 +24,11 @@ Codes = npt.NDArray[np.int64]
 EACH, POINTS, CELLS = 200, 4000, 2_000_000
 #: Groups that take part in what is costly.
 MOST_GROUPS = 100
-#: Distinct points up to which all pairs are joined; of more, nearest ones.
-DENSE = 800
 #: Neighbours of a point in the data graph, where there are so many.
 NEIGHBORS = 15
+#: Dyadic scales: after 2^4 steps what diffuses has told near groups from far ones, and the few points that nothing is
+#: near to, which rule at long times, have not.
+SCALES = 4
 #: Relative accuracy of a distance; a sample is far less accurate.
 TOL = 1e-3
 #: By number of groups: up to so many groups, so many resamples and so many random deals of rows to groups.
@@ -70,9 +71,10 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
     rng = np.random.default_rng([seed, len(names)])
     with threadpool_limits(1), warnings.catch_warnings():  # on small samples several threads wait for each other
         warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of is looked at here
-        kernel = "dense" if distinct <= DENSE else "knn"
+        near = min(NEIGHBORS, distinct - 1)
+        kernel = "knn" if distinct > 3 * near else "dense"
         prepared = GroupDiffusion.prepare(
-            points, ids, kernel=kernel, neighbors=min(NEIGHBORS, distinct - 1), tol=TOL, progress=False
+            points, ids, kernel=kernel, neighbors=near, scales=SCALES, tol=TOL, progress=False
         )
         found = prepared.distances(TOL)
         redrawn = resample(prepared, resamples, seed=seed, tol=TOL)

@@ -126,8 +126,8 @@ class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc
     tau : instead of a penalty, how far the mixture may be from the prior: D(q‖p) ≤ tau.
     divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
     prior : ``"auto"``, ``"uniform"``, a measure (``"harmonic"``, ``"betweenness"``, ``"degree"``, ``"closeness"``), a
-        :class:`~toporo.Prior` or ``{group: weight}``. Automatically: harmonic towards the test groups; betweenness
-        where there is a graph alone; else uniform.
+        :class:`~toporo.Prior` or ``{group: weight}``. Automatically: harmonic towards the test groups, betweenness
+        where there is a graph alone, in both cases half of it spread evenly over all groups; else uniform.
     normalization, temperature : how a measure becomes a prior. ``"sum"`` unless given, other than in
         :func:`~toporo.topology.make_prior`: a softmax of raw path counts is all but one group's.
     ridge : ρ, the pull of the coefficients towards 0 (of all parameters of a network); positive for a linear model.

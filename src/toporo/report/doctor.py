@@ -44,19 +44,19 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         figure, ax = _square(len(order))
         off = matrix[~np.eye(len(matrix), dtype=bool)]
         # One small group far from all others must not make the rest look alike.
-        largest = float(min(off.max(), 2.0 * np.quantile(off, 0.9))) or 1.0
+        largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0
         shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
-        image = ax.imshow(shown, cmap="YlGnBu", vmin=0.0, vmax=largest)
+        # From zero on, unless that would leave most colours unused.
+        smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0
+        image = ax.imshow(shown, cmap="YlGnBu", vmin=smallest, vmax=largest)
         bar = figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02, extend="max" if off.max() > largest else "neither")
         bar.outline.set_visible(False)
-        bar.set_label("diffusion EMD")
-        if 0 < distances.chance <= largest:
-            bar.ax.axhline(distances.chance, color=TEST_COLOR, lw=1.5)
-            bar.ax.text(2.3, distances.chance, " chance", transform=bar.ax.get_yaxis_transform(), fontsize=7,
-                        color=TEST_COLOR, va="bottom")  # fmt: skip
-            bar.ax.yaxis.set_label_coords(5.2, 0.5)
+        marked = smallest < distances.chance < largest
+        bar.set_label(f"diffusion EMD{' (orange line: by chance)' if marked else ''}")
+        if marked:
+            bar.ax.axhline(distances.chance, color=TEST_COLOR, lw=2.0)
         _label(ax, distances.order, set(test))
-        _numbers(ax, matrix, largest, "{:.2f}", diagonal=False)
+        _numbers(ax, matrix, (smallest, largest), diagonal=False)
         ax.set_title("Distances between groups" + _marked(distances.order, test))
         return figure
 
@@ -69,12 +69,13 @@ def confusion_map(told: Separability, order: Sequence[str] = (), test: Collectio
     matrix = told.confusion[np.ix_(places, places)]
     with mpl.rc_context(STYLE):
         figure, ax = _square(len(names))
-        image = ax.imshow(matrix, cmap="YlGnBu", vmin=0.0, vmax=1.0)
+        largest = float(matrix.max())
+        image = ax.imshow(matrix, cmap="YlGnBu", vmin=0.0, vmax=largest)
         bar = figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
         bar.outline.set_visible(False)
         bar.set_label("share of the group's rows")
         _label(ax, names, set(test))
-        _numbers(ax, matrix, 1.0, "{:.2f}", diagonal=True)
+        _numbers(ax, matrix, (0.0, largest), diagonal=True)
         ax.set_xlabel("taken for")
         ax.set_ylabel("group")
         ax.set_title("What a classifier takes rows for" + _marked(names, test))
@@ -114,13 +115,14 @@ def _short(name: str) -> str:
     return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
 
 
-def _numbers(ax: Any, matrix: Array, largest: float, form: str, *, diagonal: bool) -> None:
+def _numbers(ax: Any, matrix: Array, between: tuple[float, float], *, diagonal: bool) -> None:
     if len(matrix) > MOST_NUMBERS:
         return
     for i, j in np.ndindex(*matrix.shape):
         if diagonal or i != j:
-            color = "white" if matrix[i, j] > 0.55 * largest else "#374151"
-            ax.text(j, i, form.format(matrix[i, j]), ha="center", va="center", fontsize=7, color=color)
+            dark = matrix[i, j] - between[0] > 0.55 * (between[1] - between[0])
+            color = "white" if dark else "#374151"
+            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", fontsize=7, color=color)
 
 
 # ---------------------------------------------------------------- the page

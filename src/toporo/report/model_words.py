@@ -170,6 +170,8 @@ def _prior(model: TableModel) -> list[str]:
     if prior.measure == "uniform":
         return ["The prior is the same for all groups: no topology takes part."]
     how = prior.normalization or ""
+    if prior.even:
+        how += f", {prior.even:.0%} of it even".replace("%", " %")
     if prior.temperature is not None:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"

@@ -240,7 +240,7 @@ def evaluate(
     present = [code for code in range(len(names)) if bounds[code] < bounds[code + 1]]
     members = {names[code]: make(order[bounds[code] : bounds[code + 1]]) for code in present}
 
-    bootstrap = Bootstrap(members, make(order), metrics_of, resamples=resamples, level=level, seed=seed)
+    bootstrap = Bootstrap(members, make(order), metrics_of, resamples=int(resamples), level=level, seed=int(seed))
     metric, known = LEADING[task], set(trained)
     scores = []
     for name, sample in members.items():
@@ -260,9 +260,9 @@ def evaluate(
         pooled=bootstrap.of_all(),
         worst=scores[0],
         by_hop={label: bootstrap.of_mean(within) for label, within in by_hop.items()},
-        level=level,
-        resamples=resamples,
-        seed=seed,
+        level=float(level),
+        resamples=int(resamples),
+        seed=int(seed),
     )
 
 
@@ -410,13 +410,18 @@ def _numbers(values: npt.ArrayLike, what: str, rows: int) -> Array:
 
 
 def _labels(values: npt.ArrayLike, what: str, rows: int) -> list[Any]:
-    found = np.asarray(values)
+    # A list of text and nan would otherwise become text, and nan the class "nan".
+    found = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
     if found.shape != (rows,):
         raise DataError(f"{what} has the shape {found.shape}, expected ({rows},): one class for each row's group.")
     labels: list[Any] = found.tolist()
     for place, label in enumerate(labels):
         if label is None or label != label:
             raise DataError(f"{what} lacks a class at place {place}. Leave such rows out.")
+        if isinstance(label, str) != isinstance(labels[0], str):
+            raise DataError(
+                f"{what} has both text and numbers for classes: {labels[0]!r} and {label!r}. Decide for one."
+            )
     return labels
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,8 +82,11 @@ def fit_table(
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
     """
     _check_names(method, task, graph, learn_graph)
-    frame = read_frame(source, text=[group, *categorical], format=format, delimiter=delimiter)
-    _check_roles(frame, target, group, weight, features, exclude)
+    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
+    _check_roles(roles, features or (), exclude := list(exclude))
+    reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
+    frame = read_frame(source, text=[group, *categorical], exclude=exclude, **reading)
+    frame = _with_known_target(frame, roles)
     frame = _complete(frame, [group], drop_missing)
     names = frame.text(group)
     coming = _coming(names, list(dict.fromkeys(str(name) for name in test_groups)), graph, learn_graph)
@@ -93,7 +97,7 @@ def fit_table(
     train = _complete(frame.take(np.flatnonzero(~apart)), needed, drop_missing)
     kind = guess_task(train[target]) if task == "auto" else task
     y = _targets(train, target, kind)
-    others = [name for name in (target, group, weight, *exclude) if name is not None]
+    others = list(roles.values())
     encoder = Encoder.fit(train, features=features, exclude=others, categorical=list(categorical))
     x, ids = encoder.transform(train).matrix, _ids(train.text(group))
     found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
@@ -109,7 +113,11 @@ def fit_table(
         weight=weight,
         graph=found,
         test_groups=tuple(coming),
-        columns=tuple(_column(name, frame, train, encoder, (target, group, weight), kind) for name in frame.names),
+        columns=(
+            *(_column(name, frame, train, encoder, (target, group, weight), kind) for name in frame.names),
+            *(ColumnInfo(name, "left out", "", "excluded") for name in exclude),
+            *(ColumnInfo(name, "left out", "", why) for name, why in frame.unusable.items()),
+        ),
         about=_about(source, frame, train, method, ids),
     )
 
@@ -134,27 +142,26 @@ def _check_names(method: str, task: str, graph: Any, learn_graph: bool) -> None:
         raise SettingError("a graph is given and one is to be learned: decide for one.")
 
 
-def _check_roles(
-    frame: Frame,
-    target: str,
-    group: str,
-    weight: str | None,
-    features: Sequence[str] | None,
-    exclude: Iterable[str],
-) -> None:
-    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    for what, name in roles.items():
-        if name in frame.unusable:
-            raise DataError(f"{what} {name!r} cannot be used: {frame.unusable[name]}.")
-        frame[name]
+def _check_roles(roles: dict[str, str], features: Iterable[str], exclude: Iterable[str]) -> None:
+    """No column has two purposes."""
     taken: dict[str, str] = {}
     for what, name in roles.items():
         if name in taken:
             raise SettingError(f"column {name!r} cannot be both {taken[name]} and {what}: name two columns.")
         taken[name] = what
-        for names, use in ((features or (), "a feature"), (exclude, "excluded")):
+        for names, use in ((features, "a feature"), (exclude, "excluded")):
             if name in names:
                 raise SettingError(f"column {name!r} is {what}, so it cannot be {use}.")
+
+
+def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
+    """The frame, if it has the columns; words such as NA in a target of text mean that there is none."""
+    for what, name in roles.items():
+        if name in frame.unusable:
+            raise DataError(f"{what} {name!r} cannot be used: {frame.unusable[name]}.")
+        frame[name]
+    column = frame[target := roles["the target"]]
+    return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
 
 
 def _complete(frame: Frame, columns: Sequence[str], drop: bool) -> Frame:

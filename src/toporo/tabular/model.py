@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.encode import Encoded, Encoder
-from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame, stream_frames
+from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
 from toporo.tabular.evaluate import Evaluation, evaluate
@@ -20,7 +20,7 @@ from toporo.topology.graph import GroupGraph
 if TYPE_CHECKING:
     from toporo.estimators.explain import GroupTable
 
-__all__ = ["ROLES", "TASKS", "ColumnInfo", "Prediction", "TableModel", "is_stored"]
+__all__ = ["ROLES", "TASKS", "ColumnInfo", "Prediction", "TableModel"]
 
 Array = npt.NDArray[np.float64]
 TASKS = ("classification", "regression")
@@ -128,13 +128,8 @@ class TableModel:
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
         extra = [name for name in optional if name not in self.encoder.kinds]
         size = {} if rows is None else {"rows": rows}
-        if is_stored(source):
-            frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, **size)
-        else:
-            frames = iter([_as_kinds(read_frame(source, text=_texts(kinds)), kinds, extra)])
-        for frame in frames:
-            encoded = self.encoder.transform(frame)
-            yield self._predict(frame, encoded)
+        for frame in stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, **size):
+            yield self._predict(frame, self.encoder.transform(frame))
 
     def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
         if self.task == "regression":
@@ -168,15 +163,15 @@ class TableModel:
         """
         targets, values, chances, names = [], [], [], []
         for portion in self.portions(source, require=[self.target, self.group], **reading):
-            target, group = portion.frame[self.target], portion.frame.text(self.group)
+            group = portion.frame.text(self.group)
             if group.missing.any():
                 row = int(group.missing.argmax()) + portion.frame.first
                 raise DataError(
                     f"{portion.frame.where}, row {row}: no group in column {self.group!r}. Fill it in, or leave such "
                     "rows out."
                 )
-            known = ~target.missing
-            targets.append(self._targets(portion.frame)[known])
+            target, known = self._targets(portion.frame)
+            targets.append(target[known])
             values.append(portion.values[known])
             names.append(np.asarray(group.levels, dtype=object)[group.codes[known]])
             if portion.probabilities is not None:
@@ -201,12 +196,13 @@ class TableModel:
             seed=seed,
         )
 
-    def _targets(self, frame: Frame) -> npt.NDArray[Any]:
+    def _targets(self, frame: Frame) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """The targets of a portion, and which of them are known."""
         column = frame[self.target]
-        if self.task == "regression":
-            return column.values if isinstance(column, Numbers) else np.full(len(column), np.nan)
-        labels = frame.text(self.target)
-        return np.asarray([*labels.levels, ""], dtype=object)[labels.codes]
+        if self.task == "regression" and isinstance(column, Numbers):
+            return column.values, ~column.missing
+        labels = frame.text(self.target).known()
+        return np.asarray([*labels.levels, ""], dtype=object)[labels.codes], ~labels.missing
 
     def _hops(self, ids: GroupIds) -> dict[str, float] | None:
         """Of every group in a table, to the nearest training group; those that the graph does not have are left out."""
@@ -220,36 +216,3 @@ class TableModel:
         from toporo.tabular.folder import save_model
 
         save_model(self, folder, overwrite=overwrite)
-
-
-def is_stored(source: Any) -> bool:
-    """Whether a source is a file or a stream, to be read in portions."""
-    return isinstance(source, str | os.PathLike) or hasattr(source, "readinto")
-
-
-def _texts(kinds: Mapping[str, str]) -> list[str]:
-    return [name for name, kind in kinds.items() if kind == "text"]
-
-
-def _as_kinds(frame: Frame, kinds: Mapping[str, str], optional: Iterable[str]) -> Frame:
-    """The columns named, of the kinds wanted; the same errors as for a file."""
-    absent = [name for name in kinds if name not in frame.columns and name not in set(optional)]
-    if absent:
-        raise DataError(
-            f"{frame.where} lacks column(s) {', '.join(map(repr, absent))}, which the model was trained with. It has: "
-            f"{', '.join(map(repr, frame.names))}."
-        )
-    columns: dict[str, Column] = {}
-    for name in (name for name in kinds if name in frame.columns):
-        column = frame[name]
-        if kinds[name] == "text":
-            columns[name] = frame.text(name)
-        elif isinstance(column, Texts) and not column.missing.all():
-            row = int((~column.missing).argmax())
-            raise DataError(
-                f"{frame.where}, row {row + frame.first}, column {name!r}: {column.levels[column.codes[row]]!r} is not "
-                f"a {kinds[name]}, but the column held {kinds[name]}s in training."
-            )
-        else:
-            columns[name] = column if isinstance(column, Numbers) else Numbers(np.full(len(column), np.nan))
-    return Frame(columns, frame.where, frame.first)

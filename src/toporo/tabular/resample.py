@@ -124,7 +124,7 @@ class Bootstrap:
         level: float,
         seed: int,
     ) -> None:
-        self.members = dict(sorted(members.items(), key=lambda item: (item[1].rows, item[0])))
+        self.members = dict(sorted(members.items(), key=lambda item: (item[1].rows, item[1].digest)))
         self.metrics_of, self.resamples, self.level, self.seed = metrics_of, resamples, level, seed
         self.pooled = pooled
         self.values = {name: _single(metrics_of(sample.total())) for name, sample in self.members.items()}

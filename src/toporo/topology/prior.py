@@ -36,6 +36,7 @@ class Prior:
     saw_test_adjacency : whether given edges of test groups took part (edges learned from inputs do not count).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
+    even : the share of it that was spread evenly over all groups (:meth:`spread`).
     """
 
     weights: Mapping[Name, float]
@@ -46,6 +47,7 @@ class Prior:
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
     centrality: Mapping[Name, float] = field(default_factory=dict)
+    even: float = 0.0
 
     def __post_init__(self) -> None:
         weights = {plain_name(name): float(value) for name, value in self.weights.items()}
@@ -109,6 +111,17 @@ class Prior:
         self.groups.encode([name])  # an unknown name is an error that lists the known ones
         return self.weights[plain_name(name)]
 
+    def spread(self, share: float) -> Prior:
+        """Hand a share of the weights to all groups alike, where a graph leaves next to all to a few.
+
+        >>> Prior({"a": 0.0, "b": 0.0, "c": 0.0, "d": 1.0}).spread(0.5).weights
+        {'a': 0.125, 'b': 0.125, 'c': 0.125, 'd': 0.625}
+        """
+        if not 0 <= share <= 1:
+            raise SettingError(f"share is {share!r}: expected a number from 0 to 1.")
+        weights = {name: (1 - share) * weight + share / len(self) for name, weight in self.weights.items()}
+        return replace(self, weights=weights, even=self.even + share * (1 - self.even))
+
     def shuffled(self, seed: int) -> Prior:
         """The same weights handed to other groups at random: a control for whether *which* group matters."""
         names = list(self.weights)
@@ -132,7 +145,7 @@ class Prior:
             "saw_test_adjacency": self.saw_test_adjacency,
             "saw_test_inputs": self.saw_test_inputs,
             "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
-        }
+        } | ({"even": self.even} if self.even else {})
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Prior:
