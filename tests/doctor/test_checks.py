@@ -232,12 +232,6 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         table(target="y"),
     ),
     ("no_graph", "no-graph", table(), table(graph=CHAIN)),
-    (
-        "names_retyped",
-        "graph-names-not-text",
-        Table(renamed(dict(zip(GROUPS, "1234", strict=True))).columns, {"graph": [(1, 2), (2, 3), (3, 4)]}),
-        table(graph=CHAIN),
-    ),
     ("groups_not_in_graph", "not-in-graph", renamed({"ash": "acacia"}, graph=CHAIN), table(graph=CHAIN)),
     (
         "groups_not_in_graph",

@@ -12,7 +12,7 @@ import pytest
 
 from tests.tabular.cases import RIVER, TRAINED, as_csv, floods, only, river
 from toporo.data.frame import read_frame
-from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoError, UnknownNameError
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, TopoRoError, UnknownNameError
 from toporo.tabular import fit_table
 from toporo.tabular.fit import guess_task
 
@@ -65,6 +65,15 @@ def test_a_graph_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in RIVER))
     model = fit(graph=tmp_path / "edges.csv", test_groups=["mouth"])
     assert np.array_equal(model.estimator.coef_, fit(graph=RIVER, test_groups=["mouth"]).estimator.coef_)
+
+
+def test_names_of_a_graph_are_text_like_those_of_a_table() -> None:
+    numbers = {name: i for i, name in enumerate([*TRAINED, "mouth"])}
+    table = river() | {"station": [numbers[name] for name in river()["station"]]}
+    model = fit(table, graph=[(numbers[a], numbers[b]) for a, b in RIVER], test_groups=["4"])
+    assert model.graph.hops(["4"])["0"] == 4
+    with pytest.raises(GraphError, match="the same when written as text: 1, '1'"):
+        fit(table, graph=[(1, 2), ("1", 3), (0, 1), (3, 4)])
 
 
 def test_the_penalty_is_chosen_by_leaving_groups_out() -> None:
@@ -237,7 +246,7 @@ def test_what_is_wrong_in_an_excluded_column_does_not_matter() -> None:
 
 
 def test_an_unknown_setting_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(UnknownNameError, match="unknown setting 'ridges'. Did you mean 'ridge'"):
+    with pytest.raises(UnknownNameError, match=r"unknown setting 'ridges'\. Did you mean 'ridge'"):
         fit(ridges=1.0)
 
 

@@ -21,11 +21,11 @@ from toporo.cli.common import (
     split_names,
 )
 from toporo.cli.fit import Task
-from toporo.cli.output import PICTURES, names_or_file, print_table
+from toporo.cli.output import PICTURES, names_or_file, print_table, write_picture
 from toporo.errors import DataError
 
 if TYPE_CHECKING:
-    from toporo.doctor import Diagnosis, Distances
+    from toporo.doctor import Diagnosis
 
 __all__ = ["doctor", "register"]
 
@@ -117,7 +117,10 @@ def doctor(
         if found.distances is None:
             why = found.facts["not_measured"].get("distances", "they were not measured")
             raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
-        _write_map(plot, found.distances, coming)
+        from toporo.report.doctor import heat_map
+
+        distances = found.distances
+        write_picture(plot, lambda: heat_map(distances, coming))
     if out is not None:
         from toporo.report.doctor import write_doctor_report
 
@@ -129,18 +132,6 @@ def doctor(
     for what, path in (("report", out), ("picture", plot)):
         if path is not None:
             typer.echo(f"{what}: {path}", err=True)
-
-
-def _write_map(path: Path, distances: Distances, test: list[str]) -> None:
-    import matplotlib as mpl
-
-    from toporo.files import write_whole
-    from toporo.report.doctor import heat_map
-
-    kind = path.suffix.lower().removeprefix(".")
-    with mpl.rc_context({"svg.hashsalt": "toporo"}):
-        figure = heat_map(distances, test)
-        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
 
 
 def _show(found: Diagnosis) -> None:

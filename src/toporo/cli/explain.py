@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from toporo.cli.common import check_writable, option, plain_warnings
-from toporo.cli.output import PICTURES, write_picture
+from toporo.cli.output import PICTURES, graph_figure, write_picture
 
 __all__ = ["explain", "register"]
 
@@ -46,7 +46,7 @@ def explain(
         write_text(out, table.to_csv())
     if plot is not None:
         with plain_warnings():
-            write_picture(plot, loaded.estimator.plot, len(table))
+            write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     typer.echo(json.dumps(table.to_dict(), indent=1, ensure_ascii=False) if as_json else str(table))
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:

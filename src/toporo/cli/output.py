@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from toporo.cli.common import split_names
 from toporo.errors import DataError
 
-__all__ = ["PICTURES", "names_or_file", "print_table", "write_picture"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "write_picture"]
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -52,16 +56,23 @@ def names_or_file(text: str | None, flag: str) -> list[str] | None:
     return names
 
 
-def write_picture(path: Path, draw: Callable[[Any], object], groups: int) -> None:
-    """Let ``draw`` fill the axes of a figure whose size suits so many groups; the same bytes every time."""
+def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
+    """Draw a figure and write it in the form its name asks for; the same bytes every time."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
 
     from toporo.files import write_whole
 
     kind = path.suffix.lower().removeprefix(".")
-    side = min(14.0, max(5.0, 1.5 * groups**0.5))
     with mpl.rc_context({"svg.hashsalt": "toporo"}):
-        figure = Figure(figsize=(1.2 * side, side), layout="constrained")
-        draw(figure.subplots())
+        figure = draw()
         write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
+
+
+def graph_figure(draw: Callable[[Axes], object], groups: int) -> Figure:
+    """A figure whose size suits so many groups, its axes filled by ``draw``."""
+    from matplotlib.figure import Figure
+
+    side = min(14.0, max(5.0, 1.5 * groups**0.5))
+    figure = Figure(figsize=(1.2 * side, side), layout="constrained")
+    draw(figure.subplots())
+    return figure

@@ -20,6 +20,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
+from toporo.cli.output import PICTURES, graph_figure, write_picture
 from toporo.errors import DataError, UnknownNameError, listed
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ class Kernel(StrEnum):
     AUTO = "auto"
     DENSE = "dense"
     KNN = "knn"
-
-
-#: Kinds of pictures, with what keeps the time of writing out of each.
-PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def _sigma(text: str) -> str:
@@ -213,7 +210,8 @@ def topology(
     if distances is not None:
         _write_distances(distances, learned.distances)
     if plot is not None:
-        _write_picture(plot, graph, test)
+        train = [name for name in graph.names if name not in test] if test else None
+        write_picture(plot, lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)))
     if as_json:
         typer.echo(graph.to_json())
     else:
@@ -296,21 +294,6 @@ def _write_distances(path: Path, distances: GroupDistances) -> None:
     writer.writerow(["group", *distances.names])
     writer.writerows([name, *row] for name, row in zip(distances.names, distances.matrix.tolist(), strict=True))
     write_text(path, text.getvalue())
-
-
-def _write_picture(path: Path, graph: GroupGraph, test: list[str]) -> None:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    from toporo.files import write_whole
-
-    kind = path.suffix.lower().removeprefix(".")
-    side = min(14.0, max(5.0, 1.5 * len(graph) ** 0.5))
-    with mpl.rc_context({"svg.hashsalt": "toporo"}):
-        figure = Figure(figsize=(1.2 * side, side), layout="constrained")
-        train = [name for name in graph.names if name not in test] if test else None
-        graph.plot(figure.subplots(), train=train, test=test or None)
-        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
 
 
 def _edges(graph: GroupGraph, test: list[str]) -> RichTable:

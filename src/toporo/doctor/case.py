@@ -168,7 +168,6 @@ class Case:
     codes : by row, the code of its group; -1 where it has none.
     test : test groups, with or without rows.
     graph : over groups, by their names as text, or None.
-    retyped : names of the graph that were no text.
     prior : the default prior from that graph, or None.
     encoder : the preprocessing of a fit, or None where no column is of use.
     distances, separability : measured, or None.
@@ -184,7 +183,6 @@ class Case:
     codes: Codes
     test: tuple[str, ...]
     graph: GroupGraph | None = None
-    retyped: tuple[str, ...] = ()
     prior: Prior | None = None
     encoder: Encoder | None = None
     distances: Distances | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -140,7 +140,7 @@ def prepare(frame: Frame, asked: Asked) -> Case:
     if set(column.levels) <= set(asked.test_groups):
         raise DataError(f"every group is a test group ({listed(column.levels)}): leave at least one to train on.")
     wanted = asked.features or [name for name in frame.names if name not in asked.exclude]
-    graph, retyped = _graph(asked.graph)
+    graph = _graph(asked.graph)
     case = Case(
         frame=frame,
         group=asked.group,
@@ -152,25 +152,16 @@ def prepare(frame: Frame, asked: Asked) -> Case:
         codes=column.codes.astype(np.int64),
         test=asked.test_groups,
         graph=graph,
-        retyped=retyped,
     )
     return replace(case, task=_task(case, asked.task), encoder=_encoder(case, asked.categorical), prior=_prior(case))
 
 
-def _graph(given: Any) -> tuple[GroupGraph | None, tuple[str, ...]]:
-    """The graph with its names as text, and those that were not."""
+def _graph(given: Any) -> GroupGraph | None:
     if given is None:
-        return None, ()
-    from toporo.estimators.graphs import as_graph
+        return None
+    from toporo.estimators.graphs import as_graph, with_text_names
 
-    graph = as_graph(given)
-    strange = tuple(str(name) for name in graph.names if not isinstance(name, str))
-    if strange:
-        edges: dict[tuple[Hashable, Hashable], float] = {
-            (str(a), str(b)): length for (a, b), length in graph.edges.items()
-        }
-        graph = GroupGraph([str(name) for name in graph.names], edges, origin=graph.origin)
-    return graph, strange
+    return with_text_names(as_graph(given))
 
 
 def _task(case: Case, task: str) -> str | None:

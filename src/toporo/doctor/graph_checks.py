@@ -39,21 +39,6 @@ def no_graph(case: Case) -> Iterator[Finding]:
     )
 
 
-def names_retyped(case: Case) -> Iterator[Finding]:
-    """Names in the graph that are no text, beside a table whose groups are."""
-    if case.retyped:
-        yield Finding(
-            "serious",
-            "graph-names-not-text",
-            "The graph's names are not text",
-            f"It has {some(case.retyped, 3)} as numbers or other values; "
-            f"group names of a table are text, such as {case.retyped[0]!r}.",
-            "Build the graph with names as text.",
-            case.retyped,
-            1.0,
-        )
-
-
 def groups_not_in_graph(case: Case) -> Iterator[Finding]:
     """Groups with rows, or test groups, that the graph does not know; and how they may be spelt there."""
     if case.graph is None:
@@ -222,7 +207,6 @@ def prior_shape(case: Case) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     no_graph,
-    names_retyped,
     groups_not_in_graph,
     test_groups_unknown,
     groups_to_come,

@@ -24,7 +24,6 @@ TO_DROP = {"group-missing", "target-missing"}
 #: Findings that a fit refuses to go on with.
 BLOCKING = {
     "constant-target",
-    "graph-names-not-text",
     "no-features",
     "not-in-graph",
     "target-not-numbers",

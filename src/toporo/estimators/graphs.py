@@ -15,7 +15,7 @@ from toporo.estimators.scaling import Scaling
 from toporo.groups import GroupIds, plain_name
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["as_graph", "check_groups", "learn_graph_of", "read_graph"]
+__all__ = ["as_graph", "check_groups", "learn_graph_of", "read_graph", "with_text_names"]
 
 Name = Hashable
 
@@ -74,6 +74,22 @@ def as_graph(given: Any) -> GroupGraph:
     if isinstance(given, Iterable):
         return GroupGraph.from_edges(given)
     raise GraphError(f"the graph is of type {type(given).__name__}: {EXPECTED}.")
+
+
+def with_text_names(graph: GroupGraph) -> GroupGraph:
+    """The graph for a table, whose group names are text: 1 becomes ``"1"``."""
+    written = {name: str(name) for name in graph.names}
+    if all(name == text for name, text in written.items()):
+        return graph
+    if len(set(written.values())) < len(written):
+        twice = [name for name, text in written.items() if list(written.values()).count(text) > 1]
+        raise GraphError(f"groups of the graph are the same when written as text: {listed(twice)}. Rename some.")
+    return GroupGraph(
+        written.values(),
+        {(written[a], written[b]): length for (a, b), length in graph.edges.items()},
+        origin=graph.origin,
+        positions={written[name]: at for name, at in graph.positions.items()} if graph.positions else None,
+    )
 
 
 def read_graph(path: str | os.PathLike[str]) -> GroupGraph:

@@ -244,10 +244,10 @@ def _graph(
     apart: Mask,
     group: str,
 ) -> GroupGraph | None:
-    from toporo.estimators.graphs import as_graph, learn_graph_of
+    from toporo.estimators.graphs import as_graph, learn_graph_of, with_text_names
 
     if given is not None:
-        return as_graph(given)
+        return with_text_names(as_graph(given))
     if not learn_graph:
         return None
     if not coming:
