@@ -18,7 +18,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from tests.tabular.cases import RIVER, as_csv, floods, river
+from tests.tabular.cases import RIVER, as_csv, floods, only, river
 from toporo.tabular import fit_table, load_model
 
 Run = Callable[..., Any]
@@ -57,7 +57,8 @@ def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path)
         "Regression of 'y'",
         "160 rows, 4 groups",
         "40 rows set aside",
-        "Prior: harmonic, 50% of it even", "Groups to come: 'mouth'",
+        "Prior: harmonic, 50% of it even",
+        "Groups to come: 'mouth'",
         "model: model",
     ):
         assert words in done.out
@@ -223,6 +224,32 @@ def test_evaluate_as_json(toporo: Run, fitted: Path) -> None:
     content = json.loads(toporo("evaluate", "model", "new.csv", "--json").out, parse_constant=pytest.fail)
     by_hand = load_model(fitted).evaluate("new.csv").to_dict()
     assert content == by_hand
+
+
+def test_evaluate_looks_at_unseen_groups_alone_when_asked(toporo: Run, fitted: Path) -> None:
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--unseen", "--json").out)
+    assert [score["group"] for score in content["groups"]] == ["mouth"]
+    (fitted.parent / "seen.csv").write_text(as_csv(only(river(3), station=["upper", "lower"])))
+    done = toporo("evaluate", "model", "seen.csv", "--unseen")
+    assert done.code == 1
+    assert "in groups that it was not trained on" in done.err
+
+
+def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
+    assert toporo(*RIVER_FIT[:-1], "control", "--method", "erm", "--test-groups", "mouth").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "control")
+    assert done.code == 0, done.err
+    mine, control = load_model("model").evaluate("new.csv"), load_model("control").evaluate("new.csv")
+    errors = [{score.group: score.metrics["rmse"].value for score in e.groups} for e in (mine, control)]
+    better = sum(errors[0][name] < errors[1][name] for name in errors[0])
+    assert f"model is better than control in {better} of 5 groups." in done.out
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--against", "control", "--json").out)
+    assert content == mine.to_dict() | {"against": control.to_dict()}
+    assert toporo("evaluate", "model", "-", "--against", "control").code == 2
+    assert toporo(*RIVER_FIT[:3], "x", *RIVER_FIT[4:-1], "other").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "other")
+    assert done.code == 1
+    assert "other is a regression of 'x', model a regression of 'y'" in done.err
 
 
 def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:

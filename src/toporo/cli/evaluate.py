@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from toporo.cli.common import (
     plain_warnings,
 )
 from toporo.cli.output import print_table
+from toporo.errors import SettingError
 
 if TYPE_CHECKING:
     from toporo.tabular import Evaluation, Interval
@@ -44,6 +46,13 @@ def evaluate(
     delimiter: Annotated[
         str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
     ] = ",",
+    unseen: Annotated[
+        bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
+    ] = False,
+    against: Annotated[
+        Path | None,
+        option("Another model of the same target, to compare with: a control, say.", _DATA, metavar="FOLDER"),
+    ] = None,
     resamples: Annotated[int, option("Of the bootstrap.", _DATA, min=20, metavar="N")] = 1000,
     level: Annotated[float, option("Of the intervals.", _DATA, min=0.5, max=0.999, metavar="LEVEL")] = 0.95,
     seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
@@ -55,26 +64,39 @@ def evaluate(
     Intervals are bootstrapped: rows within groups, and for means over groups
     the groups too. Rows without a target are left out.
 
-    Example: toporo evaluate model new.csv
+    Example: toporo evaluate model new.csv --against control
     """
     from toporo.files import write_text
     from toporo.tabular import load_model
 
-    if out is not None:
-        check_writable(data, {"--out": out})
-    loaded = load_model(model)
+    if against is not None and data == "-":
+        raise typer.BadParameter("standard input can be read once: with --against, give a file.")
+    check_writable(data, {"--out": out})
+    loaded, control = load_model(model), None if against is None else load_model(against)
+    if control is not None and (control.task, control.target) != (loaded.task, loaded.target):
+        raise SettingError(
+            f"{against} is a {control.task} of {control.target!r}, {model} a {loaded.task} of {loaded.target!r}: only "
+            "models of the same target can be compared."
+        )
+    settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
+    other = None
     try:
         with plain_warnings():
-            found = loaded.evaluate(data_source(data), resamples=resamples, level=level, seed=seed, delimiter=delimiter)
+            found = loaded.evaluate(data_source(data), unseen=unseen, **settings)
+            if control is not None:
+                other = control.evaluate(data_source(data), unseen=unseen, **settings)
     except KeyboardInterrupt:
         typer.echo("toporo: interrupted; nothing was written.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if out is not None:
         write_text(out, found.to_csv())
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        content = found.to_dict() | ({} if other is None else {"against": other.to_dict()})
+        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _show(found)
+        if other is not None:
+            _compare(found, other, str(model), str(against))
     if out is not None:
         typer.echo(f"by group: {out}", err=as_json)
 
@@ -95,9 +117,7 @@ def _show(found: Evaluation) -> None:
         ],
         numbers=[1, 2, *range(4, 4 + len(metrics))],
     )
-    lines = {"mean over groups": found.overall, "all rows together": found.pooled}
-    lines |= {f"worst group ({found.worst.group})": found.worst.metrics}
-    lines |= {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
+    lines = _lines(found) | {f"worst group ({found.worst.group})": found.worst.metrics}
     print_table(
         ["", *metrics],
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
@@ -107,6 +127,27 @@ def _show(found: Evaluation) -> None:
         f"{many(len(found.groups), 'group')}, worst first by {found.metric}; in brackets {found.level:.0%} intervals "
         f"of {found.resamples} bootstrap samples."
     )
+
+
+def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
+    by_hop = {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
+    return {"mean over groups": found.overall, "all rows together": found.pooled} | by_hop
+
+
+def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> None:
+    """Two models on the same rows, by the leading metric."""
+    metric, theirs = found.metric, _lines(other)
+    rows = [
+        [title, _interval(scores[metric]), _interval(theirs[title][metric])]
+        for title, scores in _lines(found).items()
+        if title in theirs
+    ]
+    worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (found, other)]
+    print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
+    scores = {score.group: score.metrics[metric].value for score in other.groups}
+    pairs = [(score.metrics[metric].value, scores[score.group]) for score in found.groups if score.group in scores]
+    better = sum(mine > its if metric == "accuracy" else mine < its for mine, its in pairs)
+    typer.echo(f"{name} is better than {control} in {better} of {many(len(pairs), 'group')}.")
 
 
 def _interval(interval: Interval) -> str:

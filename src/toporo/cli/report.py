@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ def report(
     delimiter: Annotated[
         str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
     ] = ",",
+    unseen: Annotated[
+        bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
+    ] = False,
     resamples: Annotated[
         int, option("How often to draw the rows anew, for intervals; 0 is none.", _DATA, min=0, metavar="N")
     ] = 1000,
@@ -60,7 +63,7 @@ def report(
     _check_files(model, data, out)
     try:
         with plain_warnings():
-            fitted, evaluation = _load(model, data, delimiter, resamples, seed)
+            fitted, evaluation = _load(model, data, delimiter, unseen, resamples, seed)
             _write(fitted, evaluation, data, out, as_json)
     except KeyboardInterrupt:
         typer.echo("toporo: interrupted; nothing was written.", err=True)
@@ -77,14 +80,15 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
 
 
 def _load(
-    folder: Path, data: str | None, delimiter: str, resamples: int, seed: int
+    folder: Path, data: str | None, delimiter: str, unseen: bool, resamples: int, seed: int
 ) -> tuple[TableModel, Evaluation | None]:
     from toporo.tabular.folder import load_model
 
     model = load_model(folder)
     if data is None:
         return model, None
-    return model, model.evaluate(data_source(data), resamples=resamples, seed=seed, delimiter=delimiter)
+    settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
+    return model, model.evaluate(data_source(data), **settings)
 
 
 def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:

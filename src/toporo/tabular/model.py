@@ -155,11 +155,19 @@ class TableModel:
         return table
 
     def evaluate(
-        self, source: Any, *, resamples: int = 1000, level: float = 0.95, seed: int = 0, **reading: Any
+        self,
+        source: Any,
+        *,
+        unseen: bool = False,
+        resamples: int = 1000,
+        level: float = 0.95,
+        seed: int = 0,
+        **reading: Any,
     ) -> Evaluation:
         """Judge predictions by group, with bootstrap intervals; the table must have the target and the group column.
 
-        Rows without a target are left out; rows without a group are an error.
+        Rows without a target are left out, with ``unseen`` those of groups that it was trained on too; rows without a
+        group are an error.
         """
         targets, values, chances, names = [], [], [], []
         for portion in self.portions(source, require=[self.target, self.group], **reading):
@@ -171,15 +179,20 @@ class TableModel:
                     "rows out."
                 )
             target, known = self._targets(portion.frame)
+            if unseen:
+                known &= ~np.isin(
+                    group.codes, [group.levels.index(name) for name in self.groups if name in group.levels]
+                )
             targets.append(target[known])
             values.append(portion.values[known])
             names.append(np.asarray(group.levels, dtype=object)[group.codes[known]])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
         if not sum(map(len, targets)):
+            where = " in groups that it was not trained on" if unseen else ""
             raise DataError(
-                f"column {self.target!r} is empty: without known targets there is nothing to judge predictions by. "
-                "Give a table with targets, or use predict."
+                f"column {self.target!r} is empty{where}: without known targets there is nothing to judge predictions "
+                "by. Give a table with targets, or use predict."
             )
         ids = Groups.of(np.concatenate(names).tolist())
         return evaluate(
