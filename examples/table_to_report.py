@@ -86,7 +86,9 @@ errors, others = ({score.group: score.metrics[metric].value for score in each.gr
 gain = np.array([others[name] - errors[name] for name in errors])
 low, high = np.quantile(np.random.default_rng(0).choice(gain, (2000, len(gain))).mean(axis=1), [0.025, 0.975])
 verdict = "TRO does better" if low > 0 else "the control does better: use it" if high < 0 else "no clear difference"
-print(f"gain of TRO over ERM: {gain.mean():.3f} [{low:.3f}, {high:.3f}], better in {(gain > 0).sum()} of {len(gain)} groups")
+print(
+    f"gain of TRO over ERM: {gain.mean():.3f} [{low:.3f}, {high:.3f}], better in {(gain > 0).sum()} of {len(gain)} groups"
+)
 print(f"verdict: {verdict}{'' if len(gain) >= 10 else f' (in {len(gain)} groups only: few to judge by)'}")
 
 # What to keep and to hand on. The folder holds JSON and numbers, nothing that runs when it is opened.
