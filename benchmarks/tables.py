@@ -197,7 +197,12 @@ pipeline(pd.read_csv(path) if path.endswith(".csv") else pd.read_parquet(path), 
 
 def fit_command(folder: Path, table: Path, target: str, model: str) -> list[str]:
     other = "label" if target == "y" else "y"
-    asked = {"target": target, "group": "site", "graph": folder / "graph.csv", "test-groups": f"@{folder / 'coming.txt'}"}
+    asked = {
+        "target": target,
+        "group": "site",
+        "graph": folder / "graph.csv",
+        "test-groups": f"@{folder / 'coming.txt'}",
+    }
     asked |= {"exclude": other, "penalty": "auto", "out": folder / model}
     return [TOPORO, "fit", str(table), *(f"--{name}={value}" for name, value in asked.items()), "--overwrite", "--json"]
 

@@ -92,8 +92,8 @@ def cross_validated(model: Pipeline) -> list[float]:
     return (-found["test_score"]).round(1).tolist()
 
 
-# The search judges each penalty on stops that it held out, and never sees a planned one. But its prior looks towards the
-# planned stops in every fold, also in those that hold out the other end of the line.
+# The search judges each penalty on stops that it held out, and never sees a planned one. But its prior looks towards
+# the planned stops in every fold, also in those that hold out the other end of the line.
 search = GridSearchCV(
     pipeline,
     {"model__penalty": [np.inf, 10.0, 1.0, 0.1, 0.0], "model__ridge": [1e-3, 1e-1]},

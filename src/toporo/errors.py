@@ -21,6 +21,7 @@ __all__ = [
     "TopoRoWarning",
     "UnknownNameError",
     "UnsafeFileError",
+    "closest",
     "listed",
     "warn",
 ]
@@ -51,7 +52,7 @@ class UnknownNameError(TopoRoError, LookupError):
 
     def __init__(self, kind: str, given: object, valid: Iterable[str]) -> None:
         names = sorted(valid)
-        close = _closest(str(given), names)
+        close = closest(str(given), names)
         hint = f" Did you mean {close!r}?" if close else ""
         super().__init__(f"unknown {kind} {given!r}.{hint} Valid names: {', '.join(names)}.")
 
@@ -83,7 +84,7 @@ def listed(items: Iterable[object], limit: int = 8) -> str:
     return text if len(everything) <= limit else f"{text}, … ({len(everything)} in all)"
 
 
-def _closest(given: str, names: list[str]) -> str | None:
+def closest(given: str, names: list[str]) -> str | None:
     """The name that was probably meant: one that begins like it, else one that differs little."""
     from difflib import get_close_matches
 

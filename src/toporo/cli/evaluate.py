@@ -130,8 +130,8 @@ def _show(found: Evaluation) -> None:
 
 
 def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
-    by_hop = {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
-    return {"mean over groups": found.overall, "all rows together": found.pooled} | by_hop
+    lines: dict[str, Mapping[str, Interval]] = {"mean over groups": found.overall, "all rows together": found.pooled}
+    return lines | {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
 
 
 def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> None:

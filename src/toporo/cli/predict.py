@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,7 +33,9 @@ __all__ = ["predict", "register"]
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
-Columns = dict[str, list[Any]]
+#: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
+ALIKE = (1e-4, 1e10)
+Columns = dict[str, Any]  # arrays of pyarrow: of text, or of numbers
 
 
 def register(app: typer.Typer) -> None:
@@ -113,17 +115,18 @@ def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str
 
 
 def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
+    import pyarrow as pa
+
     found: Columns = {}
     for title, place in titles.items():
         if isinstance(place, str):
             if place in portion.frame.columns:
                 column = portion.frame.text(place)
-                levels = [*column.levels, None]
-                found[title] = [levels[code] for code in column.codes.tolist()]
+                found[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
         elif place < 0:
-            found[title] = portion.values.tolist()
+            found[title] = pa.array(portion.values, pa.float64() if portion.probabilities is None else pa.string())
         elif portion.probabilities is not None:
-            found[title] = portion.probabilities[:, place].tolist()
+            found[title] = pa.array(portion.probabilities[:, place], pa.float64())
     return found
 
 
@@ -188,20 +191,56 @@ def _as_csv(stream: Any) -> Callable[[Columns], None]:
 
     def write(columns: Columns) -> None:
         nonlocal started
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
         if not started:
-            writer.writerow(columns)
+            csv.writer(stream, lineterminator="\n").writerow(columns)
             started = True
-        writer.writerows(zip(*columns.values(), strict=True))
-        stream.write(text.getvalue())
+        stream.write(csv_lines(list(columns.values())))
 
     return write
 
 
+def csv_lines(columns: Sequence[Any]) -> str:
+    """Arrays of text and of numbers as the text that Python's csv module writes, at several times its speed."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    cells = [_number_cells(column) if pa.types.is_floating(column.type) else _text_cells(column) for column in columns]
+    lines = compute.binary_join_element_wise(*cells, ",")
+    whole = compute.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+    return f"{whole[0].as_py()}\n"
+
+
+def _text_cells(column: Any) -> Any:
+    """Text in quotes where it needs them, by the csv module: once for every text that occurs."""
+    import pyarrow as pa
+
+    encoded = column.dictionary_encode()
+    lines: list[str] = []
+    rows = ((text, "") for text in encoded.dictionary.to_pylist())  # an empty cell alone in its row would be quoted
+    csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n").writerows(rows)
+    cells = pa.array([line.removesuffix(",\n") for line in lines], pa.string())
+    return cells.take(encoded.indices).fill_null("")
+
+
+def _number_cells(column: Any) -> Any:
+    """Numbers as Python writes them, which for most, not all, is as pyarrow does."""
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import compute
+
+    values = column.to_numpy(zero_copy_only=False)
+    size = np.abs(values)
+    other = ~((size >= ALIKE[0]) & (size < ALIKE[1]) & (values != np.rint(values)))
+    cells = column.cast(pa.string())
+    if other.any():
+        written = pa.array([repr(value) for value in values[other].tolist()], pa.string())
+        cells = compute.replace_with_mask(cells, pa.array(other), written)
+    return cells
+
+
 def _as_lines(stream: Any) -> Callable[[Columns], None]:
     def write(columns: Columns) -> None:
-        rows = zip(*columns.values(), strict=True)
+        rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
         lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
         stream.write("".join(f"{line}\n" for line in lines))
 
@@ -216,13 +255,9 @@ def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
 
     def write(columns: Columns) -> None:
         nonlocal writer
-        kinds = {
-            name: pa.float64() if isinstance(values[0], float) else pa.string() for name, values in columns.items()
-        }
-        schema = pa.schema(list(kinds.items())) if writer is None else writer.schema
-        table = pa.table({name: pa.array(columns[name], schema.field(name).type) for name in schema.names}, schema)
+        table = pa.table(columns)
         if writer is None:
-            writer = _open_arrow(path, suffix, schema)
+            writer = _open_arrow(path, suffix, table.schema)
         writer.write(table)
 
     try:
@@ -239,11 +274,4 @@ def _open_arrow(path: Path, suffix: str, schema: Any) -> Any:
         return parquet.ParquetWriter(path, schema)
     from pyarrow import ipc
 
-    class Feather:
-        """A writer that knows its schema, as Parquet's does."""
-
-        def __init__(self) -> None:
-            self.schema, self._file = schema, ipc.new_file(str(path), schema)
-            self.write, self.close = self._file.write, self._file.close
-
-    return Feather()
+    return ipc.new_file(str(path), schema)

@@ -124,7 +124,7 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
             raise DataError(f"cannot read {where}: {why}.") from None
         raise DataError(
             f"{where} cannot be read as a {_FORMATS[kind]} file ({why}). Is it whole, and is it one? Write it anew, or "
-            "say what it is with format=."
+            "give it the ending of what it is."
         ) from None
     except UnicodeDecodeError as error:
         raise DataError(_not_utf8(where, f"byte 0x{error.object[error.start]:02x} is not valid there")) from None
@@ -242,9 +242,15 @@ def _csv_batches(
         if not row.text.strip():
             blank += 1
             return "skip"
+        open_quote = row.text.count('"') % 2 == 1
+        remedy = (
+            "A double quote in it is not closed: close it, or write a quote that is part of a cell twice."
+            if open_quote
+            else "A cell with the delimiter in it must stand in double quotes."
+        )
         wrong.append(
             f"{where}, row {row.number - blank} after the header: found {row.actual_columns} cells, expected {width} "
-            f"as in the header. A cell with the delimiter in it must stand in double quotes."
+            f"as in the header. {remedy}"
         )
         return "error"
 

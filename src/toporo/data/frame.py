@@ -323,7 +323,7 @@ def _check_finite(values: Array, where: str, name: str, first: int) -> None:
     if infinite.any():
         raise DataError(
             f"{where} holds {int(infinite.sum())} infinite value(s) (first: row {first + int(infinite.argmax())}, "
-            f"column {name!r}). Correct them, or leave the column out."
+            f"column {name!r}). Correct them, empty those cells, or exclude the column."
         )
 
 

@@ -245,7 +245,9 @@ def _opened(source: Source, where: str) -> Iterator[TextIO]:
             finally:
                 text.detach()  # the stream is the caller's to close
     except FileNotFoundError:
-        raise DataError(f"no such file: {where}. Expected a CSV file whose first line names the columns.") from None
+        raise DataError(
+            f"no such file: {where}. Expected a CSV file whose first line names the columns, or Parquet or Feather."
+        ) from None
     except OSError as error:
         raise DataError(f"cannot read {where}: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:

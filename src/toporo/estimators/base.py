@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -44,7 +45,7 @@ HOW = (
 )
 
 
-class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Fitting, explaining and drawing; what differs between classes and numbers is in the two parts below.
 
     Settings that a subclass does not offer are fixed in its body.
@@ -137,11 +138,13 @@ class GroupEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     # ------------------------------------------------------------ before the fit
 
+    @abstractmethod
     def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: N803
-        raise NotImplementedError
+        """Rows and targets as arrays that scikit-learn has checked."""
 
+    @abstractmethod
     def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
-        raise NotImplementedError
+        """Targets as numbers, and how many classes there are; None for a regression."""
 
     def _ordinary(self) -> str:
         return f"the fit is an ordinary {'logistic' if self._classes else 'ridge'} regression, without a worst case"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, listed
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, closest, listed
 from toporo.estimators.rows import draw, group_ids
 from toporo.estimators.scaling import Scaling
 from toporo.groups import GroupIds, plain_name
@@ -102,7 +102,9 @@ def read_graph(path: str | os.PathLike[str]) -> GroupGraph:
             f".feather): {EXPECTED}."
         )
     if not file.is_file():
-        raise GraphError(f"no such graph file: {file}.")
+        raise GraphError(
+            f"no such graph file: {file}. Expected a file of edges (lines such as NY,PA) or JSON of toporo topology."
+        )
     if kind == "json":
         return GroupGraph.from_json(file)
     if kind == "text":
@@ -248,13 +250,15 @@ def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[N
     names = tuple(dict.fromkeys(plain_name(name) for name in test))
     if not names:
         raise SettingError("test_groups is empty: name at least one group, or leave it at None.")
-    _require(graph, names, "test group(s)", "Add them and their edges to the graph, or leave them out of test_groups.")
+    _require(
+        graph, names, "test group(s)", "Add them and their edges to the graph, or leave them out of the test groups."
+    )
     inside = set(train)
     both = [name for name in names if name in inside]
     if both:
         raise GroupMismatchError(
             f"test group(s) that are in the training data: {listed(both)}. A test group is one that training never "
-            "sees: take its rows out of the data, or its name out of test_groups."
+            "sees: take its rows out of the data, or its name out of the test groups."
         )
     return names
 
@@ -266,6 +270,8 @@ def _require(graph: GroupGraph, names: Iterable[Name], what: str, remedy: str) -
     written = {str(name): name for name in graph.names}
     alike = [(name, written[str(name)]) for name in missing if str(name) in written]
     hint = f" Mind their type: it has {alike[0][1]!r}, which is not {alike[0][0]!r}." if alike else ""
+    near = closest(str(missing[0]), [str(name) for name in graph.names]) if not alike else None
+    hint += f" Is {missing[0]!r} meant to be {near!r}?" if near else ""
     raise GroupMismatchError(
         f"{what} not in the graph: {listed(missing)}. The graph has {len(graph)} groups: {listed(graph.names)}.{hint} "
         f"{remedy}"

@@ -44,12 +44,13 @@ class PriorMaker:
                 raise UnknownNameError("prior", kind, known)
             if kind in MEASURES and self.graph is None:
                 raise SettingError(
-                    f"prior={kind!r} is a centrality in a graph, and there is none: pass graph=, or use "
-                    "prior='uniform'."
+                    f"prior={kind!r} is a centrality in a graph, and there is none: give a graph (graph=, "
+                    "--graph), or use the prior 'uniform'."
                 )
             if kind == "harmonic" and not self.towards:
                 raise SettingError(
-                    "prior='harmonic' walks from the test groups: pass test_groups=[...], or use another prior."
+                    "prior='harmonic' walks from the test groups: name them (test_groups=, --test-groups), or use "
+                    "another prior."
                 )
         elif not isinstance(kind, Prior | Mapping):
             raise SettingError(

@@ -120,7 +120,9 @@ def counted(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:
     """Rows with their weights, less those that have none; a group without weight is an error that names it."""
     if sample_weight is not None and not np.any(np.asarray(sample_weight)):
-        raise DataError("sample_weight is zero for every row: no row counts.")
+        raise DataError(
+            "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
+        )
     return weighted_rows(x, y, ids, sample_weight)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy.typing as npt
 
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.data.tables import number
+from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.tabular.model import TASKS, ColumnInfo, TableModel
 from toporo.topology.graph import GroupGraph
@@ -21,6 +23,7 @@ __all__ = ["METHODS", "fit_table", "guess_task"]
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.intp]
 
 #: How training groups are weighed: the worst mixture near the topology's prior, the worst group, all alike.
 METHODS = {
@@ -34,6 +37,10 @@ TRO_ONLY = ("penalty", "tau", "prior", "normalization", "temperature", "divergen
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
 FEWEST_TO_CHOOSE = 4
+#: Of different values in a column of text, the share of numbers from which on it was meant to hold numbers.
+NEARLY_ALL = 0.95
+#: A number with a decimal comma, with commas between thousands, or with neither.
+_COMMA = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
 
 
 def fit_table(
@@ -81,29 +88,35 @@ def fit_table(
         groups; for fewer than four groups, or a network, it is 1.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
     """
+    from toporo import __version__
+
     _check_names(method, task, graph, learn_graph)
+    named = None if features is None else _listed(features, "features")
+    exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
+    asked = list(dict.fromkeys(str(name) for name in _listed(test_groups, "test_groups")))
     roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    _check_roles(roles, features or (), exclude := list(exclude))
+    _check_roles(roles, named or [], exclude, categorical)
     reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
-    frame = read_frame(source, text=[group, *categorical], exclude=exclude, **reading)
-    frame = _with_known_target(frame, roles)
-    frame = _complete(frame, [group], drop_missing)
+    table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
+    grouped = _complete(table, np.arange(len(table)), [group], drop_missing)
+    frame = table.take(grouped)
     names = frame.text(group)
-    coming = _coming(names, list(dict.fromkeys(str(name) for name in test_groups)), graph, learn_graph)
+    coming = _coming(names, asked, graph, learn_graph)
     apart = np.isin(names.codes, [names.levels.index(name) for name in coming if name in names.levels])
     if apart.all():
         raise DataError(f"every row is of a test group ({listed(coming)}): leave at least one group to train on.")
-    needed = [target] if weight is None else [target, weight]
-    train = _complete(frame.take(np.flatnonzero(~apart)), needed, drop_missing)
+    used = _complete(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
+    train = table.take(used)
+    _warn_of_text(train, [target, *(named or train.names)], {group, weight, *categorical})
     kind = guess_task(train[target]) if task == "auto" else task
     y = _targets(train, target, kind)
-    others = list(roles.values())
-    encoder = Encoder.fit(train, features=features, exclude=others, categorical=list(categorical))
+    weights = None if weight is None else _weights(train, weight, used + table.first)
+    encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, _ids(train.text(group))
     found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
     wanted = {"model": model, "penalty": penalty, "tau": tau} | settings
     estimator = _estimator(kind, method, len(ids.groups), found, coming, wanted)
-    estimator.fit(x, y, groups=ids, sample_weight=None if weight is None else _weights(train, weight))
+    estimator.fit(x, y, groups=ids, sample_weight=weights)
     return TableModel(
         estimator=estimator,
         encoder=encoder,
@@ -118,7 +131,15 @@ def fit_table(
             *(ColumnInfo(name, "left out", "", "excluded") for name in exclude),
             *(ColumnInfo(name, "left out", "", why) for name, why in frame.unusable.items()),
         ),
-        about=_about(source, frame, train, method, ids),
+        about={
+            "source": _name(source, table),
+            "rows": len(train),
+            "rows_set_aside": int(apart.sum()),
+            "rows_dropped": len(table) - len(train) - int(apart.sum()),
+            "groups": len(ids.groups),
+            "method": method,
+            "toporo": __version__,
+        },
     )
 
 
@@ -139,19 +160,33 @@ def _check_names(method: str, task: str, graph: Any, learn_graph: bool) -> None:
     if task not in ("auto", *TASKS):
         raise UnknownNameError("task", task, ("auto", *TASKS))
     if graph is not None and learn_graph:
-        raise SettingError("a graph is given and one is to be learned: decide for one.")
+        raise SettingError("a graph is given (--graph) and one is to be learned (--learn-graph): decide for one.")
 
 
-def _check_roles(roles: dict[str, str], features: Iterable[str], exclude: Iterable[str]) -> None:
+def _listed(names: Iterable[str], what: str) -> list[str]:
+    """Names that were given in a list; a single one in its stead would be taken for its letters."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise SettingError(f"{what} is {names!r}: expected a list of names, such as [{names!r}].")
+    return list(names)
+
+
+def _check_roles(roles: dict[str, str], features: list[str], exclude: list[str], categorical: list[str]) -> None:
     """No column has two purposes."""
+    both = [name for name in dict.fromkeys([*features, *categorical]) if name in exclude]
+    if both:
+        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Decide for one.")
     taken: dict[str, str] = {}
     for what, name in roles.items():
         if name in taken:
             raise SettingError(f"column {name!r} cannot be both {taken[name]} and {what}: name two columns.")
         taken[name] = what
-        for names, use in ((features, "a feature"), (exclude, "excluded")):
+        for names, use in ((features, "a feature"), (exclude, "excluded"), (categorical, "a categorical feature")):
             if name in names:
-                raise SettingError(f"column {name!r} is {what}, so it cannot be {use}.")
+                hint = " Classes that are numbers are a matter of the task: --task classification."
+                raise SettingError(
+                    f"column {name!r} is {what}, so it cannot be {use}."
+                    f"{hint if names is categorical and what == 'the target' else ''}"
+                )
 
 
 def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
@@ -164,21 +199,41 @@ def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
     return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
 
 
-def _complete(frame: Frame, columns: Sequence[str], drop: bool) -> Frame:
-    """The rows that have all of these; others are an error unless they may be dropped."""
-    absent = np.zeros(len(frame), bool)
+def _complete(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) -> Rows:
+    """Those of the rows that have all of these; others are an error unless they may be dropped."""
+    absent = np.zeros(len(rows), bool)
     for name in columns:
-        lacking = frame[name].missing
+        lacking = frame[name].missing[rows]
         if lacking.any() and not drop:
             raise DataError(
-                f"{frame.where}: {int(lacking.sum())} of {len(frame)} rows lack {name!r} (first: row "
-                f"{int(lacking.argmax()) + frame.first}). Fill them in, or leave those rows out with --drop-missing "
-                "(drop_missing=True)."
+                f"{frame.where}: {int(lacking.sum())} of {len(rows)} rows lack {name!r} (first: row "
+                f"{int(rows[lacking.argmax()]) + frame.first}). Fill them in, or leave those rows out with "
+                "--drop-missing (drop_missing=True)."
             )
         absent |= lacking
     if absent.all():
         raise DataError(f"{frame.where}: no row has {' and '.join(map(repr, columns))}, so that none is left.")
-    return frame.take(np.flatnonzero(~absent)) if absent.any() else frame
+    return rows[~absent]
+
+
+def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
+    """Say which columns were probably meant to hold numbers, and why they do not; ``meant`` are to be text."""
+    for name in dict.fromkeys(names):
+        column = frame.columns.get(name)
+        if name in meant or not isinstance(column, Texts):
+            continue
+        levels = column.known().levels
+        strange = [level for level in levels if number(level) is None]
+        if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
+            warn(
+                f"column {name!r} is read as text, for of its {len(levels)} different values {listed(strange, 4)} are "
+                "no numbers. Correct such cells, or leave them empty, if it is to hold numbers."
+            )
+        elif strange and len(levels) > 1 and all(_COMMA.fullmatch(level) for level in levels):
+            warn(
+                f"column {name!r} is read as text, for numbers such as {strange[0]!r} have a comma in them: write a "
+                "decimal comma as a point, and thousands without any sign."
+            )
 
 
 def _coming(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> list[str]:
@@ -200,28 +255,41 @@ def _targets(frame: Frame, target: str, task: str) -> npt.NDArray[Any]:
         if len(labels.levels) < 2:
             raise DataError(f"target {target!r} has a single class, {labels.levels[0]!r}: there is nothing to predict.")
         if len(labels.levels) > max(20, len(frame) // 2):
+            remedy = (
+                "Is it an identifier? Name another target."
+                if isinstance(column, Texts)
+                else "If they are numbers to predict, say --task regression (task='regression')."
+            )
             raise DataError(
                 f"target {target!r} has {len(labels.levels)} different values in {len(frame)} rows: too many for "
-                "classes. If they are numbers, say --task regression (task='regression')."
+                f"classes. {remedy}"
             )
         return np.asarray(labels.levels, dtype=object)[labels.codes]
     if isinstance(column, Texts):
+        words = [code for code, level in enumerate(column.levels) if number(level) is None]
+        row = int(np.isin(column.codes, words).argmax())
         raise DataError(
-            f"target {target!r} holds text such as {column.levels[0]!r}, so it is no number to predict. Correct the "
-            "cells, or say --task classification (task='classification')."
+            f"target {target!r} holds text: {column.levels[column.codes[row]]!r}, say, is no number to predict. "
+            "Correct such cells, or say --task classification (task='classification')."
         )
     if column.values.max() == column.values.min():
-        raise DataError(f"target {target!r} is {column.values[0]:g} in all rows: there is nothing to predict.")
+        value = _written(column.values[0], column.kind)
+        raise DataError(f"target {target!r} is {value} in all rows: there is nothing to predict.")
+    if column.kind == "date":
+        warn(f"target {target!r} holds dates, and is predicted as a number: days since 1970-01-01.")
     return column.values
 
 
-def _weights(frame: Frame, weight: str) -> Array:
+def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
     column = frame[weight]
     if isinstance(column, Texts) or column.kind != "number":
         raise DataError(f"weight {weight!r} does not hold numbers: expected a weight of at least 0 a row.")
     if (column.values < 0).any():
         row = int((column.values < 0).argmax())
-        raise DataError(f"weight {weight!r} is negative ({column.values[row]:g}): expected at least 0 in every row.")
+        raise DataError(
+            f"{frame.where}, row {numbers[row]}: weight {weight!r} is negative ({column.values[row]:g}): expected at "
+            "least 0 in every row."
+        )
     return column.values
 
 
@@ -244,10 +312,12 @@ def _graph(
     apart: Mask,
     group: str,
 ) -> GroupGraph | None:
-    from toporo.estimators.graphs import as_graph, learn_graph_of, with_text_names
+    from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of, with_text_names
 
     if given is not None:
-        return with_text_names(as_graph(given))
+        graph = with_text_names(as_graph(given))
+        check_groups(graph, ids.groups, coming or None)
+        return graph
     if not learn_graph:
         return None
     if not coming:
@@ -266,7 +336,11 @@ def _estimator(
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
-    if wanted["tau"] is not None and wanted["penalty"] == "auto":
+    if wanted["tau"] is not None:
+        if wanted["penalty"] != "auto":
+            raise SettingError(
+                f"penalty={wanted['penalty']!r} and tau={wanted['tau']!r} are two ways to say the same: give one."
+            )
         del wanted["penalty"]
     if method != "tro":
         own = [name for name in TRO_ONLY if wanted.get(name) not in (None, "auto")]
@@ -301,7 +375,7 @@ def _column(
     if name == target:
         return ColumnInfo(name, "target", kind, _target_note(train, name, task))
     if name == group:
-        return ColumnInfo(name, "group", "text", f"{len(frame.text(name).levels)} groups")
+        return ColumnInfo(name, "group", "text", _counted(len(frame.text(name).levels), "group"))
     if name == weight:
         return ColumnInfo(name, "weight", kind)
     rule = next((rule for rule in encoder.rules if rule.name == name), None)
@@ -312,8 +386,13 @@ def _column(
     if isinstance(rule, CategoryRule):
         rest = " and 'other'" if rule.other else ""
         return ColumnInfo(name, "feature", "text", f"{lacking}{len(rule.levels)} levels{rest}")
-    filled = f", filled with {rule.fill:g}" if missing else ""
-    return ColumnInfo(name, "feature", rule.kind, f"{lacking}{rule.low:g} to {rule.high:g}{filled}")
+    low, high, fill = (_written(value, rule.kind) for value in (rule.low, rule.high, rule.fill))
+    filled = f", filled with {fill}" if missing else ""
+    return ColumnInfo(name, "feature", rule.kind, f"{lacking}{low} to {high}{filled}")
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _target_note(train: Frame, name: str, task: str) -> str:
@@ -322,25 +401,22 @@ def _target_note(train: Frame, name: str, task: str) -> str:
         counts = np.bincount(labels.codes, minlength=len(labels.levels))
         shown = ", ".join(f"{level} ({count})" for level, count in list(zip(labels.levels, counts, strict=True))[:6])
         return f"{len(labels.levels)} classes: {shown}{', …' if len(labels.levels) > 6 else ''}"
-    values = train[name].values if isinstance(train[name], Numbers) else np.zeros(1)  # type: ignore[union-attr]
+    column = train[name]
+    values, kind = (column.values, column.kind) if isinstance(column, Numbers) else (np.zeros(1), "number")
     few = len(np.unique(values))
-    hint = f"; {few} whole numbers: if they are classes, say so (task)" if _whole(values) and few <= FEW_NUMBERS else ""
-    return f"{values.min():g} to {values.max():g}{hint}"
+    classes = kind == "number" and _whole(values) and few <= FEW_NUMBERS
+    hint = f"; {few} whole numbers: if they are classes, say so (task)" if classes else ""
+    return f"{_written(values.min(), kind)} to {_written(values.max(), kind)}{hint}"
+
+
+def _written(value: float, kind: str) -> str:
+    """A number to be shown, or a date."""
+    return f"{value:g}" if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
 
 
 def _whole(values: Array) -> bool:
     return bool((values == np.round(values)).all())
 
 
-def _about(source: Any, frame: Frame, train: Frame, method: str, ids: GroupIds) -> dict[str, Any]:
-    from toporo import __version__
-
-    name = os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else frame.where  # noqa: PTH119
-    return {
-        "source": name,
-        "rows": len(train),
-        "rows_set_aside": len(frame) - len(train),
-        "groups": len(ids.groups),
-        "method": method,
-        "toporo": __version__,
-    }
+def _name(source: Any, frame: Frame) -> str:
+    return os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else frame.where  # noqa: PTH119

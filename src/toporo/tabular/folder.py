@@ -36,7 +36,7 @@ def save_model(model: TableModel, folder: str | os.PathLike[str], *, overwrite: 
     from toporo import __version__
     from toporo.estimators.state import dump_state
 
-    target = Path(folder)
+    target = _place(folder)
     check_target(target, overwrite=overwrite)
     content, arrays = dump_state(model.estimator)
     weights = save(arrays)
@@ -56,7 +56,7 @@ def save_model(model: TableModel, folder: str | os.PathLike[str], *, overwrite: 
         "files": {WEIGHTS: hashlib.sha256(weights).hexdigest()},
     }
     manifest["checksum"] = _checksum(manifest)
-    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
+    text = _as_json(manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -68,11 +68,38 @@ def save_model(model: TableModel, folder: str | os.PathLike[str], *, overwrite: 
         shutil.rmtree(part, ignore_errors=True)
 
 
+def _place(folder: str | os.PathLike[str]) -> Path:
+    """Where a folder really is: a link to one stays, and what it points to is replaced."""
+    return Path(os.path.realpath(folder)) if Path(folder).is_dir() else Path(folder)
+
+
+def _as_json(manifest: dict[str, Any]) -> str:
+    try:
+        text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"a name holds {error.object[error.start]!r}, which is no text: correct it.") from None
+    except ValueError:
+        raise DataError(
+            "the model holds numbers that are not finite, so that it would predict nothing: are there values in the "
+            "table that are beyond all measure? It was not written."
+        ) from None
+    return text
+
+
 def check_target(target: Path, *, overwrite: bool) -> None:
     """Whether a model may be written there; best asked before the work of fitting one."""
+    if target.is_symlink() and not target.exists():
+        raise SettingError(f"{target} is a link to nowhere: remove it, or choose another name.")
+    place = _place(target).absolute()
+    if Path.cwd().is_relative_to(place):
+        raise SettingError(f"{target} is the folder you are in, which cannot be replaced: give the name of another.")
+    above = next(folder for folder in place.parents if folder.exists())
+    if not above.is_dir():
+        raise SettingError(f"{target} cannot be made: {above} is a file. Choose another name.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise SettingError(f"{target} cannot be made: the folder {above} may not be written to. Choose another.")
     if not target.exists():
-        if target.is_symlink():
-            raise SettingError(f"{target} is a link to nowhere: remove it, or choose another name.")
         return
     if not target.is_dir():
         raise SettingError(f"{target} is a file: expected the name of a folder to make.")
@@ -112,11 +139,13 @@ def _manifest(place: Path) -> dict[str, Any]:
     file = place / MANIFEST
     if not place.is_dir() or not file.is_file():
         found = "there is no such folder" if not place.exists() else f"it has no {MANIFEST}"
+        if place.is_file():
+            found = "it is a file. The model comes first, then the table"
         raise DataError(
-            f"{place} is not a model folder: {found}. Expected one written by `toporo fit … --out {place}`."
+            f"{place} is not a model folder: {found}. Expected a folder written by `toporo fit … --out FOLDER`."
         )
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(_read(file).decode())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UnsafeFileError(
             f"{file} is not valid JSON ({type(error).__name__}): the model is damaged. Fit it again, or copy it anew."
@@ -130,10 +159,17 @@ def _manifest(place: Path) -> dict[str, Any]:
     return dict(content)
 
 
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {file}: {error.strerror or error}.") from None
+
+
 def _check_schema(content: Any, file: Path) -> None:
     schema = content.get("schema") if isinstance(content, dict) else None
     kind, _, version = str(schema).partition("/")
-    if kind != _KIND or not version.isdigit():
+    if kind != _KIND or not (version.isascii() and version.isdigit() and len(version) < 10):
         raise UnsafeFileError(f"{file} is not a toporo model: expected schema {SCHEMA!r}, found {schema!r}.")
     if int(version) > int(_VERSION):
         raise UnsafeFileError(
@@ -149,7 +185,7 @@ def _weights(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     file, known = place / WEIGHTS, manifest["files"][WEIGHTS]
     if not file.is_file():
         raise UnsafeFileError(f"{place} lacks {WEIGHTS}: the model is incomplete. Fit it again, or copy it anew.")
-    content = file.read_bytes()
+    content = _read(file)
     if hashlib.sha256(content).hexdigest() != known:
         raise UnsafeFileError(
             f"{file} does not match the checksum in {MANIFEST}: it was changed after it was written, or damaged. "
