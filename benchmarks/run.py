@@ -1,6 +1,6 @@
 """Measure toporo against named peers, each pair in the same run; tables go to benchmarks/results/.
 
-Run all of it with ``make bench`` (about half an hour), or some with ``make bench ONLY="start steps"``.
+Run all of it with ``make bench`` (about forty minutes), or some with ``make bench ONLY="start steps"``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from engine import (
     bench_peers,
 )
 from peers import indicators_of, squaring_densities, weighted_l1
+from tables import bench_stream, bench_tables
 
 import toporo as tr
 from toporo.files import write_text
@@ -153,6 +154,8 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "convex": ("The exact convex solver against cvxpy and dro", bench_convex),
     "path": ("A path over twenty penalties against one fit", bench_path),
     "million": ("The exact convex solver at a million rows", bench_million),
+    "tables": ("`toporo fit` on a million rows", bench_tables),
+    "stream": ("`toporo predict` on files larger than its memory", bench_stream),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
 }
 

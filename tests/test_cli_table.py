@@ -19,7 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.tabular.cases import RIVER, as_csv, floods, only, river
-from toporo.tabular import fit_table, load_model
+from toporo.tabular import compare, fit_table, load_model
 
 Run = Callable[..., Any]
 EDGES = "source,target\n" + "".join(f"{a},{b}\n" for a, b in RIVER)
@@ -57,7 +57,7 @@ def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path)
         "Regression of 'y'",
         "160 rows, 4 groups",
         "40 rows set aside",
-        "Prior: harmonic, 50% of it even",
+        "Prior: harmonic, 50 % of it even",
         "Groups to come: 'mouth'",
         "model: model",
     ):
@@ -212,7 +212,7 @@ def test_predict_ends_quietly_when_its_reader_has_enough(fitted: Path, files: Pa
 def test_evaluate_shows_the_worst_group_first_and_hops(toporo: Run, fitted: Path) -> None:
     done = toporo("evaluate", "model", "new.csv", "--resamples", "100", "--out", "scores.csv")
     assert done.code == 0, done.err
-    for words in ("mean over groups", "all rows together", "worst group (", "hops 1", "95% intervals"):
+    for words in ("mean over groups", "all rows together", "worst group (", "hops 1", "95 % intervals"):
         assert words in done.out
     found = rows(Path("scores.csv").read_text())
     errors = [float(row["rmse"]) for row in found]
@@ -242,9 +242,10 @@ def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
     mine, control = load_model("model").evaluate("new.csv"), load_model("control").evaluate("new.csv")
     errors = [{score.group: score.metrics["rmse"].value for score in e.groups} for e in (mine, control)]
     better = sum(errors[0][name] < errors[1][name] for name in errors[0])
-    assert f"model is better than control in {better} of 5 groups." in done.out
+    assert f"better in {better} of 5 groups." in done.out
+    assert "model gains" in done.out
     content = json.loads(toporo("evaluate", "model", "new.csv", "--against", "control", "--json").out)
-    assert content == mine.to_dict() | {"against": control.to_dict()}
+    assert content == mine.to_dict() | {"against": control.to_dict(), "gain": compare(mine, control).to_dict()}
     assert toporo("evaluate", "model", "-", "--against", "control").code == 2
     assert toporo(*RIVER_FIT[:3], "x", *RIVER_FIT[4:-1], "other").code == 0
     done = toporo("evaluate", "model", "new.csv", "--against", "other")

@@ -431,3 +431,15 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     ):  # fmt: skip
         assert option in page
     assert "Example: toporo topology sales.csv" in page
+
+
+def test_a_target_takes_no_part(run: Run, table: str) -> None:
+    named, excluded = (
+        run("t.csv", "--group", "site", "--target", "x", *QUICK),
+        run("t.csv", "--group", "site", "--exclude", "x", *QUICK),
+    )
+    assert named.code == 0
+    assert named.out == excluded.out != run("t.csv", "--group", "site", *QUICK).out
+    done = run("t.csv", "--group", "site", "--target", "x", "--features", "x,y", *QUICK)
+    assert done.code == 1
+    assert "both named as features and excluded: 'x'" in done.err

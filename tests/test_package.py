@@ -48,7 +48,7 @@ def test_public_face_is_pinned() -> None:
         "LeaveRegionOut", "Prior", "TROClassifier", "TRORegressor", "TopoRoError", "TopoRoWarning", "data", "datasets",
         "differentiable_emd", "diffusion_emd", "doctor", "estimators", "fit_table", "group_batches", "learn_topology",
         "load_dataset", "load_model", "models", "objectives", "robust", "splits", "tabular", "theory", "topology",
-        "training",
+        "training", "write_model_report",
     }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_the_session_from_a_table_to_a_report(
         assert done.code == 0, f"{line}\n{done.err}"
         if ">" in words:
             (tmp_path / words[redirected + 1]).write_text(done.out)
-        better = re.search(r"better than control in (\d+) of (\d+) groups", done.out)
+        better = re.search(r"better in (\d+) of (\d+) groups", done.out)
         if better:
             assert f"({better[1]} of {better[2]} states are better with TRO)" in README
     made = {path.name for path in tmp_path.iterdir()}

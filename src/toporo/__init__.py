@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from toporo.errors import TopoRoError, TopoRoWarning
     from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
     from toporo.groups import GroupIds, Groups
+    from toporo.report.model import write_model_report
     from toporo.splits import GraphHopSplit, LeaveRegionOut
     from toporo.tabular import fit_table, load_model
     from toporo.topology.differentiable import differentiable_emd
@@ -76,6 +77,7 @@ __all__ = [
     "theory",
     "topology",
     "training",
+    "write_model_report",
 ]
 
 # Where each public name lives. Everything loads when first used, so that importing toporo costs next to nothing.
@@ -100,6 +102,7 @@ _HOME = {
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.datasets",
     "load_model": "toporo.tabular",
+    "write_model_report": "toporo.report.model",
 }
 _MODULES = (
     "data",

@@ -19,7 +19,7 @@ from toporo.cli.common import (
     option,
     plain_warnings,
 )
-from toporo.cli.output import print_table
+from toporo.cli.output import print_table, use_utf8
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -67,8 +67,9 @@ def evaluate(
     Example: toporo evaluate model new.csv --against control
     """
     from toporo.files import write_text
-    from toporo.tabular import load_model
+    from toporo.tabular import compare, load_model
 
+    use_utf8()
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
     check_writable(data, {"--out": out})
@@ -91,7 +92,9 @@ def evaluate(
     if out is not None:
         write_text(out, found.to_csv())
     if as_json:
-        content = found.to_dict() | ({} if other is None else {"against": other.to_dict()})
+        content = found.to_dict() | (
+            {} if other is None else {"against": other.to_dict(), "gain": compare(found, other).to_dict()}
+        )
         typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _show(found)
@@ -124,9 +127,13 @@ def _show(found: Evaluation) -> None:
         numbers=range(1, 1 + len(metrics)),
     )
     typer.echo(
-        f"{many(len(found.groups), 'group')}, worst first by {found.metric}; in brackets {found.level:.0%} intervals "
-        f"of {found.resamples} bootstrap samples."
+        f"{many(len(found.groups), 'group')}, worst first by {found.metric}; in brackets {100 * found.level:g} % "
+        f"intervals of {found.resamples} bootstrap samples."
     )
+    if found.by_hop:
+        typer.echo("Hops are edges to the nearest group that the model was trained on.")
+    if "r2" in metrics:
+        typer.echo("R² is within a group: below 0, the group's own mean would have been nearer.")
 
 
 def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
@@ -136,6 +143,8 @@ def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
 
 def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> None:
     """Two models on the same rows, by the leading metric."""
+    from toporo.tabular import compare
+
     metric, theirs = found.metric, _lines(other)
     rows = [
         [title, _interval(scores[metric]), _interval(theirs[title][metric])]
@@ -144,10 +153,11 @@ def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> N
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (found, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    scores = {score.group: score.metrics[metric].value for score in other.groups}
-    pairs = [(score.metrics[metric].value, scores[score.group]) for score in found.groups if score.group in scores]
-    better = sum(mine > its if metric == "accuracy" else mine < its for mine, its in pairs)
-    typer.echo(f"{name} is better than {control} in {better} of {many(len(pairs), 'group')}.")
+    gain = compare(found, other)
+    typer.echo(
+        f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference), and "
+        f"is better in {gain.better} of {many(len(gain.gains), 'group')}."
+    )
 
 
 def _interval(interval: Interval) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from toporo.cli.common import check_writable, option, plain_warnings
-from toporo.cli.output import PICTURES, graph_figure, write_picture
+from toporo.cli.output import PICTURES, graph_figure, use_utf8, write_picture
 
 __all__ = ["explain", "register"]
 
@@ -39,6 +39,7 @@ def explain(
     from toporo.files import write_text
     from toporo.tabular import load_model
 
+    use_utf8()
     check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
     loaded = load_model(model)
     table = loaded.explain()

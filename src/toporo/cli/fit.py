@@ -18,7 +18,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
-from toporo.cli.output import names_or_file, print_table
+from toporo.cli.output import names_or_file, print_table, use_utf8
 from toporo.errors import listed
 
 if TYPE_CHECKING:
@@ -124,10 +124,20 @@ def fit(
     ] = False,
     graph: Annotated[
         Path | None,
-        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+        option(
+            "Which groups touch: a file of edges (lengths do not count), or JSON of toporo topology.",
+            _TOPOLOGY,
+            metavar="FILE",
+        ),
     ] = None,
     learn_graph: Annotated[
-        bool, option("Learn from the features which groups touch.", _TOPOLOGY, "--learn-graph", metavar="")
+        bool,
+        option(
+            "Learn it from the features, at 4 scales; toporo topology has all settings.",
+            _TOPOLOGY,
+            "--learn-graph",
+            metavar="",
+        ),
     ] = False,
     test_groups: Annotated[
         str | None,
@@ -176,6 +186,7 @@ def fit(
     from toporo.tabular import fit_table
     from toporo.tabular.folder import check_target
 
+    use_utf8()
     check_target(out, overwrite=overwrite)
     settings: dict[str, Any] = {"ridge": ridge}
     if model is Model.MLP:
@@ -244,17 +255,20 @@ def _number(value: float | None) -> float | str | None:
 
 def _show(model: TableModel) -> None:
     print_table(["column", "role", "type", "note"], [[c.name, c.role, c.kind, c.note] for c in model.columns])
-    rows, apart = model.about["rows"], model.about["rows_set_aside"]
+    rows, apart, dropped = (model.about[key] for key in ("rows", "rows_set_aside", "rows_dropped"))
     typer.echo(
         f"{model.task.capitalize()} of {model.target!r}: {rows} rows, {many(model.about['groups'], 'group')}, "
-        f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}."
+        f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}"
+        f"{f'; {dropped} rows dropped' if dropped else ''}."
     )
     if model.test_groups:
         typer.echo(f"Groups to come: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
-        saw = f", it saw {' and '.join(prior.saw)}" if prior.saw else ""
-        even = f", {prior.even:.0%} of it even" if prior.even else ""
+        from toporo.report.model_words import SAW
+
+        saw = f"; of the groups to come it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
+        even = f", {100 * prior.even:g} % of it even" if prior.even else ""
         typer.echo(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +12,28 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from toporo.cli.common import split_names
-from toporo.errors import DataError
+from toporo.errors import DataError, warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "write_picture"]
+__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "use_utf8", "write_picture"]
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 #: Width of tables where no terminal says another.
 WIDTH = 132
+
+
+def use_utf8() -> None:
+    """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            if stream.isatty():
+                stream.reconfigure(errors="backslashreplace")
+            else:
+                stream.reconfigure(encoding="utf-8", newline="\n")
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:
@@ -41,6 +53,8 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers
 def names_or_file(text: str | None, flag: str) -> list[str] | None:
     """Names between commas, or ``@FILE`` with a name a line."""
     if text is None or not text.startswith("@"):
+        if text is not None and Path(text).suffix and Path(text).is_file():
+            raise typer.BadParameter(f"{text} is a file: to read names from it, say @{text}.", param_hint=flag)
         return split_names(text, flag)
     path = Path(text[1:])
     try:
@@ -63,9 +77,16 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     from toporo.files import write_whole
 
     kind = path.suffix.lower().removeprefix(".")
-    with mpl.rc_context({"svg.hashsalt": "toporo"}):
+    signs = "the picture's font lacks signs that are in names: they are drawn as boxes."
+    with (
+        mpl.rc_context({"svg.hashsalt": "toporo", "text.parse_math": False}),  # a dollar in a name is one
+        warnings.catch_warnings(record=True) as met,
+    ):
+        warnings.simplefilter("always")
         figure = draw()
         write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
+    for message in dict.fromkeys(signs if "Glyph" in str(one.message) else str(one.message) for one in met):
+        warn(message)
 
 
 def graph_figure(draw: Callable[[Axes], object], groups: int) -> Figure:

@@ -23,6 +23,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
+from toporo.cli.output import use_utf8
 from toporo.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def predict(
     """
     from toporo.tabular import load_model
 
+    use_utf8()
     if out is not None:
         if as_json:
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
@@ -109,7 +111,8 @@ def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str
     both = [name for name in new if name in titles]
     if both:
         raise SettingError(
-            f"column(s) to keep would stand beside new ones of the same name: {listed(both)}. Rename them."
+            f"column(s) to keep would stand beside new ones of the same name: {listed(both)}. Rename them in the "
+            "table, or keep other columns (--keep)."
         )
     return titles | new
 

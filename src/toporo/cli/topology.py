@@ -93,6 +93,9 @@ def topology(
         str | None,
         option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="every column of numbers"),
     ] = None,
+    target: Annotated[
+        str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
+    ] = None,
     exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
     test_groups: Annotated[
         str | None,
@@ -182,6 +185,7 @@ def topology(
     """
     check_writable(data, {"--out": out, "--plot": plot, "--distances": distances}, endings={"--plot": PICTURES})
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
+    excluded += [target] if target is not None and target not in excluded else []
     coming = split_names(test_groups, "--test-groups") or []
     try:
         with plain_warnings():

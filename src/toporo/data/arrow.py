@@ -34,6 +34,7 @@ _FORMATS = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather (Arrow IPC)"
 #: How files begin that are no text, whatever their name says.
 _MAGIC = {b"PAR1": "a Parquet file", b"ARROW1": "a Feather file", b"PK\x03\x04": "a workbook or a zip archive",
           b"\x1f\x8b": "a gzip archive"}  # fmt: skip
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: Bytes parsed at a time, hence the longest row there may be; and the longest header.
 _BLOCK, _HEAD = 1 << 22, 1 << 22
 
@@ -159,6 +160,9 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
                 f"{where} is {what}, not text: expected a CSV file. Give a Parquet or Feather file its ending "
                 "(.parquet, .feather), and unpack or convert others."
             )
+    if b"\0" in head:
+        what = "text in UTF-16" if head[:2] in _UTF16 or head[1:2] == b"\0" else "not text, for it holds NUL bytes"
+        raise DataError(f"{where} is {what}: expected a CSV file in UTF-8. In a spreadsheet, save it as 'CSV UTF-8'.")
     try:
         header, rest, delimiter = _header(head, delimiter, tabs)
     except csv.Error as error:

@@ -38,6 +38,8 @@ Array = npt.NDArray[np.float64]
 
 #: Inputs of these types are taken as they are, without a copy.
 DTYPES = [np.float64, np.float32]
+#: The longest name in a picture.
+LABEL = 40
 #: How groups reach an estimator that others call.
 HOW = (
     "In a Pipeline: <step>__groups=. In GridSearchCV or cross_validate: groups=, after "
@@ -316,11 +318,17 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars."""
+        import matplotlib as mpl
+
         check_is_fitted(self)
-        if self.topology_ is not None:
+        with mpl.rc_context({"text.parse_math": False}):  # a dollar in a name is one
+            if self.topology_ is None:
+                return self._plot_bars(ax)
             return self.topology_.plot(
                 ax, train=list(self.group_sizes_), test=self.test_groups_, sizes=self.group_weights_
             )
+
+    def _plot_bars(self, ax: Axes | None) -> Axes:
         import matplotlib.pyplot as plt
 
         from toporo.topology.draw import TRAIN_COLOR
@@ -330,7 +338,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             _, ax = plt.subplots(figsize=(6, max(2.0, 0.8 + 0.22 * len(table))), layout="constrained")
         places = range(len(table))
         ax.barh(places, [row.weight for row in table], color=TRAIN_COLOR)
-        ax.set_yticks(places, [str(row.group) for row in table])
+        names = [str(row.group) for row in table]
+        ax.set_yticks(places, [name if len(name) <= LABEL else f"{name[:LABEL]}…" for name in names])
         ax.invert_yaxis()
         ax.set_xlabel("weight in the worst case")
         return ax

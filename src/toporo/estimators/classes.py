@@ -118,7 +118,8 @@ class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc
     graph : which groups touch, in any form that :func:`~toporo.estimators.graphs.as_graph` takes (a GroupGraph, edges,
         a data frame, a path, …), over all training groups at least; or ``"learn"``, from the training rows.
     test_groups : names in the graph of the groups that the model is for, none of them in the data. The prior then looks
-        towards them.
+        towards them, also where a search by others (GridSearchCV) holds training groups out; ``penalty="auto"`` looks
+        towards the groups held out.
     model : ``"linear"``, ``"mlp"`` or a ``torch.nn.Module``, of which a copy is trained. A module gets rows × features
         and gives a score a class (or, for two classes, one: the log-odds).
     penalty : how dearly a mixture of groups away from the prior is paid for: 0 is the worst group alone, infinity the

@@ -73,8 +73,8 @@ class GroupTable(Sequence[GroupRow]):
         return GroupTable(self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """A mapping a row."""
-        return [asdict(row) for row in self.rows]
+        """A mapping a row, as JSON can hold it: hops without a path are ``"inf"``."""
+        return [asdict(row) | {"hops": "inf" if row.hops == math.inf else row.hops} for row in self.rows]
 
     def to_pandas(self) -> Any:
         """As a pandas data frame."""
@@ -84,7 +84,7 @@ class GroupTable(Sequence[GroupRow]):
             raise SettingError(
                 "to_pandas() needs pandas, which is not installed: pip install 'toporo[frames]', or use to_dict()."
             ) from None
-        return pd.DataFrame(self.to_dict(), columns=list(COLUMNS))
+        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(COLUMNS))
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """As CSV text, every digit kept and an empty cell where there is no value; written to ``path`` too, if given.

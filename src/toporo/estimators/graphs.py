@@ -27,6 +27,8 @@ LEARN_ROWS = 200
 #: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups three edges in four
 #: are found again with ten scales, and all of them with four.
 LEARN_SCALES = 4
+#: ... where a point hangs together with so many others, or as many as there are.
+LEARN_NEIGHBORS = 15
 #: What may stand between the cells of a text file of edges; the first that occurs in its first line does.
 DELIMITERS = ("\t", ",", ";", " ")
 EXPECTED = (
@@ -78,7 +80,7 @@ def as_graph(given: Any) -> GroupGraph:
 
 def with_text_names(graph: GroupGraph) -> GroupGraph:
     """The graph for a table, whose group names are text: 1 becomes ``"1"``."""
-    written = {name: str(name) for name in graph.names}
+    written = {name: _written(name) for name in graph.names}
     if all(name == text for name, text in written.items()):
         return graph
     if len(set(written.values())) < len(written):
@@ -90,6 +92,11 @@ def with_text_names(graph: GroupGraph) -> GroupGraph:
         origin=graph.origin,
         positions={written[name]: at for name, at in graph.positions.items()} if graph.positions else None,
     )
+
+
+def _written(name: Name) -> str:
+    """A name as a table has it: whole numbers have no decimals."""
+    return str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
 
 
 def read_graph(path: str | os.PathLike[str]) -> GroupGraph:
@@ -235,8 +242,13 @@ def learn_graph_of(
         return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
 
     features, ids = sample(inputs, groups)
+    everything = features
     if test_x is not None:
         settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
+        everything = np.concatenate([features, settings["test_features"]])
+    if "neighbors" not in settings:
+        # Categories alone make few different points; no point has more neighbours than there are others.
+        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
     return learn_topology(features, ids, seed=seed, **({"scales": LEARN_SCALES} | settings))
 
 

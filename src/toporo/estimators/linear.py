@@ -28,6 +28,8 @@ Losses = SquaredLosses | LogisticLosses
 
 #: A penalty for logistic models is chosen on at most about this many rows.
 MOST_ROWS = 20_000
+#: Columns whose spread is larger than this, or smaller than its inverse, are brought nearer to one first.
+EXTREME = 1e100
 
 
 @dataclass(frozen=True)
@@ -69,16 +71,16 @@ def prepare(rows: Rows, intercept: bool) -> Losses:
 
     What the losses keep of the inputs is centred already, so that it only remains to be divided.
     """
-    scale = rows.inputs.scale
+    x, scale = _measurable(rows)
     losses: Losses
     if rows.targets is None:
         losses = LogisticLosses.from_arrays(
-            rows.x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow"
+            x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow"
         )
         losses.inputs[:, : len(scale)] /= scale
         return replace(losses, input_shift=losses.input_shift / scale)
     targets = (rows.y - rows.targets.center) / _target_units(rows)
-    losses = SquaredLosses.from_arrays(rows.x, targets, rows.ids, intercept=intercept, sample_weight=rows.weights)
+    losses = SquaredLosses.from_arrays(x, targets, rows.ids, intercept=intercept, sample_weight=rows.weights)
     full = np.append(scale, 1.0) if intercept else scale
     return replace(
         losses,
@@ -86,6 +88,16 @@ def prepare(rows: Rows, intercept: bool) -> Losses:
         cross=losses.cross / full[:, None],
         input_shift=losses.input_shift / scale,
     )
+
+
+def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
+    """Inputs and their scale, in units in which squares neither overflow nor vanish; as a rule in their own."""
+    scale = rows.inputs.scale
+    extreme = (scale < 1 / EXTREME) | (scale > EXTREME)
+    if not extreme.any():
+        return rows.x, scale
+    units = np.where(extreme, np.ldexp(1.0, np.frexp(scale)[1]), 1.0)  # powers of two: no digit is lost
+    return rows.x / units, scale / units
 
 
 def fit(rows: Rows, losses: Losses, prior: Prior | None, **settings: Any) -> LinearFit:

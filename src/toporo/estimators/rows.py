@@ -65,6 +65,7 @@ class Rows:
             inputs = Scaling.of(x, weights, center=center, what="X")
             if classes is None:
                 targets = Scaling.of(y, weights, center=center, what="y")
+                targets.check_squares("y")
         return cls(x, y, ids, weights, inputs, targets, classes)
 
     @property
@@ -123,7 +124,10 @@ def counted(
         raise DataError(
             "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
         )
-    return weighted_rows(x, y, ids, sample_weight)
+    x, y, ids, weights = weighted_rows(x, y, ids, sample_weight)
+    if weights is not None:  # only their ratios count, and by a power of two no digit is lost
+        weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
+    return x, y, ids, weights
 
 
 def group_ids(groups: Any, rows: int) -> GroupIds:

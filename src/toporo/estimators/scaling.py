@@ -17,6 +17,10 @@ Array = npt.NDArray[np.float64]
 
 #: A column whose spread is below this share of its mean is constant but for rounding.
 CONSTANT = 1e-12
+#: A smaller spread cannot be divided by.
+SMALLEST = 1e-290
+#: Errors of targets with a spread beyond these have squares that are not finite, or zero.
+LARGEST_TARGET, SMALLEST_TARGET = 1e150, 1e-150
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +59,16 @@ class Scaling:
         if not (np.isfinite(middle).all() and np.isfinite(scale).all()):
             raise DataError(f"{what} holds numbers too large to be added up: give it in a larger unit.")
         varies = scale > CONSTANT * np.abs(middle)
+        if (scale[varies] < SMALLEST).any():
+            raise DataError(f"{what} holds numbers too small to be divided by: give it in a smaller unit.")
         return cls(middle, np.where(varies, scale, 1.0))
+
+    def check_squares(self, what: str) -> None:
+        """Raise if errors on these scales have squares that are not finite, or zero."""
+        if (self.scale > LARGEST_TARGET).any():
+            raise DataError(f"{what} holds numbers too large to be squared: give it in a larger unit.")
+        if (self.scale < SMALLEST_TARGET).any():
+            raise DataError(f"{what} holds numbers too small to be squared: give it in a smaller unit.")
 
     def apply(self, values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
         """A scaled copy."""

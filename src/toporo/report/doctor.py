@@ -30,6 +30,11 @@ Array = npt.NDArray[np.float64]
 MOST_LABELS = 60
 #: Letters of a name that are shown beside a map.
 LONGEST = 18
+#: Inches of a map by group, and in all; points of the names beside it.
+CELL, SMALLEST, LARGEST = 0.165, 3.0, 10.0
+LABEL_SIZE = 8.5
+#: Inches around all that is drawn.
+RIM = 0.06
 #: Groups up to which a map has numbers in its cells.
 MOST_NUMBERS = 12
 #: Rows of the page's table of groups that are shown at once.
@@ -41,7 +46,7 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     order = [distances.names.index(name) for name in distances.order]
     matrix = distances.matrix[np.ix_(order, order)]
     with mpl.rc_context(STYLE):
-        figure, ax = _square(len(order))
+        figure, ax = _square(distances.order)
         off = matrix[~np.eye(len(matrix), dtype=bool)]
         # One small group far from all others must not make the rest look alike.
         largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0
@@ -58,7 +63,7 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
         _label(ax, distances.order, set(test))
         _numbers(ax, matrix, (smallest, largest), diagonal=False)
         ax.set_title("Distances between groups" + _marked(distances.order, test))
-        return figure
+        return _trim(figure)
 
 
 def confusion_map(told: Separability, order: Sequence[str] = (), test: Collection[str] = ()) -> Figure:
@@ -68,7 +73,7 @@ def confusion_map(told: Separability, order: Sequence[str] = (), test: Collectio
     places = [told.names.index(name) for name in names]
     matrix = told.confusion[np.ix_(places, places)]
     with mpl.rc_context(STYLE):
-        figure, ax = _square(len(names))
+        figure, ax = _square(names)
         largest = float(matrix.max())
         image = ax.imshow(matrix, cmap="YlGnBu", vmin=0.0, vmax=largest)
         bar = figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
@@ -79,16 +84,27 @@ def confusion_map(told: Separability, order: Sequence[str] = (), test: Collectio
         ax.set_xlabel("taken for")
         ax.set_ylabel("group")
         ax.set_title("What a classifier takes rows for" + _marked(names, test))
-        return figure
+        return _trim(figure)
 
 
-def _square(groups: int) -> tuple[Figure, Any]:
-    side = float(np.clip(2.6 + 0.16 * groups, 4.2, 8.6))
-    figure = Figure(figsize=(side + 1.6, side), layout="constrained", dpi=200)
+def _square(names: Sequence[str]) -> tuple[Figure, Any]:
+    """A figure whose map grows with the groups, until only some of them have a label."""
+    side = float(np.clip(CELL * len(names), SMALLEST, LARGEST))
+    longest = LABEL_SIZE / 72 * 0.65 * max(len(_short(name)) for name in names)
+    figure = Figure(figsize=(side + longest + 1.6, side + longest + 0.6), layout="compressed", dpi=200)
     ax = figure.subplots()
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     return figure, ax
+
+
+def _trim(figure: Figure) -> Figure:
+    """The figure without what its margins have beyond a rim: a map is square, whatever room there is."""
+    for _ in range(2):  # what a colour bar takes follows the width
+        figure.draw_without_rendering()
+        drawn = figure.get_tightbbox()
+        figure.set_size_inches(drawn.width + 2 * RIM, drawn.height + 2 * RIM)
+    return figure
 
 
 def _marked(names: Sequence[str], test: Collection[str]) -> str:
@@ -98,10 +114,9 @@ def _marked(names: Sequence[str], test: Collection[str]) -> str:
 def _label(ax: Any, names: Sequence[str], test: set[str]) -> None:
     step = -(-len(names) // MOST_LABELS)
     places = list(range(0, len(names), step))
-    size = float(np.clip(260 / max(1, len(places)), 4.5, 8.5))
     texts = [_short(names[place]) for place in places]
-    ax.set_xticks(places, texts, rotation=90, fontsize=size)
-    ax.set_yticks(places, texts, fontsize=size)
+    ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
+    ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
     for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
         for place, tick in zip(places, ticks, strict=True):
             tick.set_parse_math(False)

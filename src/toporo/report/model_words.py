@@ -171,7 +171,7 @@ def _prior(model: TableModel) -> list[str]:
         return ["The prior is the same for all groups: no topology takes part."]
     how = prior.normalization or ""
     if prior.even:
-        how += f", {prior.even:.0%} of it even".replace("%", " %")
+        how += f", {100 * prior.even:g} % of it even"
     if prior.temperature is not None:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from toporo.tabular.compare import Comparison, compare
 from toporo.tabular.evaluate import Evaluation, GroupScore, Interval
 from toporo.tabular.fit import fit_table
 from toporo.tabular.folder import load_model, save_model
@@ -16,11 +17,13 @@ from toporo.tabular.model import ColumnInfo, Prediction, TableModel
 
 __all__ = [
     "ColumnInfo",
+    "Comparison",
     "Evaluation",
     "GroupScore",
     "Interval",
     "Prediction",
     "TableModel",
+    "compare",
     "fit_table",
     "load_model",
     "save_model",

@@ -99,14 +99,14 @@ def fit_table(
     reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
     table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
     grouped = _complete(table, np.arange(len(table)), [group], drop_missing)
-    frame = table.take(grouped)
+    frame = _only(table, grouped)
     names = frame.text(group)
     coming = _coming(names, asked, graph, learn_graph)
     apart = np.isin(names.codes, [names.levels.index(name) for name in coming if name in names.levels])
     if apart.all():
         raise DataError(f"every row is of a test group ({listed(coming)}): leave at least one group to train on.")
     used = _complete(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
-    train = table.take(used)
+    train = _only(table, used)
     _warn_of_text(train, [target, *(named or train.names)], {group, weight, *categorical})
     kind = guess_task(train[target]) if task == "auto" else task
     y = _targets(train, target, kind)
@@ -218,6 +218,7 @@ def _complete(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) -> R
 
 def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
     """Say which columns were probably meant to hold numbers, and why they do not; ``meant`` are to be text."""
+    nearly, commas = dict[str, str](), dict[str, str]()
     for name in dict.fromkeys(names):
         column = frame.columns.get(name)
         if name in meant or not isinstance(column, Texts):
@@ -225,15 +226,24 @@ def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | No
         levels = column.known().levels
         strange = [level for level in levels if number(level) is None]
         if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
-            warn(
-                f"column {name!r} is read as text, for of its {len(levels)} different values {listed(strange, 4)} are "
-                "no numbers. Correct such cells, or leave them empty, if it is to hold numbers."
-            )
+            nearly[name] = f"{name!r} ({listed(strange, 4)})"
         elif strange and len(levels) > 1 and all(_COMMA.fullmatch(level) for level in levels):
-            warn(
-                f"column {name!r} is read as text, for numbers such as {strange[0]!r} have a comma in them: write a "
-                "decimal comma as a point, and thousands without any sign."
-            )
+            commas[name] = f"{name!r} ({strange[0]!r})"
+    if nearly:
+        warn(
+            f"column(s) read as text, because a few of many values are no numbers: {', '.join(nearly.values())}. "
+            "Correct such cells, or leave them empty, if they are to be numbers."
+        )
+    if commas:
+        warn(
+            f"column(s) read as text, because their numbers have commas: {', '.join(commas.values())}. Write a decimal "
+            "comma as a point, and thousands without a sign."
+        )
+
+
+def _only(table: Frame, rows: Rows) -> Frame:
+    """These rows; all of them without a copy."""
+    return table if len(rows) == len(table) else table.take(rows)
 
 
 def _coming(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> list[str]:

@@ -14,6 +14,7 @@ from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
+from toporo.robust.rows import one_thread
 from toporo.tabular.evaluate import Evaluation, evaluate
 from toporo.topology.graph import GroupGraph
 
@@ -25,6 +26,8 @@ __all__ = ["ROLES", "TASKS", "ColumnInfo", "Prediction", "TableModel"]
 Array = npt.NDArray[np.float64]
 TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
+#: Inputs of a model that are computed at a time, and rows at most and at least.
+CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
 
 
 @dataclass(frozen=True)
@@ -122,21 +125,33 @@ class TableModel:
         source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
         require : further columns to read, typed as in training (the target, say).
         keep : further columns to read, as text; ``optional`` ones are read if they are there.
-        rows : at most so many at a time.
+        rows : at most so many at a time; unless given, fewer the wider the table.
         """
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
         extra = [name for name in optional if name not in self.encoder.kinds]
-        size = {} if rows is None else {"rows": rows}
-        for frame in stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, **size):
-            yield self._predict(frame, self.encoder.transform(frame))
+        if rows is None:
+            rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
+        for frame in stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows):
+            encoded = self.encoder.transform(frame)
+            with one_thread():
+                found = self._predict(frame, encoded)
+            yield found
 
     def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
+        with np.errstate(over="ignore", invalid="ignore"):
+            work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
+            found = np.asarray(work(encoded.matrix))
+        finite = np.isfinite(found.reshape(len(found), -1)).all(axis=1)
+        if not finite.all():
+            raise DataError(
+                f"{frame.where}, row {frame.first + int(finite.argmin())}: the prediction is not finite, because the "
+                "row holds a number beyond all measure. Correct it, or leave the cell empty."
+            )
         if self.task == "regression":
-            return Prediction(np.asarray(self.estimator.predict(encoded.matrix)), None, frame, encoded)
-        chances = np.asarray(self.estimator.predict_proba(encoded.matrix))
+            return Prediction(found, None, frame, encoded)
         names = np.asarray(self.classes, dtype=object)
-        return Prediction(names[chances.argmax(axis=1)], chances, frame, encoded)
+        return Prediction(names[found.argmax(axis=1)], found, frame, encoded)
 
     def predict(self, source: Any, **reading: Any) -> npt.NDArray[Any]:
         """Predicted numbers or classes, one a row; ``reading`` as for :meth:`portions`."""

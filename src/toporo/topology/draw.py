@@ -6,6 +6,9 @@ import cmath
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from toporo.groups import plain_name
 
 if TYPE_CHECKING:
@@ -20,17 +23,28 @@ TEST_COLOR = "#d97706"
 OTHER_COLOR = "#8a8f98"
 LABEL_LIMIT = 60
 EDGE_COLOR, FIRM_COLOR = "#9aa1ab", "#1f2937"
-#: Names up to this long stand on the node, longer ones beside it: below, above, right or left, the first that is best.
-SHORT = 3
+#: Points of names on nodes, and of those beside them.
+ON_SIZE, BESIDE_SIZE = 7.0, 8.0
+#: Height of a capital, in ems.
+CAPITAL = 0.73
+#: Letters of a name that are shown.
+LONGEST = 30
+#: Sides of a node that a name may stand on, the first that is best.
 SIDES: tuple[tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]], ...] = (
     (-1j, "center", "top"),
     (1j, "center", "bottom"),
     (1, "left", "center"),
     (-1, "right", "center"),
+    (0.8 - 0.8j, "left", "top"),
+    (0.8 + 0.8j, "left", "bottom"),
+    (-0.8 - 0.8j, "right", "top"),
+    (-0.8 + 0.8j, "right", "bottom"),
 )
 #: Dark on light nodes, light on dark ones: at least 5 to 1 either way.
 LABEL_COLORS = {TRAIN_COLOR: "white"}
 DARK = "#111827"
+
+Array = npt.NDArray[np.float64]
 
 
 def draw_graph(
@@ -57,15 +71,15 @@ def draw_graph(
     at = layout(graph)
     drawn = graph.to_networkx()
     _draw_edges(graph, drawn, at, ax)
-    base = 160.0 if len(graph) <= 20 else 70.0
+    base = 200.0 if len(graph) <= 20 else 70.0
     others = "other groups" if inside or outside else "groups"
     kinds = (
         ("training groups", TRAIN_COLOR, "o", [name for name in graph.names if name in inside]),
         ("test groups", TEST_COLOR, "s", [name for name in graph.names if name in outside]),
         (others, OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
     )
-    within = all(len(str(name)) <= SHORT for name in graph.names)
     reach: dict[Hashable, float] = {}  # from the middle of a node to its border, in points
+    on: dict[Hashable, str] = {}  # the colour of a name that stands on its node
     for title, color, shape, names in kinds:
         if not names:
             continue
@@ -83,10 +97,9 @@ def draw_graph(
             label=title,
         )
         reach |= {name: (area**0.5) / 2 for name, area in zip(names, areas, strict=True)}
-        if show and within:
-            _on_nodes(names, at, ax, LABEL_COLORS.get(color, DARK))
-    if show and not within:
-        _beside_nodes(graph, at, ax, reach)
+        on |= dict.fromkeys(names, LABEL_COLORS.get(color, DARK))
+    if show:
+        _names(graph, at, ax, reach, on)
     if graph.stability:
         _stability_legend(ax)
     if inside or outside:
@@ -132,26 +145,103 @@ def _stability_legend(ax: Axes) -> None:
     legend.set_clip_on(False)  # or no room would be made for it
 
 
-def _on_nodes(names: Iterable[Hashable], at: Mapping[Hashable, Any], ax: Axes, color: str) -> None:
-    for name in names:
+def _names(
+    graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes, reach: Mapping[Hashable, float], on: Mapping[Hashable, str]
+) -> None:
+    """Names on nodes that would hold the widest of them, so that nodes of one size look alike; the others beside."""
+    texts = {name: _shown(name) for name in graph.names}
+    widths = _widths(ax, texts)
+    needed = abs(complex(ON_SIZE * max(widths.values()), ON_SIZE * CAPITAL)) / 2
+    within = [name for name in graph.names if reach[name] - 0.4 >= needed]
+    for name in within:
         x, y = at[name]
-        ax.text(x, y, str(name), size=7, color=color, ha="center", va="center", clip_on=True)
-
-
-def _beside_nodes(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes, reach: Mapping[Hashable, float]) -> None:
-    """Names too long for their nodes: on the side farthest from a node's edges, dark with a white rim."""
-    from matplotlib.patheffects import withStroke
-
-    ax.margins(0.12)
-    places = {name: ax.transData.transform(at[name]) for name in graph.names}
-    for name in graph.names:
-        ways = [complex(*(places[other] - places[name])) for other in graph.neighbors(name)]
-        side, ha, va = max(SIDES, key=lambda way: min((_between(way[0], edge) for edge in ways), default=0.0))
+        ax.text(x, y, texts[name], size=ON_SIZE, color=on[name], ha="center", va="center_baseline", clip_on=True)
+    beside = [name for name in graph.names if name not in set(within)]
+    if not beside:
+        return
+    ax.margins(0.06)
+    ax.autoscale_view()
+    sides = _sides(graph, _places(graph, at, ax), reach, {name: widths[name] for name in beside})
+    for name, (side, ha, va) in sides.items():
         far = (reach[name] + 1.5) * side
         ax.annotate(
-            str(name), at[name], (far.real, far.imag), textcoords="offset points", size=8, color=DARK,
-            ha=ha, va=va, zorder=4, path_effects=[withStroke(linewidth=2.5, foreground="white")],
+            texts[name], at[name], (far.real, far.imag), textcoords="offset points", size=BESIDE_SIZE, color=DARK,
+            ha=ha, va=va, zorder=4,
+            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.3},  # a rim would make text paths
         )  # fmt: skip
+
+
+def _shown(name: Hashable) -> str:
+    """A name on one line, short enough to leave room for the graph."""
+    text = " ".join(str(name).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
+
+
+def _widths(ax: Axes, texts: Mapping[Hashable, str]) -> dict[Hashable, float]:
+    """How wide names are, in ems."""
+    sample = ax.text(0.5, 0.5, "", size=100.0, transform=ax.transAxes)
+    found = {}
+    for name, text in texts.items():
+        sample.set_text(text)
+        found[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
+    sample.remove()
+    return found
+
+
+def _places(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes) -> Array:
+    """Where the nodes stand, in points."""
+    points = ax.transData.transform([at[name] for name in graph.names]) * 72.0 / ax.figure.dpi
+    return np.asarray(points, dtype=np.float64)
+
+
+def _sides(
+    graph: GroupGraph, places: Array, reach: Mapping[Hashable, float], widths: Mapping[Hashable, float]
+) -> dict[Hashable, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
+    """For each name the side where it covers the fewest nodes and names, then edges, then farthest from its own."""
+    index = {name: i for i, name in enumerate(graph.names)}
+    radii = np.array([reach[name] for name in graph.names])[:, None]
+    taken = np.hstack([places - radii, places + radii])
+    edges = np.array([[index[a], index[b]] for a, b in graph.edges], dtype=np.intp).reshape(-1, 2)
+    starts, ends = places[edges[:, 0]], places[edges[:, 1]]
+    found = {}
+    for name, width in widths.items():
+        here = places[index[name]]
+        others = np.delete(taken, index[name], axis=0)
+        ways = [complex(*(places[index[other]] - here)) for other in graph.neighbors(name)]
+        boxes = [_box(here, (reach[name] + 1.5) * side, ha, va, width) for side, ha, va in SIDES]
+        costs = [
+            (
+                int(_overlaps(box, others).sum()),
+                int(_crosses(box, starts, ends).sum()),
+                -min((_between(side, way) for way in ways), default=0.0),
+            )
+            for box, (side, _, _) in zip(boxes, SIDES, strict=True)
+        ]
+        best = min(range(len(SIDES)), key=costs.__getitem__)
+        found[name] = SIDES[best]
+        taken = np.vstack([taken, boxes[best]])
+    return found
+
+
+def _box(here: Array, far: complex, ha: str, va: str, width: float) -> Array:
+    """What a name this wide covers: left, bottom, right and top, in points."""
+    wide, high = BESIDE_SIZE * width, BESIDE_SIZE * 1.2
+    left = here[0] + far.real - wide * {"left": 0.0, "center": 0.5, "right": 1.0}[ha]
+    bottom = here[1] + far.imag - high * {"bottom": 0.0, "center": 0.5, "top": 1.0}[va]
+    return np.array([left, bottom, left + wide, bottom + high])
+
+
+def _overlaps(box: Array, boxes: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(((box[:2] < boxes[:, 2:]) & (boxes[:, :2] < box[2:])).all(axis=1))
+
+
+def _crosses(box: Array, starts: Array, ends: Array) -> npt.NDArray[np.bool_]:
+    """Which lines have a point in the box: those that enter it, across and up, before they leave it."""
+    along = ends - starts
+    along = np.where(along == 0, 1e-12, along)
+    first, second = (box[:2] - starts) / along, (box[2:] - starts) / along
+    enter, leave = np.minimum(first, second).max(axis=1), np.maximum(first, second).min(axis=1)
+    return np.asarray(np.maximum(enter, 0.0) < np.minimum(leave, 1.0))
 
 
 def _between(a: complex, b: complex) -> float:

@@ -1,0 +1,273 @@
+"""Laws that hold for any table: nothing crashes, and results agree by name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.tabular.strategies import Case, cases
+from toporo.errors import DataError, TopoRoError
+from toporo.tabular import TableModel, load_model
+
+quick = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+few = settings(quick, max_examples=10)
+simple = cases(simple=True)
+
+
+def outputs(model: TableModel, source: Any, **reading: Any) -> np.ndarray:
+    """What a model says of rows: numbers, or the probabilities of the classes."""
+    return model.predict(source, **reading) if model.task == "regression" else model.predict_proba(source, **reading)
+
+
+def close(a: Any, b: Any, *, scale: float = 1.0) -> bool:
+    """To what the solver leaves open."""
+    return bool(np.allclose(a, b, rtol=1e-3, atol=2e-3 * scale))
+
+
+def same_groups(one: TableModel, other: TableModel, new: Callable[[str], str] = str) -> None:
+    first, second = ({row.group: row for row in model.explain()} for model in (one, other))
+    assert {new(name) for name in first} == set(second)
+    for name, row in first.items():
+        twin = second[new(name)]
+        assert (twin.size, twin.hops) == (row.size, row.hops)
+        assert close(twin.prior, row.prior)
+        assert close(twin.weight, row.weight)
+        assert close(twin.loss, row.loss)
+
+
+# ---------------------------------------------------------------- whatever the table
+
+
+@settings(quick, max_examples=60)
+@given(cases(), st.sampled_from(["tro", "tro", "group-dro", "erm"]), st.booleans())
+def test_a_fit_succeeds_or_says_what_is_wrong(case: Case, method: str, drop_missing: bool) -> None:
+    asked = {"method": method, "drop_missing": drop_missing}
+    if method != "tro":
+        asked["penalty"] = "auto"
+    try:
+        model = case.fit(**asked)
+    except TopoRoError as error:
+        assert len(str(error)) > 20
+        return
+    found = outputs(model, case.columns)
+    assert len(found) == len(case)
+    assert np.isfinite(found).all()
+    table = model.explain()
+    assert {row.group for row in table} == case.trained
+    assert sum(row.weight for row in table) == pytest.approx(1)
+    assert sum(row.prior for row in table) == pytest.approx(1)
+    assert {column.name for column in model.columns} == set(case.columns)
+    judged = model.evaluate(case.columns, resamples=20)
+    assert {score.group for score in judged.groups} == set(case.columns[case.group])
+    json.dumps([table.to_dict(), judged.to_dict()], allow_nan=False)
+
+
+@few
+@given(cases(simple=True, most_rows=15))
+def test_networks_too(case: Case) -> None:
+    model = case.fit(model="mlp", epochs=1, hidden=(3,))
+    whole = outputs(model, case.columns)
+    assert np.isfinite(whole).all()
+    assert np.allclose(outputs(model, case.columns, rows=4), whole, rtol=1e-12, atol=1e-13)
+    with saved(model) as again:
+        assert np.array_equal(outputs(again, case.columns), whole)
+
+
+# ---------------------------------------------------------------- what must not matter
+
+
+@quick
+@given(simple, st.randoms(use_true_random=False))
+def test_the_order_of_rows_and_columns_does_not_matter(case: Case, random: Any) -> None:
+    order = random.sample(range(len(case)), len(case))
+    titles = random.sample(list(case.columns), len(case.columns))
+    moved = replace(case.take(order), columns={name: case.take(order).columns[name] for name in titles})
+    one, other = case.fit(), moved.fit()
+    assert close(outputs(one, case.columns)[order], outputs(other, moved.columns))
+    assert np.array_equal(outputs(one, case.columns)[order], outputs(one, moved.columns))
+    same_groups(one, other)
+
+
+@quick
+@given(simple, st.booleans())
+def test_the_names_of_groups_do_not_matter(case: Case, reverse: bool) -> None:
+    known = sorted({*case.columns[case.group], *(name for edge in case.edges or () for name in edge)}, reverse=reverse)
+    new = {name: f"g{place:03d}" for place, name in enumerate(known)}
+    other = case.renamed(new)
+    first, second = case.fit(), other.fit()
+    assert close(outputs(first, case.columns), outputs(second, other.columns))
+    same_groups(first, second, new.__getitem__)
+    if not reverse:
+        assert np.array_equal(outputs(first, case.columns), outputs(second, other.columns)), "the order is the same"
+
+
+@quick
+@given(simple, st.integers(1, 50))
+def test_portions_do_not_matter(case: Case, rows: int) -> None:
+    model = case.fit()
+    assert np.array_equal(outputs(model, case.columns, rows=rows), outputs(model, case.columns))
+
+
+@quick
+@given(simple)
+def test_further_columns_do_not_matter(case: Case) -> None:
+    model = case.fit()
+    bare = {name: case.columns[name] for name in model.encoder.columns}
+    more = case.columns | {"some more": [object()] * len(case)}
+    assert np.array_equal(outputs(model, bare), outputs(model, more))
+
+
+@quick
+@given(simple, st.sampled_from(["csv", "parquet", "feather", "pandas", "polars", "stream"]))
+def test_where_a_table_comes_from_does_not_matter(case: Case, kind: str) -> None:
+    case = as_written(case)
+    with written(case, kind) as source:
+        model = case.fit(source())
+        assert np.array_equal(model.estimator.coef_, case.fit().estimator.coef_)
+        assert np.array_equal(outputs(model, source()), outputs(model, case.columns))
+        assert model.explain() == case.fit().explain()
+        assert [column.kind for column in model.columns] == [column.kind for column in case.fit().columns]
+
+
+@quick
+@given(simple)
+def test_saving_does_not_matter(case: Case) -> None:
+    model = case.fit()
+    with saved(model) as again:
+        assert outputs(again, case.columns).tobytes() == outputs(model, case.columns).tobytes()
+        assert again.explain() == model.explain()
+        assert again.columns == model.columns
+        assert again.evaluate(case.columns, resamples=20) == model.evaluate(case.columns, resamples=20)
+
+
+@quick
+@given(simple, st.randoms(use_true_random=False), st.integers(1, 9))
+def test_the_order_of_rows_does_not_matter_to_a_judgement(case: Case, random: Any, rows: int) -> None:
+    model = case.fit()
+    moved = case.take(random.sample(range(len(case)), len(case)))
+    one, other = model.evaluate(case.columns, resamples=30), model.evaluate(moved.columns, resamples=30, rows=rows)
+    assert one.to_dict() == other.to_dict()
+
+
+# ---------------------------------------------------------------- units
+
+
+@quick
+@given(simple, st.sampled_from([1e-6, 0.1, 3.0, 1e4]), st.booleans())
+def test_the_unit_of_a_feature_does_not_matter(case: Case, unit: float, shift: bool) -> None:
+    name = numeric(case)
+    other = case.change(name, lambda value: value * unit + (1.0 if shift else 0.0))
+    one, two = case.fit(), other.fit()
+    assert close(outputs(one, case.columns), outputs(two, other.columns))
+    same_groups(one, two)
+
+
+@quick
+@given(simple.filter(lambda case: case.task == "regression"), st.sampled_from([1e-5, 0.1, 7.0, 1e6]))
+def test_the_unit_of_the_target_scales_predictions(case: Case, unit: float) -> None:
+    other = case.change(case.target, lambda value: value * unit)
+    one, two = case.fit(), other.fit()
+    assert close(outputs(one, case.columns), outputs(two, other.columns) / unit)
+    for row, twin in zip(
+        *([{r.group: r for r in m.explain()}[g] for g in one.groups] for m in (one, two)), strict=True
+    ):
+        assert close(row.weight, twin.weight)
+        assert close(row.loss, twin.loss / unit**2)
+
+
+# ---------------------------------------------------------------- new tables
+
+
+@quick
+@given(simple, st.data())
+def test_a_feature_that_is_gone_is_named(case: Case, data: Any) -> None:
+    model = case.fit()
+    gone = data.draw(st.sampled_from(model.encoder.columns))
+    with pytest.raises(DataError) as error:
+        model.predict({name: cells for name, cells in case.columns.items() if name != gone})
+    assert repr(gone) in str(error.value)
+
+
+@quick
+@given(simple, st.data())
+def test_unseen_categories_are_counted_and_the_same_whatever_they_are(case: Case, data: Any) -> None:
+    model = case.fit()
+    texts = [name for name, kind in model.encoder.kinds.items() if kind == "text"]
+    assume(texts)
+    name = data.draw(st.sampled_from(texts))
+    tables = [case.columns | {name: [word] * len(case)} for word in ("never seen", "nor this")]
+    assume(not {"never seen", "nor this"} & set(map(str, case.columns[name])))
+    (portion,) = model.portions(tables[0])
+    assert portion.encoded.unseen[name] == {"never seen": len(case)}
+    assert np.array_equal(outputs(model, tables[0]), outputs(model, tables[1]))
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def numeric(case: Case) -> str:
+    """A feature of numbers, which a simple case always has."""
+    return next(
+        name
+        for name in case.features
+        if all(isinstance(cell, float | int) and not isinstance(cell, bool) for cell in case.columns[name])
+        and len(set(case.columns[name])) > 1
+    )
+
+
+def as_written(case: Case) -> Case:
+    """The case with booleans and categories as a text file writes them, lest types disagree."""
+    columns = {
+        name: [str(cell).lower() if isinstance(cell, bool) else cell for cell in cells]
+        for name, cells in case.columns.items()
+    }
+    return replace(case, columns=columns)
+
+
+@contextmanager
+def saved(model: TableModel) -> Iterator[TableModel]:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        yield load_model(Path(folder) / "model")
+
+
+@contextmanager
+def written(case: Case, kind: str) -> Iterator[Callable[[], Any]]:
+    """The table of a case in another form, to be read as often as asked."""
+    table = pa.table(case.columns)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"table.{kind}"
+        if kind == "parquet":
+            pyarrow.parquet.write_table(table, path)
+        elif kind == "feather":
+            pyarrow.feather.write_feather(table, path)
+        elif kind in ("pandas", "polars"):
+            frame = table.to_pandas() if kind == "pandas" else pytest.importorskip("polars").from_arrow(table)
+            yield lambda: frame
+            return
+        else:
+            text = io.StringIO()
+            rows = zip(*case.columns.values(), strict=True)
+            csv.writer(text).writerows([list(case.columns), *rows])
+            path.write_text(text.getvalue(), encoding="utf-8", newline="")
+            if kind == "stream":
+                yield lambda: io.BytesIO(text.getvalue().encode())
+                return
+        yield lambda: path
