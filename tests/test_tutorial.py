@@ -178,7 +178,7 @@ def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> 
     assert mine["1"] < mine["2"] < mine["3"], "the error grows over the first three hops"
     assert mine["1"] < theirs["1"]
     assert all(mine[hop] > theirs[hop] for hop in ("2", "3", "4"))
-    low, high = map(float, re.findall(r"interval (\S+) to (\S+)", done[1]["paired"])[0])
+    low, high = map(float, re.findall(r"gains \S+ \[(\S+), (\S+)\]", done[1]["evaluate"])[0])
     assert low < -0.05 < 0.05 < high, "zero lies well inside"
     assert model.worst.group != control.worst.group
     corner = {"MT", "WY", "ID", "CO", "WA", "OR"}

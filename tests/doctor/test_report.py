@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -80,10 +82,31 @@ def test_a_map_puts_groups_in_order_and_marks_test_groups() -> None:
 @pytest.mark.parametrize("count", [2, 30, 130])
 def test_a_map_of_many_groups_has_labels_that_can_be_read(count: int) -> None:
     figure = heat_map(line(count))
-    labels = figure.axes[0].get_xticklabels()
+    labels = figure.axes[0].get_yticklabels()
     assert 2 <= len(labels) <= MOST_LABELS
+    assert labels[0].get_fontsize() >= 8
     figure.canvas.draw()
-    assert labels[0].get_fontsize() >= 4
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
+@pytest.mark.parametrize("count", [2, 30, 48, 130])
+def test_a_map_fills_its_picture(count: int) -> None:
+    """No blank strips, whatever the labels and the colour bar take beside a map that is square."""
+    figure = heat_map(line(count))
+    figure.draw_without_rendering()
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert 0 <= drawn.x0 < 0.15
+    assert 0 <= drawn.y0 < 0.15
+    assert 0 <= width - drawn.x1 < 0.15
+    assert 0 <= height - drawn.y1 < 0.15
+
+
+def test_long_names_beside_a_map_differ_where_only_their_ends_do() -> None:
+    found = line(3)
+    names = tuple(f"a name as long as many are {i}" for i in range(3))
+    ax = heat_map(replace(found, names=names, order=names)).axes[0]
+    assert [tick.get_text()[-1] for tick in ax.get_yticklabels()] == ["0", "1", "2"]
 
 
 def test_one_group_far_from_all_others_does_not_make_the_rest_alike() -> None:

@@ -477,7 +477,13 @@ def test_trained_groups_look_unlike_new_ones(model: TableModel, evaluation: Eval
 def test_endless_and_no_penalty_stand_beyond_the_others_and_the_chosen_one_is_ringed() -> None:
     penalties = (math.inf, 10.0, 1.0, 0.1, 0.0)
     scores = [PenaltyScore(value, 1.0 + i, 0.1, 3) for i, value in enumerate(penalties)]
-    ax = figures.penalty_figure(scores, math.inf, "log loss").axes[0]
+    figure = figures.penalty_figure(scores, math.inf, "log loss")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == [
+        "geometric mean over folds, bar: spread over folds",  # as a PenaltyScore says
+        "chosen",
+    ]
+    ax = figure.axes[0]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "0.1", "1", "10", "∞"]
     assert list(ax.get_xticks()) == [-2.0, -1.0, 0.0, 1.0, 2.0]
     ring = next(line for line in ax.lines if line.get_markersize() == 13)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
+from string import ascii_letters
 from typing import Any
 
 import matplotlib
@@ -16,11 +18,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.legend import Legend
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
-from toporo.topology.draw import DARK, LABEL_LIMIT, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import DARK, LABEL_LIMIT, LONGEST, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
 
 CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
 
@@ -151,6 +153,62 @@ def test_short_names_stand_on_their_nodes_and_can_be_read_there() -> None:
         name = text.get_text()
         assert text.get_position() == pytest.approx(tuple(at[name]))
         assert contrast(text.get_color(), background[name]) >= 4.5
+
+
+def test_a_name_that_does_not_fit_its_node_stands_beside_it_in_dark() -> None:
+    """White letters that spill over a small blue node could not be read on white."""
+    names = [f"{a}{b}" for a in "MW" for b in "ABCDEFGHIJKLM"]
+    graph = GroupGraph.from_edges(list(pairwise(names)))
+    ax = graph.plot(train=names, sizes={"MA": 1.0, "WM": 1.0})
+    beside = {text.get_text() for text in ax.texts if isinstance(text, Annotation)}
+    assert beside == set(names) - {"MA", "WM"}
+    for text in ax.texts:
+        ground = "white" if text.get_text() in beside else TRAIN_COLOR
+        assert contrast(text.get_color(), ground) >= 4.5
+
+
+@pytest.mark.parametrize("count", [5, 20, 21, 40])
+@pytest.mark.parametrize("letters", [1, 2, 4])
+def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, letters: int) -> None:
+    names = [first + "M" * (letters - 1) for first in ascii_letters[:count]]
+    graph = GroupGraph(names, dict.fromkeys(pairwise(names), 1.0))
+    _, ax = plt.subplots(figsize=(12, 10))
+    graph.plot(ax, train=names, sizes={name: float(i % 4) for i, name in enumerate(names)})
+    ax.figure.canvas.draw()
+    at, pixels = layout(graph), ax.figure.dpi / 72
+    areas = dict(zip(names, nodes(ax)["training groups"].get_sizes(), strict=True))
+    assert len(ax.texts) == count
+    for text in ax.texts:
+        if isinstance(text, Annotation):
+            continue
+        (name,) = [name for name in names if text.get_position() == pytest.approx(tuple(at[name]))]
+        assert Text.get_window_extent(text).width < pixels * areas[name] ** 0.5
+    boxes = [Text.get_window_extent(text) for text in ax.texts if isinstance(text, Annotation)]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    middles = [ax.transData.transform(at[name]) for name in names]
+    assert not any(box.contains(*middle) for box in boxes for middle in middles)
+
+
+def test_nodes_of_one_size_have_their_names_alike() -> None:
+    """All on or all beside, though only some would fit."""
+    graph = GroupGraph.from_edges([("i", "a name"), ("a name", "j")])
+    assert all(isinstance(text, Annotation) for text in graph.plot().texts)
+
+
+def test_a_name_goes_round_what_stands_in_its_way() -> None:
+    """Below the middle there is no edge of its own, but another group."""
+    positions = {"middle": (0.0, 0.0), "eastern": (1.0, 0.0), "below": (0.0, -0.06), "western": (-1.0, 1.0)}
+    edges = {("middle", "eastern"): 1.0, ("eastern", "below"): 1.0, ("western", "eastern"): 1.0}
+    texts = GroupGraph(positions, edges, positions=positions).plot().texts
+    (middle,) = [text for text in texts if isinstance(text, Annotation) and text.get_text() == "middle"]
+    assert middle.xyann[1] >= 0
+
+
+def test_a_very_long_name_loses_its_middle() -> None:
+    graph = GroupGraph.from_edges([("a" + 80 * "-" + "1", "a" + 80 * "-" + "2")])
+    shown = [text.get_text() for text in graph.plot().texts]
+    assert [(text[0], text[-1], len(text) <= LONGEST) for text in shown] == [("a", "1", True), ("a", "2", True)]
+    assert all("…" in text for text in shown)
 
 
 def test_long_names_stand_beside_their_nodes_away_from_the_edges() -> None:

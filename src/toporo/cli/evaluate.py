@@ -155,7 +155,7 @@ def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> N
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
     gain = compare(found, other)
     typer.echo(
-        f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference), and "
+        f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference); it "
         f"is better in {gain.better} of {many(len(gain.gains), 'group')}."
     )
 

@@ -126,8 +126,9 @@ def _label(ax: Any, names: Sequence[str], test: set[str]) -> None:
 
 
 def _short(name: str) -> str:
+    """A name on one line; a long one loses its middle, as many differ at their ends."""
     plain = " ".join(name.split())
-    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 2].rstrip()}…{plain[1 - LONGEST // 2 :].lstrip()}"
 
 
 def _numbers(ax: Any, matrix: Array, between: tuple[float, float], *, diagonal: bool) -> None:

@@ -302,8 +302,9 @@ def _penalty_part(model: TableModel) -> Part | None:
     return Part(
         "penalty",
         "How the penalty was chosen",
-        "Each penalty was tried with training groups held out; the one with the lowest loss there was taken. Bars are "
-        "standard deviations over folds: where they dwarf the differences, other penalties would have done as well.",
+        "Each penalty was tried with training groups held out; the one with the lowest loss there, the geometric mean "
+        "over folds, was taken. Bars are spreads over folds: the standard deviation of the loss, in a fold relative to "
+        "that of the other penalties there. Where they dwarf the differences, other penalties would have done as well.",
         _drawn("penalty", figures.penalty_figure(scores, model.estimator.penalty_, label)),
     )
 

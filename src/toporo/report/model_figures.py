@@ -321,7 +321,7 @@ def _metric_axis(limit: Callable[..., Any], evaluation: Evaluation, shown: Seque
 
 
 def penalty_figure(scores: Sequence[PenaltyScore], chosen: float, label: str) -> Figure:
-    """Validation score against the penalty on a log axis; no penalty and an endless one stand apart at its ends."""
+    """Score and spread over folds by penalty on a log axis; no penalty and an endless one stand apart at its ends."""
     order = sorted(scores, key=lambda score: score.penalty)
     places, labels = _penalty_places([score.penalty for score in order])
     with mpl.rc_context(LOOKS):
@@ -350,7 +350,7 @@ def penalty_figure(scores: Sequence[PenaltyScore], chosen: float, label: str) ->
         ax.set_axisbelow(True)
         ring = Line2D([], [], ls="", marker="o", ms=10, mfc="none", mec=TEST_COLOR, mew=2.0, label="chosen")
         dots = Line2D([], [], ls="-", lw=1.1, marker="o", ms=5, color=TRAIN_COLOR,
-                      label="mean over folds, bar: standard deviation")  # fmt: skip
+                      label="geometric mean over folds, bar: spread over folds")  # fmt: skip
         figure.legend(handles=[dots, ring], loc="outside lower right", ncols=2, fontsize=8)
         return figure
 

@@ -29,7 +29,7 @@ ON_SIZE, BESIDE_SIZE = 7.0, 8.0
 CAPITAL = 0.73
 #: Letters of a name that are shown.
 LONGEST = 30
-#: Sides of a node that a name may stand on, the first that is best.
+#: Sides and corners of a node that a name may stand at, the first that is best.
 SIDES: tuple[tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]], ...] = (
     (-1j, "center", "top"),
     (1j, "center", "bottom"),
@@ -172,9 +172,9 @@ def _names(
 
 
 def _shown(name: Hashable) -> str:
-    """A name on one line, short enough to leave room for the graph."""
+    """A name on one line; one too long to leave room for the graph loses its middle."""
     text = " ".join(str(name).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1].rstrip()}…"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2].rstrip()}…{text[1 - LONGEST // 2 :].lstrip()}"
 
 
 def _widths(ax: Axes, texts: Mapping[Hashable, str]) -> dict[Hashable, float]:
@@ -197,7 +197,7 @@ def _places(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes) -> Array:
 def _sides(
     graph: GroupGraph, places: Array, reach: Mapping[Hashable, float], widths: Mapping[Hashable, float]
 ) -> dict[Hashable, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
-    """For each name the side where it covers the fewest nodes and names, then edges, then farthest from its own."""
+    """For each name the side where it covers the fewest nodes and names, then edges; corners last, then far from edges."""
     index = {name: i for i, name in enumerate(graph.names)}
     radii = np.array([reach[name] for name in graph.names])[:, None]
     taken = np.hstack([places - radii, places + radii])
@@ -213,6 +213,7 @@ def _sides(
             (
                 int(_overlaps(box, others).sum()),
                 int(_crosses(box, starts, ends).sum()),
+                abs(side) != 1,
                 -min((_between(side, way) for way in ways), default=0.0),
             )
             for box, (side, _, _) in zip(boxes, SIDES, strict=True)
