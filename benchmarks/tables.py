@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def write_table(path: Path, portions: Iterator[pa.Table]) -> int:
     writer = csv.CSVWriter(path, first.schema) if suffix == ".csv" else parquet.ParquetWriter(path, first.schema)
     rows = 0
     with writer:
-        for portion in (first, *portions):
+        for portion in chain([first], portions):
             writer.write_table(portion)
             rows += len(portion)
     return rows

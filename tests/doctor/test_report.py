@@ -90,7 +90,7 @@ def test_a_map_of_many_groups_has_labels_that_can_be_read(count: int) -> None:
     assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
-@pytest.mark.parametrize("count", [2, 30, 48, 130])
+@pytest.mark.parametrize("count", [2, 48])
 def test_a_map_fills_its_picture(count: int) -> None:
     """No blank strips, whatever the labels and the colour bar take beside a map that is square."""
     figure = heat_map(line(count))

@@ -176,7 +176,7 @@ def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, 
     graph.plot(ax, train=names, sizes={name: float(i % 4) for i, name in enumerate(names)})
     ax.figure.canvas.draw()
     at, pixels = layout(graph), ax.figure.dpi / 72
-    areas = dict(zip(names, nodes(ax)["training groups"].get_sizes(), strict=True))
+    areas = dict(zip(graph.names, nodes(ax)["training groups"].get_sizes(), strict=True))
     assert len(ax.texts) == count
     for text in ax.texts:
         if isinstance(text, Annotation):

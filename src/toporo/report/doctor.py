@@ -100,10 +100,9 @@ def _square(names: Sequence[str]) -> tuple[Figure, Any]:
 
 def _trim(figure: Figure) -> Figure:
     """The figure without what its margins have beyond a rim: a map is square, whatever room there is."""
-    for _ in range(2):  # what a colour bar takes follows the width
-        figure.draw_without_rendering()
-        drawn = figure.get_tightbbox()
-        figure.set_size_inches(drawn.width + 2 * RIM, drawn.height + 2 * RIM)
+    figure.draw_without_rendering()
+    drawn = figure.get_tightbbox()
+    figure.set_size_inches(drawn.width + 2 * RIM, drawn.height + 2 * RIM)
     return figure
 
 

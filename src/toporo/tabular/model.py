@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,8 @@ class TableModel:
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
-        for frame in stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows):
+        frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
+        for frame in _ahead(frames) if isinstance(source, str | os.PathLike) else frames:
             encoded = self.encoder.transform(frame)
             with one_thread():
                 found = self._predict(frame, encoded)
@@ -244,3 +246,12 @@ class TableModel:
         from toporo.tabular.folder import save_model
 
         save_model(self, folder, overwrite=overwrite)
+
+
+def _ahead(frames: Iterator[Frame]) -> Iterator[Frame]:
+    """The same, each read while the one before is in use. Not for pipes: a read that waits cannot be interrupted."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, frames, None)
+        while (frame := coming.result()) is not None:
+            coming = reader.submit(next, frames, None)
+            yield frame

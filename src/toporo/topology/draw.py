@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -181,9 +182,11 @@ def _widths(ax: Axes, texts: Mapping[Hashable, str]) -> dict[Hashable, float]:
     """How wide names are, in ems."""
     sample = ax.text(0.5, 0.5, "", size=100.0, transform=ax.transAxes)
     found = {}
-    for name, text in texts.items():
-        sample.set_text(text)
-        found[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # said when the picture is made
+        for name, text in texts.items():
+            sample.set_text(text)
+            found[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
     sample.remove()
     return found
 
@@ -197,7 +200,7 @@ def _places(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes) -> Array:
 def _sides(
     graph: GroupGraph, places: Array, reach: Mapping[Hashable, float], widths: Mapping[Hashable, float]
 ) -> dict[Hashable, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
-    """For each name the side where it covers the fewest nodes and names, then edges; corners last, then far from edges."""
+    """For each name the side where it covers the fewest nodes and names, then edges; far from its own."""
     index = {name: i for i, name in enumerate(graph.names)}
     radii = np.array([reach[name] for name in graph.names])[:, None]
     taken = np.hstack([places - radii, places + radii])
