@@ -111,7 +111,7 @@ def workplace(needed: int) -> Iterator[Path]:
         free = shutil.disk_usage(name).free
         if free < needed:
             raise SystemExit(
-                f"benchmarks: {name} has {gib(free):.1f} GiB left, expected {gib(needed):.1f}. Free some, or set TMPDIR."
+                f"benchmarks: {name} has {gib(free):.1f} GiB left, expected {gib(needed):.1f}: free some, set TMPDIR."
             )
         yield Path(name)
 
@@ -170,7 +170,7 @@ def measure(command: list[str], *, out: Path | None = None, limit: int = 0, may_
 # ---------------------------------------------------------------- fit
 
 #: What one would write with pandas and scikit-learn. No groups, no choice of a penalty, nothing is saved.
-PEER = f"""
+PEER = """
 import sys
 import pandas as pd
 from sklearn.compose import ColumnTransformer
@@ -210,12 +210,12 @@ def fit_command(folder: Path, table: Path, target: str, model: str) -> list[str]
 
 def bench_tables(rows: int = ROWS) -> list[str]:
     lines = [
-        f"`toporo fit` through the command line, a process of its own, on {cores()} cores ({machine()}). {rows} rows, "
-        f"{FEATURES} features ({NUMBERS} numbers, {GAPS} of them with 3 % of the cells missing, {len(LEVELS)} categories "
-        f"of {LEVELS[0]} to {LEVELS[-1]} levels, a date), {GROUPS} groups in a graph with {TO_COME} groups to come, "
-        "`--penalty auto`; the model is written too. Peer: pandas.read_csv or read_parquet, a ColumnTransformer "
-        "(imputer with indicators, scaler, one-hot encoder) and Ridge or LogisticRegression, which has no groups, "
-        "chooses nothing and writes nothing; "
+        f"`toporo fit` through the command line, in a process of its own, on {cores()} cores ({machine()}): {rows} "
+        f"rows, {FEATURES} features ({NUMBERS} numbers, {GAPS} of them with 3 % of the cells missing, {len(LEVELS)} "
+        f"categories of {LEVELS[0]} to {LEVELS[-1]} levels, a date), {GROUPS} groups in a graph with {TO_COME} groups "
+        "to come, `--penalty auto`; the model is written too. Peer: pandas.read_csv or read_parquet, a "
+        "ColumnTransformer (imputer with indicators, scaler, one-hot encoder) and Ridge or LogisticRegression, which "
+        "has no groups, chooses nothing and writes nothing; "
         f"pandas {pd.__version__}, scikit-learn {sklearn.__version__}, pyarrow {pa.__version__}.",
         "",
         "| model | file | size (GiB) | wall (s) | CPU (s) | resident, peak (GiB) | peer: wall (s) | CPU (s) | peak (GiB) "

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 __all__ = [
     "INTERRUPTED",
     "USER_ERROR",
+    "Categorical",
+    "Delimiter",
+    "Exclude",
+    "GroupColumn",
+    "ModelFolder",
     "RunProgress",
     "check_writable",
     "data_source",
@@ -90,6 +95,17 @@ def check_writable(
 def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa: A002  # as typer calls it
     """A typer option in one of the panels of a help page."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+_DATA = "Data"
+#: Options and arguments that several commands have.
+Delimiter = Annotated[
+    str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
+]
+Exclude = Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")]
+Categorical = Annotated[str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")]
+GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
 
 
 def many(count: int, thing: str) -> str:

@@ -12,9 +12,12 @@ import typer
 
 from toporo.cli.common import (
     INTERRUPTED,
+    Categorical,
+    Delimiter,
+    Exclude,
+    GroupColumn,
     check_writable,
     data_source,
-    delimiter_sign,
     many,
     option,
     plain_warnings,
@@ -51,7 +54,7 @@ def doctor(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
     ],
-    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    group: GroupColumn,
     target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
     task: Annotated[
         Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
@@ -59,13 +62,9 @@ def doctor(
     features: Annotated[
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
-    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
-    categorical: Annotated[
-        str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")
-    ] = None,
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    exclude: Exclude = None,
+    categorical: Categorical = None,
+    delimiter: Delimiter = ",",
     graph: Annotated[
         Path | None,
         option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),

@@ -12,9 +12,10 @@ import typer
 
 from toporo.cli.common import (
     INTERRUPTED,
+    Delimiter,
+    ModelFolder,
     check_writable,
     data_source,
-    delimiter_sign,
     many,
     option,
     plain_warnings,
@@ -36,16 +37,14 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    model: ModelFolder,
     data: Annotated[
         str,
         typer.Argument(
             metavar="DATA", help="CSV, Parquet or Feather file with the target and group; - is CSV on standard input."
         ),
     ],
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    delimiter: Delimiter = ",",
     unseen: Annotated[
         bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,

@@ -8,7 +8,12 @@ from typing import Annotated
 
 import typer
 
-from toporo.cli.common import check_writable, option, plain_warnings
+from toporo.cli.common import (
+    ModelFolder,
+    check_writable,
+    option,
+    plain_warnings,
+)
 from toporo.cli.output import PICTURES, graph_figure, use_utf8, write_picture
 
 __all__ = ["explain", "register"]
@@ -22,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    model: ModelFolder,
     out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[
         Path | None, option("Draw groups by weight: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")

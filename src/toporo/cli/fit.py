@@ -11,8 +11,11 @@ import typer
 
 from toporo.cli.common import (
     INTERRUPTED,
+    Categorical,
+    Delimiter,
+    Exclude,
+    GroupColumn,
     data_source,
-    delimiter_sign,
     many,
     option,
     plain_warnings,
@@ -95,7 +98,7 @@ def fit(
         str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
     ],
     target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
-    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    group: GroupColumn,
     out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
     task: Annotated[
         Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
@@ -103,16 +106,12 @@ def fit(
     features: Annotated[
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
-    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
-    categorical: Annotated[
-        str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")
-    ] = None,
+    exclude: Exclude = None,
+    categorical: Categorical = None,
     weight: Annotated[
         str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
     ] = None,
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    delimiter: Delimiter = ",",
     drop_missing: Annotated[
         bool,
         option(

@@ -16,9 +16,10 @@ import typer
 
 from toporo.cli.common import (
     INTERRUPTED,
+    Delimiter,
+    ModelFolder,
     check_writable,
     data_source,
-    delimiter_sign,
     option,
     plain_warnings,
     split_names,
@@ -45,7 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Folder written by toporo fit.")],
+    model: ModelFolder,
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
     ],
@@ -53,9 +54,7 @@ def predict(
         str | None,
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
     ] = None,
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    delimiter: Delimiter = ",",
     probabilities: Annotated[bool, option("A column for the probability of every class.", _OUTPUT, metavar="")] = True,
     out: Annotated[
         Path | None,

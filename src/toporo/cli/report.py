@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, check_writable, data_source, delimiter_sign, option, plain_warnings
+from toporo.cli.common import (
+    INTERRUPTED,
+    Delimiter,
+    ModelFolder,
+    check_writable,
+    data_source,
+    option,
+    plain_warnings,
+)
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")],
+    model: ModelFolder,
     data: Annotated[
         str | None,
         typer.Argument(
@@ -35,9 +43,7 @@ def report(
             show_default="no evaluation",
         ),
     ] = None,
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    delimiter: Delimiter = ",",
     unseen: Annotated[
         bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,

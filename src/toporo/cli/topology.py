@@ -12,9 +12,11 @@ import typer
 
 from toporo.cli.common import (
     INTERRUPTED,
+    Delimiter,
+    Exclude,
+    GroupColumn,
     check_writable,
     data_source,
-    delimiter_sign,
     many,
     option,
     plain_warnings,
@@ -88,7 +90,7 @@ def topology(
             help="Table: CSV, its first line naming the columns, Parquet or Feather; - is CSV on standard input.",
         ),
     ],
-    group: Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")],
+    group: GroupColumn,
     features: Annotated[
         str | None,
         option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="every column of numbers"),
@@ -96,14 +98,12 @@ def topology(
     target: Annotated[
         str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
     ] = None,
-    exclude: Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")] = None,
+    exclude: Exclude = None,
     test_groups: Annotated[
         str | None,
         option("Groups to come: their rows are unlabelled inputs, and the graph records it.", _DATA, metavar="NAMES"),
     ] = None,
-    delimiter: Annotated[
-        str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
-    ] = ",",
+    delimiter: Delimiter = ",",
     scale: Annotated[
         bool,
         option(
