@@ -185,14 +185,16 @@ def table(problems: list[Problem], outcomes: dict[str, list[Outcome]]) -> list[s
 ABOUT = """
 The problems: the mean temperature of July, of October, of December, and of July to December, from the monthly means of
 January to June of the same year, in twelve years; test states are a half of the country (west, east, south, north) or a
-region ({regions}). Models are linear
-(`TRORegressor`, ridge {ridge:g}), the graph is that of common borders, test states are named, none of their rows is seen.
+region ({regions}).
+Models are linear (`TRORegressor`, ridge {ridge:g}), the graph is that of common borders, test states are named and none
+of their rows is seen.
 An error is the mean over the test states of their MSE, relative to ERM (λ = ∞, uniform prior); over problems, geometric
 means. “Better”: problems with an error below ERM's. “Worst”: the largest ratio. λ = auto is chosen by holding out
 training states that are as far from the others as the test states are (`GraphHopSplit`).
 
 Over all problems the default with λ = auto is at {auto:.3f} of ERM; with states held out without regard to the graph it
-would be at {blind:.3f}, without a choice, at λ = 10, at {fixed:.3f}, at λ = ∞ (ERM weighted by the prior) at {weighted:.3f}.
+would be at {blind:.3f}. Without a choice it is at {fixed:.3f} for λ = 10 and at {weighted:.3f} for λ = ∞, which is ERM
+weighted by the prior.
 
 **This is no held-out evidence.** That half of an automatic prior is spread evenly (`EVEN` in `estimators/priors.py`;
 shares of 0, 0.25, 0.5, 0.75 and 1 were compared) and that a penalty's score is the geometric mean over the folds

@@ -154,8 +154,11 @@ class LeaveRegionOut(_GraphSplitter):
         """The regions that are held out of these groups: smaller ones first, each in the order of its names."""
         known = self._names(names, least=2)
         wanted = self._given_sizes()
+        inner = self.graph.subgraph(known)
+        piece = max(len(part) for part in inner.components())
         if wanted is None:
-            sizes = _evenly(list(range(1, max(1, int(LARGEST * len(known))) + 1)), self.max_splits)
+            largest = max(1, min(int(LARGEST * len(known)), piece))
+            sizes = _evenly(list(range(1, largest + 1)), self.max_splits)
         else:
             too_large = [size for size in wanted if size >= len(known)]
             if too_large:
@@ -164,14 +167,13 @@ class LeaveRegionOut(_GraphSplitter):
                     f"use sizes of at most {len(known) - 1}."
                 )
             sizes = _evenly(wanted, self.max_splits)
-        hops = _hops_among(self.graph.subgraph(known), known)
+        hops = _hops_among(inner, known)
         pools = {size: _balls(hops, [size], max(MOST_CENTRES, self.max_splits)) for size in sizes}
         empty = [size for size, pool in pools.items() if not len(pool)]
         if empty and wanted is not None:
-            largest = max(len(part) for part in self.graph.subgraph(known).components())
             raise DataError(
                 f"no connected region has {listed(empty)} groups: the largest connected piece of the graph has "
-                f"{largest} of the {len(known)} groups. Use smaller sizes, or add the edges that join the pieces."
+                f"{piece} of the {len(known)} groups. Use smaller sizes, or add the edges that join the pieces."
             )
         chosen = _spread_out([pool for pool in pools.values() if len(pool)], self.max_splits)
         return [_members(known, mask) for mask in chosen]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from toporo.data.tables import check_header, check_names
+from toporo.data.tables import check_header, check_names, shown
 from toporo.errors import DataError, SettingError, UnknownNameError
 
 __all__ = ["CSV_SUFFIXES", "Opened", "format_of", "open_table"]
@@ -34,6 +35,7 @@ _FORMATS = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather (Arrow IPC)"
 #: How files begin that are no text, whatever their name says.
 _MAGIC = {b"PAR1": "a Parquet file", b"ARROW1": "a Feather file", b"PK\x03\x04": "a workbook or a zip archive",
           b"\x1f\x8b": "a gzip archive"}  # fmt: skip
+_SPACED = re.compile(r'\s+".*"\s*', flags=re.DOTALL)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: Bytes parsed at a time, hence the longest row there may be; and the longest header.
 _BLOCK, _HEAD = 1 << 22, 1 << 22
@@ -67,6 +69,8 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
     with ExitStack() as stack:
         if isinstance(source, str | os.PathLike):
             where, kind = str(source), format_of(source, format)
+            if "\0" in where:
+                raise DataError(f"no such file: {where!r}. A name of a file has no NUL in it.")
             with _in_words(where, kind):
                 stream = stack.enter_context(Path(source).open("rb"))
                 if kind == "csv":
@@ -250,6 +254,8 @@ def _csv_batches(
         remedy = (
             "A double quote in it is not closed: close it, or write a quote that is part of a cell twice."
             if open_quote
+            else "Is the first line a title? Remove it, so that the names of the columns come first."
+            if width == 1
             else "A cell with the delimiter in it must stand in double quotes."
         )
         wrong.append(
@@ -275,6 +281,8 @@ def _csv_batches(
         last = ""
         for batch in reader:
             columns = [batch.column(names[place]) for place in places]
+            if not last:
+                _refuse_spaces(columns, where)
             if batch.num_rows:
                 last = batch.column(names[-1])[-1].as_py()
             yield from _cut(columns, batch.num_rows, rows)
@@ -285,6 +293,17 @@ def _csv_batches(
             f"{where}: not valid CSV (a double quote before {last.strip()[:40]!r} is not closed). Check the quotes of "
             "the last row; one inside of a quoted cell is written twice."
         )
+
+
+def _refuse_spaces(columns: Sequence[Any], where: str) -> None:
+    """A quote after a space would be part of the cell, and whoever writes so does it from the first row on."""
+    for column in columns:
+        cell = next((cell for cell in column.slice(0, 100).to_pylist() if _SPACED.match(cell or "")), None)
+        if cell is not None:
+            raise DataError(
+                f"{where}: a space stands before the double quote of {shown(cell)}, so that the quote is part of the "
+                "cell. Write cells without spaces between them."
+            )
 
 
 def _cut(columns: Sequence[Any], length: int, rows: int) -> Iterator[list[Any]]:
@@ -339,6 +358,7 @@ def _open_memory(source: Any) -> Opened:
     import pyarrow as pa
 
     where = "the data frame"
+    table: Any = None
     unusable: dict[str, str] = {}
     if hasattr(source, "iloc") and hasattr(source, "columns"):
         table, unusable = _table([(name, source.iloc[:, j]) for j, name in enumerate(source.columns)], where)
@@ -352,8 +372,9 @@ def _open_memory(source: Any) -> Opened:
     elif isinstance(source, pa.RecordBatch):
         table = pa.Table.from_batches([source])
     elif isinstance(source, pa.Table) or hasattr(source, "__arrow_c_stream__"):
-        table = pa.table(source)
-    else:
+        with suppress(pa.ArrowInvalid):  # a column by itself
+            table = pa.table(source)
+    if not isinstance(table, pa.Table):
         raise DataError(
             f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame of "
             "pandas, polars or pyarrow, or a mapping of names to columns."
@@ -393,7 +414,10 @@ def _table(columns: Sequence[tuple[Any, Any]], where: str) -> tuple[Any, dict[st
     if len(set(map(len, arrays))) > 1:
         lengths = dict(zip(names, map(len, arrays), strict=True))
         raise DataError(f"the columns of {where} differ in length: {lengths}. Each needs a value for every row.")
-    return pa.Table.from_arrays(arrays, names=names), unusable
+    try:
+        return pa.Table.from_arrays(arrays, names=names), unusable
+    except UnicodeEncodeError as error:
+        raise DataError(f"a column of {where} is called {error.object!r}, which is no text: rename it.") from None
 
 
 def _array(values: Any) -> Any:
@@ -408,15 +432,23 @@ def _array(values: Any) -> Any:
         pass
     plain = [None if _absent(value) else value for value in values]
     if all(value is None or (isinstance(value, Real | Decimal) and not isinstance(value, bool)) for value in plain):
-        return pa.array([None if value is None else float(value) for value in plain], pa.float64())
+        return pa.array([None if value is None else _float(value) for value in plain], pa.float64())
     strange = next((v for v in plain if not isinstance(v, str | Real | Decimal | date | np.bool_ | None)), None)
     if strange is not None:
         return f"it holds Python objects such as {type(strange).__name__}"
     words = {True: "true", False: "false"}
-    return pa.array(
-        [None if v is None else words[bool(v)] if isinstance(v, bool | np.bool_) else str(v) for v in plain],
-        pa.string(),
-    )
+    cells = [None if v is None else words[bool(v)] if isinstance(v, bool | np.bool_) else str(v) for v in plain]
+    try:
+        return pa.array(cells, pa.string())
+    except UnicodeEncodeError as error:
+        return f"it holds {error.object!r}, which is no text"
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
 
 
 def _absent(value: Any) -> bool:

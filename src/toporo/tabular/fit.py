@@ -39,8 +39,16 @@ FEW_NUMBERS = 10
 FEWEST_TO_CHOOSE = 4
 #: Of different values in a column of text, the share of numbers from which on it was meant to hold numbers.
 NEARLY_ALL = 0.95
-#: A number with a decimal comma, with commas between thousands, or with neither.
-_COMMA = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
+#: What numbers are written with elsewhere, less what stands for nothing; and dates.
+_SIGNS = str.maketrans("\u2212", "-", "$€£¥%'\u00a0\u202f")
+_NUMBER = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
+_DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}", flags=re.ASCII)
+#: Why a column may have been taken for text against what was meant, and what to do about it.
+_TAKEN_FOR_TEXT = {
+    "a few of many values are no numbers": "Correct such cells, or leave them empty, if they are to be numbers.",
+    "their numbers have commas or other signs": "Write a decimal comma as a point, and leave other signs out.",
+    "their dates are written in another way": "Write dates as 2024-05-31.",
+}
 
 
 def fit_table(
@@ -217,8 +225,8 @@ def _complete(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) -> R
 
 
 def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
-    """Say which columns were probably meant to hold numbers, and why they do not; ``meant`` are to be text."""
-    nearly, commas = dict[str, str](), dict[str, str]()
+    """Say which columns were probably meant to hold numbers or dates, and why they do not; ``meant`` are to be text."""
+    found: dict[str, list[str]] = {reason: [] for reason in _TAKEN_FOR_TEXT}
     for name in dict.fromkeys(names):
         column = frame.columns.get(name)
         if name in meant or not isinstance(column, Texts):
@@ -226,19 +234,15 @@ def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | No
         levels = column.known().levels
         strange = [level for level in levels if number(level) is None]
         if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
-            nearly[name] = f"{name!r} ({listed(strange, 4)})"
-        elif strange and len(levels) > 1 and all(_COMMA.fullmatch(level) for level in levels):
-            commas[name] = f"{name!r} ({strange[0]!r})"
-    if nearly:
-        warn(
-            f"column(s) read as text, because a few of many values are no numbers: {', '.join(nearly.values())}. "
-            "Correct such cells, or leave them empty, if they are to be numbers."
-        )
-    if commas:
-        warn(
-            f"column(s) read as text, because their numbers have commas: {', '.join(commas.values())}. Write a decimal "
-            "comma as a point, and thousands without a sign."
-        )
+            found["a few of many values are no numbers"].append(f"{name!r} ({listed(strange, 4)})")
+        elif strange and len(levels) > 1:
+            if all(_NUMBER.fullmatch(level.translate(_SIGNS)) for level in levels):
+                found["their numbers have commas or other signs"].append(f"{name!r} ({strange[0]!r})")
+            elif all(_DATE.fullmatch(level) for level in levels):
+                found["their dates are written in another way"].append(f"{name!r} ({strange[0]!r})")
+    for reason, columns in found.items():
+        if columns:
+            warn(f"column(s) read as text, because {reason}: {', '.join(columns)}. {_TAKEN_FOR_TEXT[reason]}")
 
 
 def _only(table: Frame, rows: Rows) -> Frame:
