@@ -228,6 +228,12 @@ def test_without_a_penalty_the_worst_group_does_as_well_as_it_can(problem: Probl
     )
 
 
+def test_classes_that_hinder_a_choice_are_called_by_their_names() -> None:
+    x, groups = np.arange(12.0)[:, None], np.repeat(list("abcd"), 3)
+    with pytest.raises(DataError, match="no row of the groups kept is of class 'only in d'"):
+        TROClassifier(penalty="auto").fit(x, [f"only in {name}" for name in groups], groups=groups)
+
+
 @quick
 @given(problems(groups=2, penalties=(1.0,)), st.sampled_from([0.0, 1e-3, 0.05, 0.5]))
 def test_tau_is_a_bound(problem: Problem, tau: float) -> None:
@@ -271,6 +277,12 @@ def test_splitters_part_the_rows_by_group(world: Any, splits: int, towards: bool
                 assert outside
                 assert not inside & outside
             assert len({tuple(held) for _, held in folds}) == len(folds)
+
+
+def test_one_region_of_a_graph_in_pieces_is_no_larger_than_a_piece() -> None:
+    graph = GroupGraph.from_edges([("x", "y")], nodes="abcdxy")
+    assert LeaveRegionOut(graph, max_splits=1).regions("abcd") == [("a",)]
+    assert LeaveRegionOut(graph, max_splits=1).regions("abxy") == [("x", "y")]
 
 
 @quick

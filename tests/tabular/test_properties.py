@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.tabular.strategies import Case, cases
-from toporo.errors import DataError, TopoRoError
-from toporo.tabular import TableModel, load_model
+from toporo.errors import DataError, SettingError, TopoRoError
+from toporo.tabular import TableModel, fit_table, load_model
 
 quick = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -255,6 +255,47 @@ def test_unseen_categories_are_counted_and_the_same_whatever_they_are(case: Case
     (portion,) = model.portions(tables[0])
     assert portion.encoded.unseen[name] == {"never seen": len(case)}
     assert np.array_equal(outputs(model, tables[0]), outputs(model, tables[1]))
+
+
+# ---------------------------------------------------------------- what random tables do not hit upon
+
+SMALL: dict[str, list[Any]] = {"g": ["a", "b", "c"] * 4, "x": list(range(12)), "y": [0.5 * i for i in range(12)]}
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("pandas", "cannot read a table from Series"),
+        ("polars", "cannot read a table from Series"),
+        (pa.array([1.0]), "cannot read a table from"),
+        ("a\0b.csv", "no such file"),
+        (SMALL | {"\ud800": [1] * 12}, "which is no text"),
+        (SMALL | {"g": ["\ud800", "b"] * 6}, "'g' cannot be used: it holds '.*', which is no text"),
+        (SMALL | {"x": [10**400, 1] * 6}, "6 infinite value"),
+    ],
+)
+def test_things_that_are_no_tables(source: Any, words: str) -> None:
+    if source in ("pandas", "polars"):
+        source = pytest.importorskip(source).Series([1.0, 2.0])
+    with pytest.raises(DataError, match=words):
+        fit_table(source, target="y", group="g")
+
+
+@pytest.mark.parametrize("what", ["features", "exclude", "categorical", "test_groups"])
+def test_a_name_is_not_taken_for_its_letters(what: str) -> None:
+    with pytest.raises(SettingError, match=rf"{what} is 'x': expected a list of names, such as \['x'\]"):
+        fit_table(SMALL, target="y", group="g", **{what: "x"})
+
+
+def test_text_that_is_none_is_left_out_with_a_reason() -> None:
+    model = fit_table(SMALL | {"t": ["\ud800", "b"] * 6}, target="y", group="g", penalty=1.0)
+    assert {column.name: column.note for column in model.columns}["t"] == "it holds '\\ud800', which is no text"
+
+
+def test_whole_numbers_name_groups_without_decimals() -> None:
+    edges = [(0.0, 1.0), (1.0, 2.0)]
+    model = fit_table(SMALL | {"g": [0.0, 1.0, 2.0] * 4}, target="y", group="g", penalty=1.0, graph=edges)
+    assert model.groups == ("0", "1", "2")
 
 
 # ---------------------------------------------------------------- helpers

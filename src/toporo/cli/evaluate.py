@@ -20,7 +20,7 @@ from toporo.cli.common import (
     option,
     plain_warnings,
 )
-from toporo.cli.output import print_table, use_utf8
+from toporo.cli.output import print_table, refuse_inside, use_utf8
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def evaluate(
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
     check_writable(data, {"--out": out})
+    for folder in (model, against) if against is not None else (model,):
+        refuse_inside(folder, {"--out": out})
     loaded, control = load_model(model), None if against is None else load_model(against)
     if control is not None and (control.task, control.target) != (loaded.task, loaded.target):
         raise SettingError(

@@ -5,20 +5,20 @@ from __future__ import annotations
 import io
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from toporo.cli.common import split_names
-from toporo.errors import DataError, warn
+from toporo.errors import DataError, SettingError, warn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "use_utf8", "write_picture"]
+__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "refuse_inside", "use_utf8", "write_picture"]
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -34,6 +34,13 @@ def use_utf8() -> None:
                 stream.reconfigure(errors="backslashreplace")
             else:
                 stream.reconfigure(encoding="utf-8", newline="\n")
+
+
+def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:
+    """A file among those of a model would damage it, or be lost when it is replaced."""
+    for flag, path in wanted.items():
+        if path is not None and path.resolve().parent == model.resolve():
+            raise SettingError(f"{flag} {path} is in the folder of the model: choose a place of its own.")
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:

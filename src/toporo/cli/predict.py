@@ -24,7 +24,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
-from toporo.cli.output import use_utf8
+from toporo.cli.output import refuse_inside, use_utf8
 from toporo.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def predict(
         if as_json:
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
         check_writable(data, {"--out": out}, endings={"--out": TABLES})
+        refuse_inside(model, {"--out": out})
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)

@@ -138,10 +138,10 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
 # ---------------------------------------------------------------------- CSV
 
 
-def _not_utf8(where: str, why: str) -> str:
+def _not_utf8(where: str, why: str, instead: str = "latin1") -> str:
     return (
         f"{where} is not text in UTF-8 ({why}). "
-        "In a spreadsheet, save it as 'CSV UTF-8'; elsewhere convert it, e.g. iconv -f latin1 -t utf-8."
+        f"In a spreadsheet, save it as 'CSV UTF-8'; elsewhere convert it, e.g. iconv -f {instead} -t utf-8."
     )
 
 
@@ -164,9 +164,10 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
                 f"{where} is {what}, not text: expected a CSV file. Give a Parquet or Feather file its ending "
                 "(.parquet, .feather), and unpack or convert others."
             )
-    if b"\0" in head:
-        what = "text in UTF-16" if head[:2] in _UTF16 or head[1:2] == b"\0" else "not text, for it holds NUL bytes"
-        raise DataError(f"{where} is {what}: expected a CSV file in UTF-8. In a spreadsheet, save it as 'CSV UTF-8'.")
+    if head[:2] in _UTF16 or b"\0" in head[:2]:
+        raise DataError(_not_utf8(where, "it looks like UTF-16", "utf-16"))
+    if b"\0" in head.partition(b"\n")[0]:
+        raise DataError(f"{where} is not text, for its first line holds NUL bytes: expected a CSV file.")
     try:
         header, rest, delimiter = _header(head, delimiter, tabs)
     except csv.Error as error:

@@ -213,6 +213,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
                 divergence=settings.divergence,
                 ridge=settings.ridge,
                 seed=settings.seed,
+                labels=getattr(self, "classes_", np.empty(0)).tolist(),
             )
             penalty = choice.penalty
         self._warn_of_one_class(rows, penalty)

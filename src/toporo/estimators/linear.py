@@ -122,14 +122,17 @@ def choose(
     divergence: str,
     ridge: float,
     seed: int,
+    labels: Sequence[Any] = (),
 ) -> PenaltyChoice:
-    """The penalty that does best on training groups left out."""
+    """The penalty that does best on training groups left out; ``labels`` are what messages call the classes."""
     from toporo.estimators.auto import choose_penalty
 
     if rows.classes is not None and len(rows.x) > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), seed))
         if len(np.unique(some.y)) == rows.classes:
             losses = prepare(some, intercept)
+    if isinstance(losses, LogisticLosses):
+        losses = replace(losses, classes=tuple(labels) or losses.classes)
     return choose_penalty(losses, maker.graph, test, maker.fold, divergence=divergence, ridge=ridge)
 
 

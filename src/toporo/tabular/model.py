@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import one_thread
 from toporo.tabular.evaluate import Evaluation, evaluate
@@ -186,7 +186,7 @@ class TableModel:
         Rows without a target are left out, with ``unseen`` those of groups that it was trained on too; rows without a
         group are an error.
         """
-        targets, values, chances, names = [], [], [], []
+        targets, values, chances, names, strangers = [], [], [], [], 0
         for portion in self.portions(source, require=[self.target, self.group], **reading):
             group = portion.frame.text(self.group)
             if group.missing.any():
@@ -197,14 +197,19 @@ class TableModel:
                 )
             target, known = self._targets(portion.frame)
             if unseen:
-                known &= ~np.isin(
-                    group.codes, [group.levels.index(name) for name in self.groups if name in group.levels]
-                )
+                trained = [group.levels.index(name) for name in self.groups if name in group.levels]
+                strangers += len(group.levels) - len(trained)
+                known &= ~np.isin(group.codes, trained)
             targets.append(target[known])
             values.append(portion.values[known])
             names.append(np.asarray(group.levels, dtype=object)[group.codes[known]])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
+        if unseen and not strangers:
+            raise DataError(
+                f"no row of the table is in groups that it was not trained on: the model knows {listed(self.groups)}. "
+                "Judge it on all groups, or give a table with others."
+            )
         if not sum(map(len, targets)):
             where = " in groups that it was not trained on" if unseen else ""
             raise DataError(
