@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,7 @@ LEVELS = (3, 5, 8, 12, 20)
 FEATURES = NUMBERS + len(LEVELS) + 1  # the last is a date
 WALL, MEMORY = 60.0, 6.0  # seconds and GiB that a fit may take
 #: What a file larger than memory has, and what the commands that read it may have, in bytes.
-LARGE, LIMIT = 3 << 30, 2 << 30
+LARGE, LIMIT = 3 << 30, 1 << 30
 TOPORO = str(Path(sys.executable).parent / "toporo")
 
 
@@ -131,7 +132,7 @@ if not child:
     for number, path in enumerate((task["out"], task["err"]), 1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     if task["limit"]:
-        resource.setrlimit(resource.RLIMIT_AS, (task["limit"], task["limit"]))
+        resource.setrlimit(resource.RLIMIT_DATA, (task["limit"], task["limit"]))
     os.execv(task["command"][0], task["command"])
 _, status, used = os.wait4(child, 0)
 print(json.dumps({
@@ -154,7 +155,7 @@ class Run:
 
 
 def measure(command: list[str], *, out: Path | None = None, limit: int = 0, may_fail: bool = False) -> Run:
-    """Run a command on all cores there are; ``limit`` is the most address space that it gets."""
+    """Run a command on all cores there are; ``limit`` is the most memory of its own that it gets."""
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     with tempfile.NamedTemporaryFile("r", suffix=".err") as errors, tempfile.NamedTemporaryFile("r") as output:
         written = str(out) if out is not None else output.name
@@ -290,9 +291,10 @@ shutil.copyfile(*sys.argv[1:])
 
 def bench_stream(size: int = LARGE, limit: int = LIMIT) -> list[str]:
     lines = [
-        f"`toporo predict` on files of more than {gib(size):.1f} GiB by a process that may have {gib(limit):.1f} GiB "
-        f"of address space, all libraries included (RLIMIT_AS), on {cores()} cores ({machine()}); {FEATURES} features "
-        "as in tables.md. Files repeat a portion of 100 000 rows, and its predictions must repeat as well; a CSV file "
+        f"`toporo predict` on files of {gib(size):.1f} GiB and more by a process that may have {gib(limit):.1f} GiB of "
+        "memory of its own, resident or not (RLIMIT_DATA: a hard limit on all that is private and writable), on "
+        f"{cores()} cores ({machine()}); {FEATURES} features as in tables.md. Files repeat a portion of {PORTION} "
+        "rows, and its predictions must repeat as well; a CSV file "
         "comes out, with the group and, of classes, their probabilities. “Whole file”: pandas.read_csv or read_parquet "
         "under the same limit, to show that it bites. By hand: read_csv with chunksize, or batches of Parquet, "
         "through a fitted scikit-learn pipeline and to_csv, without a limit; only its loop is timed.",
@@ -355,5 +357,5 @@ def ending(run: Run) -> str:
     """How a process ended that was not to succeed."""
     if not run.code:
         return f"read, {run.peak / 2**20:.0f} MiB"
-    last = run.errors.strip().splitlines()[-1:] or [""]
-    return f"fails: {last[0].partition(':')[0].rpartition('.')[2] or f'signal {-run.code}'}"
+    named = re.findall(r"\w*Error", run.errors)
+    return f"fails: {named[-1].lstrip('_') if named else f'ends with {run.code}'}"

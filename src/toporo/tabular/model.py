@@ -15,7 +15,6 @@ from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.robust.rows import one_thread
 from toporo.tabular.evaluate import Evaluation, evaluate
 from toporo.topology.graph import GroupGraph
 
@@ -135,10 +134,7 @@ class TableModel:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
         frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
         for frame in _ahead(frames) if isinstance(source, str | os.PathLike) else frames:
-            encoded = self.encoder.transform(frame)
-            with one_thread():
-                found = self._predict(frame, encoded)
-            yield found
+            yield self._predict(frame, self.encoder.transform(frame))
 
     def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
         with np.errstate(over="ignore", invalid="ignore"):
