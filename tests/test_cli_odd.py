@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.tabular.cases import RIVER, as_csv, floods, river
-from toporo.cli.output import use_utf8
+from toporo.cli.common import use_utf8
 from toporo.tabular import fit_table, load_model
 
 Run = Callable[..., Any]
@@ -362,3 +362,22 @@ def test_names_in_pictures_are_names(toporo: Run, files: Path, graph: tuple[str,
     assert done.code == 0
     assert done.err.count("font lacks signs") == 1
     assert "UserWarning" not in done.err
+
+
+def test_names_that_cannot_be_read_are_a_mistake_in_typing(toporo: Callable[..., Any]) -> None:
+    done = toporo("fit", "t.csv", "--target", "y", "--group", "g", "--out", "m", "--exclude", "a" * 200_000)
+    assert done.code == 2
+    assert "names between commas" in " ".join(done.err.split())
+
+
+def test_a_closed_standard_input_is_an_error(
+    toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from toporo import cli
+
+    monkeypatch.setattr(sys, "argv", ["toporo", "topology", "-", "--group", "g"])
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    assert "standard input is closed" in capsys.readouterr().err

@@ -410,8 +410,8 @@ def test_groups_of_one_class_are_fitted_with_a_warning() -> None:
         ({"divergence": "l3"}, UnknownNameError, "'l3'"),
         ({"prior": "pagerank", "graph": CHAIN}, UnknownNameError, "unknown prior 'pagerank'"),
         ({"prior": 3}, SettingError, "prior is of type int"),
-        ({"prior": "degree"}, SettingError, r"prior='degree' is a centrality in a graph.*pass graph="),
-        ({"prior": "harmonic", "graph": CHAIN}, SettingError, r"pass test_groups=\[...\]"),
+        ({"prior": "degree"}, SettingError, r"prior='degree' is a centrality in a graph.*give a graph"),
+        ({"prior": "harmonic", "graph": CHAIN}, SettingError, r"name them \(test_groups="),
         ({"prior": {"a": 1.0, "b": 1.0}}, GroupMismatchError, r"not in the prior: 'c', 'd'"),
         ({"normalization": "max"}, UnknownNameError, "'max'"),
         ({"temperature": 0}, SettingError, "temperature is 0"),
@@ -465,7 +465,7 @@ def test_settings_that_speak_of_groups_need_groups(settings: dict[str, Any], nam
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        (np.zeros(200), "zero for every row"),
+        (np.zeros(200), "zero in every row"),
         (-np.ones(200), "at least 0"),
         (np.ones(3), "expected 200"),
         (1.0 * (NUMBERS.groups != "b"), "without a row that counts: 'b'"),

@@ -12,7 +12,15 @@ import pytest
 
 from tests.tabular.cases import RIVER, TRAINED, as_csv, floods, only, river
 from toporo.data.frame import read_frame
-from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, TopoRoError, UnknownNameError
+from toporo.errors import (
+    DataError,
+    GraphError,
+    GroupMismatchError,
+    SettingError,
+    TopoRoError,
+    TopoRoWarning,
+    UnknownNameError,
+)
 from toporo.tabular import fit_table
 from toporo.tabular.fit import guess_task
 
@@ -86,6 +94,15 @@ def test_the_penalty_is_chosen_by_leaving_groups_out() -> None:
 def test_few_groups_and_networks_take_the_plain_penalty() -> None:
     assert fit(only(river(), station=TRAINED[:3]), penalty="auto").estimator.penalty_ == 1.0
     assert fit(penalty="auto", model="mlp", epochs=1, hidden=(3,)).estimator.penalty_ == 1.0
+
+
+def test_where_no_fold_has_all_classes_the_plain_penalty_is_taken_with_a_word() -> None:
+    table = floods()
+    own = {name: f"class of {name}" for name in table["station"]}
+    table["flood"] = [own[s] if i % 2 else "common" for i, s in enumerate(table["station"])]
+    with pytest.warns(TopoRoWarning, match=r"none of \d+ folds can be fitted.* The penalty is 1\.$"):
+        model = fit(table, target="flood", penalty="auto")
+    assert model.estimator.penalty_ == 1.0
 
 
 def test_methods_are_the_ends_of_the_penalty() -> None:
@@ -212,7 +229,7 @@ def test_a_stream_a_file_and_a_mapping_give_the_same(tmp_path: Path) -> None:
         ({"graph": RIVER, "test_groups": ["sea"]}, GroupMismatchError, "'sea'"),
         ({"graph": RIVER[:2]}, GroupMismatchError, "'lower'"),
         ({"test_groups": [*TRAINED, "mouth"]}, DataError, "every row is of a test group"),
-        ({"target": "bed", "task": "regression"}, DataError, "'bed' holds text such as 'mud'"),
+        ({"target": "bed", "task": "regression"}, DataError, r"'bed' holds text: '\w+', say, is no number"),
         ({"target": "x", "task": "classification"}, DataError, "too many for classes"),
         ({"weight": "bed"}, DataError, "does not hold numbers"),
         ({"weight": "x"}, DataError, "negative"),

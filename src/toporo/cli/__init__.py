@@ -9,7 +9,7 @@ import typer
 
 from toporo import __version__
 from toporo.cli import data, doctor, evaluate, explain, fit, predict, report, reproduce, theory, topology
-from toporo.cli.common import USER_ERROR, log_on_stderr
+from toporo.cli.common import USER_ERROR, log_on_stderr, use_utf8
 from toporo.errors import TopoRoError
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -57,6 +57,7 @@ for command in COMMANDS:
 
 def main() -> None:
     """Run the command line; a user's mistake is a message and an exit code, never a traceback."""
+    use_utf8()
     try:
         with log_on_stderr():
             app()

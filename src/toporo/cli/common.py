@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from toporo.errors import SettingError, TopoRoWarning
+from toporo.errors import DataError, SettingError, TopoRoWarning
 
 if TYPE_CHECKING:
     from toporo.experiments.jobs import Job
@@ -34,6 +35,7 @@ __all__ = [
     "option",
     "plain_warnings",
     "split_names",
+    "use_utf8",
 ]
 
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
@@ -47,7 +49,10 @@ def split_names(text: str | None, flag: str) -> list[str] | None:
 
     if text is None:
         return None
-    names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    try:
+        names = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    except csv.Error as error:
+        raise typer.BadParameter(f"cannot be read as names between commas ({error}).", param_hint=flag) from None
     if not all(names) or not names:
         raise typer.BadParameter(f"{text!r} has an empty name: expected names between commas.", param_hint=flag)
     return names
@@ -63,7 +68,11 @@ def delimiter_sign(text: str) -> str:
 
 def data_source(text: str) -> str | BinaryIO:
     """Where a table is read from: a path, or standard input for ``-``."""
-    return sys.stdin.buffer if text == "-" else text
+    if text != "-":
+        return text
+    if sys.stdin is None:
+        raise DataError("standard input is closed: give the name of a file, or a pipe.")
+    return sys.stdin.buffer
 
 
 def check_writable(
@@ -95,6 +104,16 @@ def check_writable(
 def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa: A002  # as typer calls it
     """A typer option in one of the panels of a help page."""
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
+
+
+def use_utf8() -> None:
+    """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            if stream.isatty():
+                stream.reconfigure(errors="backslashreplace")
+            else:
+                stream.reconfigure(encoding="utf-8", newline="\n")
 
 
 _DATA = "Data"

@@ -20,7 +20,7 @@ from toporo.cli.common import (
     option,
     plain_warnings,
 )
-from toporo.cli.output import print_table, refuse_inside, use_utf8
+from toporo.cli.output import print_table, refuse_inside
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ def evaluate(
     from toporo.files import write_text
     from toporo.tabular import compare, load_model
 
-    use_utf8()
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
     check_writable(data, {"--out": out})

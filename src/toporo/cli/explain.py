@@ -14,7 +14,7 @@ from toporo.cli.common import (
     option,
     plain_warnings,
 )
-from toporo.cli.output import PICTURES, graph_figure, refuse_inside, use_utf8, write_picture
+from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
 
 __all__ = ["explain", "register"]
 
@@ -44,7 +44,6 @@ def explain(
     from toporo.files import write_text
     from toporo.tabular import load_model
 
-    use_utf8()
     check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
     refuse_inside(model, {"--out": out, "--plot": plot})
     loaded = load_model(model)

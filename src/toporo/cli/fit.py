@@ -21,7 +21,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
-from toporo.cli.output import names_or_file, print_table, use_utf8
+from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
 
 if TYPE_CHECKING:
@@ -185,7 +185,6 @@ def fit(
     from toporo.tabular import fit_table
     from toporo.tabular.folder import check_target
 
-    use_utf8()
     check_target(out, overwrite=overwrite)
     settings: dict[str, Any] = {"ridge": ridge}
     if model is Model.MLP:

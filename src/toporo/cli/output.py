@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,22 +17,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "refuse_inside", "use_utf8", "write_picture"]
+__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "refuse_inside", "write_picture"]
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 #: Width of tables where no terminal says another.
 WIDTH = 132
-
-
-def use_utf8() -> None:
-    """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            if stream.isatty():
-                stream.reconfigure(errors="backslashreplace")
-            else:
-                stream.reconfigure(encoding="utf-8", newline="\n")
 
 
 def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:

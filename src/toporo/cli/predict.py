@@ -24,7 +24,7 @@ from toporo.cli.common import (
     plain_warnings,
     split_names,
 )
-from toporo.cli.output import refuse_inside, use_utf8
+from toporo.cli.output import refuse_inside
 from toporo.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def predict(
     """
     from toporo.tabular import load_model
 
-    use_utf8()
     if out is not None:
         if as_json:
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")

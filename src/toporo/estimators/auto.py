@@ -30,7 +30,7 @@ from toporo.splits import GraphHopSplit, LeaveRegionOut, hop_folds
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
-__all__ = ["GRID", "PenaltyChoice", "PenaltyScore", "choose_penalty", "held_out_losses"]
+__all__ = ["GRID", "NoChoiceError", "PenaltyChoice", "PenaltyScore", "choose_penalty", "held_out_losses"]
 
 Name = Hashable
 Losses = SquaredLosses | LogisticLosses
@@ -42,6 +42,10 @@ GRID = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
 ROUGH = 1e-4
 #: Scores this near to the lowest, in units of what a model of zeros loses, are as low: rounding must not choose.
 SAME = 1e-9
+
+
+class NoChoiceError(DataError):
+    """The data do not let a penalty be chosen."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def choose_penalty(
     """
     names = losses.groups.names
     if len(names) < 3:
-        raise DataError(
+        raise NoChoiceError(
             f"the penalty cannot be chosen from {len(names)} group(s), {listed(names)}: one is held out and at least "
             "two are kept. Give a number instead, such as penalty=1.0."
         )
@@ -165,7 +169,7 @@ def choose_penalty(
     counted = [held_out for held_out, verdict in zip(folds, found, strict=True) if verdict.scores is not None]
     rows = [verdict.scores for verdict in found if verdict.scores is not None]
     if not rows:
-        raise DataError(
+        raise NoChoiceError(
             f"the penalty cannot be chosen: none of {len(folds)} folds can be fitted. {notes[-1]} "
             "Give a number instead, such as penalty=1.0."
         )

@@ -124,7 +124,7 @@ def fit_table(
     found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
     wanted = {"model": model, "penalty": penalty, "tau": tau} | settings
     estimator = _estimator(kind, method, len(ids.groups), found, coming, wanted)
-    estimator.fit(x, y, groups=ids, sample_weight=weights)
+    estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
         estimator=estimator,
         encoder=encoder,
@@ -370,6 +370,17 @@ def _estimator(
     if graph is not None:
         wanted |= {"graph": graph, "test_groups": coming or None}
     return (estimators.TROClassifier if classes else estimators.TRORegressor)(**wanted)
+
+
+def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
+    """Fit; where no penalty can be chosen, and nobody named one, the plain one will do."""
+    from toporo.estimators.auto import NoChoiceError
+
+    try:
+        return estimator.fit(x, y, **rows)
+    except NoChoiceError as error:
+        warn(f"{str(error).partition(' Give a number')[0]} The penalty is 1.")
+        return estimator.set_params(penalty=1.0).fit(x, y, **rows)
 
 
 # ---------------------------------------------------------------- for the record
