@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ FEATURES = NUMBERS + len(LEVELS) + 1  # the last is a date
 WALL, MEMORY = 60.0, 6.0  # seconds and GiB that a fit may take
 #: What a file larger than memory has, and what the commands that read it may have, in bytes.
 LARGE, LIMIT = 3 << 30, 1 << 30
+#: Seconds for a command that is to fail.
+PATIENCE = 180
 TOPORO = str(Path(sys.executable).parent / "toporo")
 
 
@@ -124,7 +127,7 @@ def gib(size: float) -> float:
 # ---------------------------------------------------------------- processes
 
 LAUNCHER = """
-import json, os, resource, sys, time
+import json, os, resource, signal, sys, time
 task = json.loads(sys.argv[1])
 start = time.perf_counter()
 child = os.fork()
@@ -133,6 +136,7 @@ if not child:
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     if task["limit"]:
         resource.setrlimit(resource.RLIMIT_DATA, (task["limit"], task["limit"]))
+    signal.alarm(task["patience"])
     os.execv(task["command"][0], task["command"])
 _, status, used = os.wait4(child, 0)
 print(json.dumps({
@@ -154,16 +158,20 @@ class Run:
     errors: str
 
 
-def measure(command: list[str], *, out: Path | None = None, limit: int = 0, may_fail: bool = False) -> Run:
-    """Run a command on all cores there are; ``limit`` is the most memory of its own that it gets."""
+def measure(command: list[str], *, out: Path | None = None, limit: int = 0, patience: int = 0) -> Run:
+    """Run a command on all cores there are.
+
+    ``limit`` is the most memory of its own that it gets. One that may fail gets so many seconds of ``patience``: out of
+    memory, some threads wait for others that are no more.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     with tempfile.NamedTemporaryFile("r", suffix=".err") as errors, tempfile.NamedTemporaryFile("r") as output:
         written = str(out) if out is not None else output.name
-        task = {"command": command, "limit": limit, "out": written, "err": errors.name}
+        task = {"command": command, "limit": limit, "patience": patience, "out": written, "err": errors.name}
         launch = [sys.executable, "-S", "-c", LAUNCHER, json.dumps(task)]
         done = subprocess.run(launch, capture_output=True, text=True, env=environment, check=True)
         run = Run(**json.loads(done.stdout), said=output.read(), errors=errors.read())
-    if run.code and not may_fail:
+    if run.code and not patience:
         raise SystemExit(f"benchmarks: {' '.join(command)} ended with {run.code}:\n{run.errors}")
     return run
 
@@ -313,7 +321,7 @@ def bench_stream(size: int = LARGE, limit: int = LIMIT) -> list[str]:
         for suffix in (".csv", ".parquet"):
             table = folder / f"large{suffix}"
             rows = write_table(table, repeated(portion, table, size))
-            whole = measure([sys.executable, "-c", WHOLE_PEER, str(table)], limit=limit, may_fail=True)
+            whole = measure([sys.executable, "-c", WHOLE_PEER, str(table)], limit=limit, patience=PATIENCE)
             copied = measure([sys.executable, "-c", COPY, str(table), str(folder / "copy")])
             (folder / "copy").unlink()
             for title, target in (("least squares", "y"), ("logistic", "label")):
@@ -358,5 +366,7 @@ def ending(run: Run) -> str:
     """How a process ended that was not to succeed."""
     if not run.code:
         return f"read, {run.peak / 2**20:.0f} MiB"
+    if run.code == -signal.SIGALRM:
+        return f"stands still, stopped after {PATIENCE} s"
     named = re.findall(r"\w*Error", run.errors)
     return f"fails: {named[-1].lstrip('_') if named else f'ends with {run.code}'}"
