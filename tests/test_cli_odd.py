@@ -381,3 +381,21 @@ def test_a_closed_standard_input_is_an_error(
         cli.main()
     assert end.value.code == 1
     assert "standard input is closed" in capsys.readouterr().err
+
+
+def test_too_little_memory_is_a_message(
+    toporo: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(river()), tmp_path / "t.parquet")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", full)
+    done = toporo("fit", "t.parquet", "--target", "y", "--group", "station", "--out", "m")
+    assert done.code == 1
+    assert "not enough memory (malloc of size 64 failed)" in done.err
+    assert not (tmp_path / "m").exists()

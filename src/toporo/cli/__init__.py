@@ -64,6 +64,12 @@ def main() -> None:
     except TopoRoError as error:
         typer.echo(f"toporo: {error}", err=True)
         sys.exit(USER_ERROR)
+    except MemoryError as error:
+        why = f" ({error})" if str(error) else ""
+        typer.echo(
+            f"toporo: there is not enough memory{why}. Use fewer rows or columns, or a machine with more.", err=True
+        )
+        sys.exit(USER_ERROR)
     except OSError as error:  # a full disk, a folder that may not be written
         typer.echo(f"toporo: {error}. Check that the path can be written and that there is space.", err=True)
         sys.exit(USER_ERROR)

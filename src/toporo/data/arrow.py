@@ -121,6 +121,8 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
     except FileNotFoundError:
         expected = "a CSV file whose first line names the columns" if kind == "csv" else f"a {_FORMATS[kind]} file"
         raise DataError(f"no such file: {where}. Expected {expected}.") from None
+    except pa.ArrowMemoryError:
+        raise
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"cannot read {where}: {error.strerror}.") from None

@@ -19,7 +19,7 @@ Name = Hashable
 
 #: The share of an automatic prior that is spread evenly. A centrality can leave next to everything to two or three
 #: groups, whose few rows then decide the model. On 36 problems with real temperatures half of it even is as good on
-#: average and much better at worst (benchmarks/results/defaults.md).
+#: average and better at worst, if not for every kind of problem (benchmarks/results/defaults.md).
 EVEN = 0.5
 
 
