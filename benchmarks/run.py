@@ -30,6 +30,7 @@ from engine import (
 )
 from peers import indicators_of, squaring_densities, weighted_l1
 from tables import bench_stream, bench_tables
+from vision import bench_vision
 
 import toporo as tr
 from toporo.files import write_text
@@ -143,6 +144,7 @@ def bench_start() -> list[str]:
 BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "start": ("Starting up", bench_start),
     "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
+    "vision": ("The cost of an objective in a training step on images", bench_vision),
     "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
     "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),
     "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),

@@ -16,6 +16,7 @@ __all__ = [
     "DatasetNotFoundError",
     "GraphError",
     "GroupMismatchError",
+    "NothingToTestError",
     "SettingError",
     "TopoRoError",
     "TopoRoWarning",
@@ -33,6 +34,10 @@ class TopoRoError(Exception):
 
 class DataError(TopoRoError, ValueError):
     """The numbers given cannot be used: wrong shape, not finite, too few."""
+
+
+class NothingToTestError(DataError):
+    """The group to test on is known, but there is nothing of it to measure with; another one may do."""
 
 
 class GroupMismatchError(TopoRoError, ValueError):

@@ -25,6 +25,10 @@ class SelectionRule:
     pick: Callable[[Sequence[Record], Best], int]
     saw: tuple[str, ...] = ()
 
+    def titled(self, unit: str = "epochs") -> str:
+        """The title, for records that are of something else than epochs."""
+        return self.title.replace("epoch", unit.removesuffix("s"))
+
 
 def _first_best(key: str) -> Callable[[Sequence[Record], Best], int]:
     def pick(history: Sequence[Record], best: Best) -> int:

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from toporo.groups import Groups
 from toporo.objectives import OBJECTIVES, make_objective
@@ -11,9 +13,16 @@ from toporo.topology.prior import Prior
 NAMES = ("a", "b", "c", "d")
 SHARES = (0.4, 0.1, 0.2, 0.3)
 
+#: The number of features of the network below.
+WIDTH = 4
+
+#: What a method cannot do without.
+NEEDED = {"dann": {"width": WIDTH, "hidden": 6}}
+
 #: Every registered method with its defaults, and the settings under which a method is another one inside.
-CASES = {name: (name, {}) for name in OBJECTIVES} | {
+CASES = {name: (name, NEEDED.get(name, {})) for name in OBJECTIVES} | {
     "irm annealed": ("irm", {"penalty": 10.0, "anneal": 2}),
+    "dann strong": ("dann", NEEDED["dann"] | {"penalty": 20.0, "seed": 3}),
     "group-dro projected": ("group-dro", {"step": 0.1, "update": "projected"}),
     "tro exact": ("tro", {"update": "exact"}),
     "tro exact kl": ("tro", {"update": "exact", "divergence": "kl"}),
@@ -28,11 +37,13 @@ LOSSES = {
 }
 
 
-def build(case, names=NAMES):
+def build(case, names=NAMES, width=WIDTH):
     """The objective of a case; methods with a prior get an uneven one, given to the names in their order."""
     method, settings = CASES[case]
+    if "width" in settings:
+        settings = settings | {"width": width}
     prior = Prior(dict(zip(names, SHARES, strict=True)))
-    return make_objective(method, Groups(names), prior, **settings)
+    return make_objective(method, Groups(names), prior, **settings).double()
 
 
 class Net(nn.Module):
@@ -40,7 +51,7 @@ class Net(nn.Module):
 
     def __init__(self, seed=0):
         super().__init__()
-        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.body, self.head = nn.Linear(3, WIDTH), nn.Linear(WIDTH, 2)
         self.double()
         generator = torch.Generator().manual_seed(seed)
         for parameter in self.parameters():
@@ -68,9 +79,12 @@ def evaluate(objective, net, x, y, groups, task="classes"):
 
 
 def fit(objective, batches, task="classes", net=None):
-    """Plain gradient descent over batches; returns the values, the weights after each step, and the network."""
+    """Plain gradient descent over batches; returns the values, the weights after each step, and the network.
+
+    A method's own parameters take part.
+    """
     net = net or Net().to(batches[0][0].device)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    optimizer = torch.optim.SGD([*net.parameters(), *objective.parameters()], lr=0.01)
     values, weights = [], []
     for x, y, groups in batches:
         value = evaluate(objective, net, x, y, groups, task)
@@ -85,3 +99,17 @@ def fit(objective, batches, task="classes", net=None):
 def flat(net):
     """All parameters as one vector."""
     return nn.utils.parameters_to_vector(net.parameters()).detach()
+
+
+class OnDeviceOnly(TorchDispatchMode):
+    """Raises where a step of tensors on another device makes or takes one on the host.
+
+    On torch's ``meta`` device, where tensors have shapes and no values, looking at a value or making a shape depend on
+    one raises by itself: together that is what a CUDA graph cannot capture, and it needs no GPU to be found.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if any(isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu" for leaf in tree_leaves((args, result))):
+            raise RuntimeError(f"{func} works on a host tensor")
+        return result

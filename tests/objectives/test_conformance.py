@@ -7,10 +7,10 @@ import pickle
 import pytest
 import torch
 
-from tests.objectives.cases import CASES, LOSSES, NAMES, Net, batch, build, evaluate, fit, flat
+from tests.objectives.cases import CASES, LOSSES, NAMES, Net, OnDeviceOnly, batch, build, evaluate, fit, flat
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.objectives import ERM, OBJECTIVES, TRO, WeightedObjective, get_objective, make_objective
+from toporo.objectives import ERM, OBJECTIVES, TRO, Objective, WeightedObjective, get_objective, make_objective
 
 every_case = pytest.mark.parametrize("case", CASES)
 every_task = pytest.mark.parametrize("task", LOSSES)
@@ -67,6 +67,41 @@ def test_gradient_matches_finite_differences(case, task):
         )
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if list(build(case).parameters())])
+def test_own_parameters_train_too(case):
+    """In the optimiser beside the network's, they all move, and to finite values."""
+    objective = build(case)
+    before = copy.deepcopy(dict(objective.named_parameters()))
+    fit(objective, [batch(seed) for seed in range(3)])
+    for name, parameter in objective.named_parameters():
+        assert parameter.isfinite().all(), name
+        assert not torch.equal(parameter, before[name]), name
+
+
+def test_some_method_has_parameters_of_its_own():
+    """Guards the test above."""
+    assert [name for name in OBJECTIVES if list(build(name).parameters())] == ["dann"]
+
+
+@every_case
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_autocast_costs_no_digits(case, device):
+    """The network may run in half precision; means, covariances and weights over groups may not."""
+    x, y, codes = (tensor.to(device) for tensor in batch())
+    x, y = x.float(), y.float()
+    found = []
+    for enabled in (False, True):
+        net, objective = Net().float().to(device), build(case).float().to(device)
+        features, logits = net(x)
+        extra = {"features": features, "logits": logits}
+        losses = LOSSES["classes"](logits, y)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=enabled):
+            value = objective(losses, codes, **{key: extra[key] for key in objective.needs})
+        value.backward()
+        found.append((value.detach(), [parameter.grad for parameter in net.parameters()], objective.weights))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
 @every_case
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_low_precision_costs_digits_and_no_more(case, dtype):
@@ -77,7 +112,7 @@ def test_low_precision_costs_digits_and_no_more(case, dtype):
     def value(dtype):
         logits = outputs.to(dtype).requires_grad_()
         extra = dict.fromkeys(OBJECTIVES[CASES[case][0]].needs, logits)
-        return build(case)(logits.square().sum(dim=1), codes, **extra)
+        return build(case, width=2)(logits.square().sum(dim=1), codes, **extra)
 
     assert value(dtype).item() == pytest.approx(value(torch.float64).item(), rel=2 * torch.finfo(dtype).eps)
 
@@ -145,12 +180,64 @@ def test_evaluation_does_not_advance_the_state(case):
         assert torch.equal(value, before[key]), key
 
 
-@pytest.mark.parametrize("method", [name for name, cls in OBJECTIVES.items() if issubclass(cls, WeightedObjective)])
+@pytest.mark.parametrize("method", [name for name in OBJECTIVES if "digest" in build(name).state_dict()])
 def test_a_state_of_other_groups_is_refused(method):
     """A state is weights in the order of the names; under other names it would be joined by position."""
     objective, other = build(method), build(method, ("w", "x", "y", "z"))
-    with pytest.raises((RuntimeError, GroupMismatchError), match="group"):
+    with pytest.raises(GroupMismatchError, match=r"state is of other groups.*'w'.*'z'"):
         other.load_state_dict(objective.state_dict())
+
+
+def test_methods_with_a_state_by_group_are_among_those():
+    """Guards the test above, which looks for them by what they keep."""
+    assert {name for name in OBJECTIVES if "digest" in build(name).state_dict()} == {
+        "iw-erm", "group-dro", "tro", "dann",
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- without a look at values
+
+
+@every_case
+@pytest.mark.parametrize("as_ids", [False, True], ids=["codes", "ids"])
+def test_no_step_looks_at_a_value(case, as_ids):
+    """No ``.item()``, no branch on a tensor, no shape that depends on one, no copy from the host: on any machine."""
+    objective, net = build(case), Net().to("meta")
+    x, y, codes = batch(device="meta")
+    groups = GroupIds(codes, Groups(NAMES)) if as_ids else codes
+    evaluate(objective, net, x, y, groups).backward()  # the first call moves the state to the device
+    with OnDeviceOnly():
+        evaluate(objective, net, x, y, groups).backward()
+    assert {buffer.device.type for buffer in objective.buffers()} <= {"meta"}
+
+
+class Careless(Objective):
+    """Does one thing that a step must not do."""
+
+    def __init__(self, groups, what):
+        super().__init__(groups)
+        self.what = what
+
+    def compute(self, losses, codes, *, logits, features):
+        return self.what(losses, codes)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        lambda losses, codes: losses.mean() * losses.max().item(),
+        lambda losses, codes: losses.mean() if losses.max() > 1 else losses.sum(),
+        lambda losses, codes: losses[codes == 0].mean(),
+        lambda losses, codes: (losses * torch.ones(12).to(losses.device)).mean(),
+    ],
+    ids=["item", "branch", "rows", "copy"],
+)
+def test_a_step_that_looks_at_a_value_is_noticed(what):
+    """Guards the test above."""
+    x, y, codes = batch(device="meta")
+    objective, net = Careless(NAMES, what), Net().to("meta")
+    with pytest.raises((RuntimeError, NotImplementedError)), OnDeviceOnly():
+        evaluate(objective, net, x, y, codes)
 
 
 # ---------------------------------------------------------------- CUDA
@@ -185,6 +272,36 @@ def test_no_step_waits_for_the_device(case, as_ids):
         torch.cuda.set_sync_debug_mode("default")
 
 
+@needs_cuda
+@every_case
+def test_replays_of_a_captured_step_are_plain_steps(case):
+    """In a CUDA graph, with the buffers that a step rebinds copied back to where the graph reads them."""
+    plain, captured = (build(case).to("cuda") for _ in range(2))
+    net, (x, y, codes) = Net().to("cuda"), batch(device="cuda")
+
+    def step():
+        before = dict(captured.named_buffers())
+        value = evaluate(captured, net, x, y, codes)
+        slopes = torch.autograd.grad(value, [*net.parameters(), *captured.parameters()])
+        for name, buffer in before.items():
+            setattr(captured, name, buffer.copy_(getattr(captured, name)))
+        return value.detach(), slopes
+
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        found = [step()[0].item() for _ in range(2)]
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value, _ = step()
+    for _ in range(2):
+        graph.replay()
+        found.append(value.item())
+    expected = [evaluate(plain, net, x, y, codes).item() for _ in range(4)]
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
 # ---------------------------------------------------------------- errors
 
 
@@ -212,7 +329,7 @@ def test_no_step_waits_for_the_device(case, as_ids):
 def test_bad_input_says_what_was_expected(method, losses, groups, error, message):
     outputs = torch.ones(2, 2, requires_grad=True)
     with pytest.raises(error, match=message):
-        build(method)(losses * outputs.sum() / 4, groups, logits=outputs, features=outputs)
+        build(method, width=2)(losses * outputs.sum() / 4, groups, logits=outputs, features=outputs)
 
 
 def test_a_mismatch_says_which_side_a_name_is_on():
@@ -250,7 +367,7 @@ def test_one_overflowed_batch_does_not_spoil_the_weights(method, bad):
 @pytest.mark.parametrize("method", OBJECTIVES)
 def test_objectives_can_be_pickled(method):
     """For worker processes and torch.save of whole objects."""
-    objective = build(method)
+    objective = build(method, width=2)
     codes = torch.arange(len(NAMES))
     logits = torch.arange(2.0 * len(NAMES)).reshape(-1, 2).requires_grad_()
     twin = pickle.loads(pickle.dumps(objective))

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.objectives import ERM, IRM, IWERM, SD, TRO, GroupDRO, VREx, group_means
+from toporo.objectives import CORAL, DANN, ERM, IRM, IWERM, MMD, SD, TRO, GroupDRO, VREx, group_means
 
 NAMES = ("a", "b", "c")
 PRIOR = {"a": 0.5, "b": 0.3, "c": 0.2}
@@ -51,6 +51,42 @@ def test_sd_penalises_the_logits(logits):
     losses = F.cross_entropy(logits, CODES, reduction="none")
     found = SD(NAMES, penalty=0.4)(losses, CODES, logits=logits)
     torch.testing.assert_close(found, losses.mean() + 0.2 * (logits**2).sum(dim=1).mean(), rtol=1e-14, atol=0)
+
+
+def test_sd_averages_dense_logits_over_positions():
+    """One square a pixel, as one loss a pixel: the penalty must not grow with the image."""
+    logits = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    by_pixel = [sum(logits[i, c, r, k] ** 2 for c in range(2)) for i in range(5) for r in range(3) for k in range(4)]
+    found = SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=logits)
+    torch.testing.assert_close(found, LOSSES.mean() + 0.2 * sum(by_pixel) / (5 * 12), rtol=1e-14, atol=0)
+    finer = logits.repeat_interleave(3, dim=2).repeat_interleave(2, dim=3)
+    torch.testing.assert_close(SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=finer), found, rtol=1e-14, atol=0)
+
+
+def test_sd_takes_one_output_a_sample():
+    """Regression with logits of shape (n,) is the same as with (n, 1)."""
+    values = [SD(NAMES)(LOSSES, CODES, logits=shaped).item() for shaped in (LOSSES, LOSSES[:, None])]
+    assert values == [pytest.approx(17 / 5 + 0.05 * (1 + 4 + 36 + 9 + 25) / 5, rel=1e-14)] * 2
+
+
+def test_irm_of_dense_logits_is_the_derivative_of_the_pixel_mean():
+    """... over a sample's labelled pixels, as segmentation has it; unlabelled ones have no part in it."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=generator).requires_grad_()
+    labels = torch.randint(-1, 2, (5, 3, 4), generator=generator)
+
+    def loss(out):
+        by_pixel = F.cross_entropy(out, labels, reduction="none", ignore_index=-1)
+        return by_pixel.sum(dim=(1, 2)) / (labels >= 0).sum(dim=(1, 2))
+
+    scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+    by_group = [loss(scale * logits)[group == CODES].mean() for group in range(3)]
+    slopes = [torch.autograd.grad(value, scale, create_graph=True)[0] for value in by_group]
+    expected = sum(by_group) / 3 + 0.7 * sum(s**2 for s in slopes) / 3
+    found = IRM(NAMES, penalty=0.7)(loss(logits), CODES, logits=logits)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    fill = torch.where((labels < 0)[:, None], 100.0, logits)
+    torch.testing.assert_close(IRM(NAMES, penalty=0.7)(loss(fill), CODES, logits=fill), found, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
@@ -172,6 +208,14 @@ def test_the_weights_of_a_method_without_any_are_equal():
         (lambda: IRM(NAMES, penalty=-1.0), "penalty is -1.0: expected a finite number of at least 0"),
         (lambda: VREx(NAMES, penalty=math.inf), "penalty is inf"),
         (lambda: SD(NAMES, penalty=math.nan), "penalty is nan"),
+        (lambda: CORAL(NAMES, penalty=-0.5), "penalty is -0.5"),
+        (lambda: MMD(NAMES, penalty=math.inf), "penalty is inf"),
+        (lambda: MMD(NAMES, gammas=()), r"gammas are \(\): expected one or more positive numbers"),
+        (lambda: MMD(NAMES, gammas=(1.0, 0.0)), r"gammas are \(1.0, 0.0\)"),
+        (lambda: MMD(NAMES, gammas=(math.nan,)), "gammas are"),
+        (lambda: DANN(NAMES, 8, penalty=math.nan), "penalty is nan"),
+        (lambda: DANN(NAMES, 0), "width is 0: expected a number of units of at least 1"),
+        (lambda: DANN(NAMES, 8, hidden=0), "hidden is 0"),
         (lambda: IRM(NAMES, anneal=-1), "anneal is -1: expected a number of steps"),
         (lambda: TRO(PRIOR, penalty=-1.0), "penalty is -1.0"),
         (lambda: TRO(PRIOR, step=0.0), "step is 0.0"),

@@ -205,12 +205,13 @@ class RunProgress:
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
 
-    def __call__(self, done: int, total: int, job: Job | None) -> None:
+    def __call__(self, done: int, total: int, job: Job | None, speed: float | None = None) -> None:
         self._bar.update(self._task, completed=done, total=total)
+        what = _run_name(job) + (f", {speed:,.0f} images/s" if speed else "") if job else ""
         if job is not None:
-            self._bar.update(self._task, description=f"{self._title} {_run_name(job)}")
+            self._bar.update(self._task, description=f"{self._title} {what}")
         if not self._live:
-            what = _run_name(job) if job else f"{done} found from before" if done else "starting"
+            what = what if job else f"{done} found from before" if done else "starting"
             typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, RunProgress
+from toporo.cli.common import INTERRUPTED, RunProgress, option
+from toporo.errors import DataError
 from toporo.machine import cores
 
+if TYPE_CHECKING:
+    from toporo.experiments.protocols import Protocol
+    from toporo.experiments.results import Row
+
 __all__ = ["register", "reproduce"]
+
+_IMAGES = "Benchmarks on images"
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +42,21 @@ def _list_methods(wanted: bool) -> None:
 
 
 def reproduce(
-    benchmark: Annotated[str, typer.Argument(help="dg15, dg60 or tpt48.")],
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            metavar="BENCHMARK", help="dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11."
+        ),
+    ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …")] = 3,
     methods: Annotated[
         str | None,
-        typer.Option(help="Comma-separated names, e.g. erm,tro-physical. All unless given; see --list-methods."),
+        typer.Option(
+            help="Comma-separated names, e.g. erm,tro-physical; see --list-methods.", show_default="those of the table"
+        ),
+    ] = None,
+    once: Annotated[
+        str | None, typer.Option(help="Comma-separated names of further methods, to run with the first seed alone.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; a table there is replaced.", show_default="runs/BENCHMARK")
@@ -55,7 +72,55 @@ def reproduce(
         str | None, typer.Option(help="For tpt48: east-west, north-south or both.", show_default="both")
     ] = None,
     window: Annotated[str | None, typer.Option(help="For tpt48: season, sliding or both.", show_default="both")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Runs at a time; 0 is one a core.")] = 0,
+    test: Annotated[
+        str | None,
+        option("Comma-separated domains or events to test on, each in turn.", _IMAGES, show_default="all of them"),
+    ] = None,
+    device: Annotated[
+        str | None, option("auto, cpu or cuda; auto takes the GPU where there is one.", _IMAGES, show_default="auto")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        option(
+            "ImageNet weights: a safetensors file, or timm:NAME or torchvision:NAME where that is installed.",
+            _IMAGES,
+            show_default="a random start",
+        ),
+    ] = None,
+    style: Annotated[
+        str | None,
+        option(
+            "How a weights file wants its network built and fed: torchvision or caffe.",
+            _IMAGES,
+            "--weights-style",
+            show_default="known by the file",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
+    ] = None,
+    steps: Annotated[int | None, option("Steps a run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
+    evaluate_every: Annotated[
+        int | None, option("Steps to the next evaluation.", _IMAGES, min=1, show_default="a quarter of the run")
+    ] = None,
+    per_group: Annotated[
+        int | None, option("Images of every group in a step.", _IMAGES, min=1, show_default="as the protocol says")
+    ] = None,
+    precision: Annotated[str | None, option("fp32 or bf16.", _IMAGES, show_default="bf16 on a GPU")] = None,
+    size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
+    cache: Annotated[Path | None, option("Folder for decoded images.", _IMAGES, show_default="OUT/cache")] = None,
+    keep_models: Annotated[
+        bool, option("Keep the network of every run (90 MB each).", _IMAGES, "--keep-models", metavar="")
+    ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option(min=0, help="Runs at a time; 0 is one a core, on a GPU one.", show_default="0; on images 1"),
+    ] = 0,
+    show: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run nothing: print the table of this results.json."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
     list_methods: Annotated[  # noqa: ARG001  # its callback does the work
@@ -67,21 +132,24 @@ def reproduce(
     Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
     from where it was and gives the same figures.
     """
-    from rich.console import Console
-
+    from toporo.experiments.deep import Deep
+    from toporo.experiments.protocols import get_protocol
     from toporo.experiments.runner import reproduce as run
-    from toporo.experiments.tables import (
-        caption,
-        markdown_table,
-        overview_markdown,
-        overview_table,
-        terminal_tables,
-    )
     from toporo.report.html import write_report
 
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
+    if show is not None:
+        _print(*_stored(benchmark, show), as_json, as_markdown)
+        return
     folder = out or Path("runs") / benchmark
+    chosen: dict[str, Any] = {
+        "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
+        "per_group": per_group, "evaluate_every": evaluate_every, "precision": precision, "size": size, "cache": cache,
+        "keep_models": keep_models or None,
+    }  # fmt: skip
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    on_images = get_protocol(benchmark).unit == "steps"
     try:
         with RunProgress(benchmark) as progress:
             outcome = run(
@@ -91,27 +159,65 @@ def reproduce(
                 methods=methods.split(",") if methods is not None else None,
                 data=data,
                 source=source,
-                workers=jobs or cores(),
+                workers=jobs or (1 if on_images else cores()),
                 progress=progress,
+                once=once.split(",") if once is not None else (),
+                deep=Deep(**chosen) if chosen else None,
                 split=split,
                 window=window,
+                test=test,
             )
     except KeyboardInterrupt:
         typer.echo("toporo: interrupted. What is done is kept; the same command goes on from here.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     report = write_report(outcome, folder)
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in outcome.rows], indent=1, ensure_ascii=False))
-    elif as_markdown:
-        tables = [f"{caption(part.protocol, part.rows)}\n\n{markdown_table(part.rows)}" for part in outcome.parts]
-        if len(tables) > 1:
-            tables.insert(0, overview_markdown(outcome.protocol, outcome.rows))
-        typer.echo("\n\n".join(tables))
-    else:
-        console = Console(width=None if sys.stdout.isatty() else 132)
-        for part in outcome.parts:
-            for table in terminal_tables(part.protocol, part.rows):
-                console.print(table)
-        if len(outcome.parts) > 1:
-            console.print(overview_table(outcome.protocol, outcome.rows))
+    _print(outcome.protocol, outcome.rows, as_json, as_markdown)
     typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
+
+
+def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row]]:
+    """A table that was made before: its rows, and the protocol as it was run."""
+    from toporo.experiments.protocols import get_protocol
+    from toporo.experiments.results import read_about, read_rows
+
+    protocol, rows = get_protocol(benchmark), read_rows(path)
+    other = sorted({row.benchmark for row in rows} - {benchmark})
+    if other or not rows:
+        found = f"results of {', '.join(other)}" if other else "no rows"
+        raise DataError(f"{path} has {found}: expected those of {benchmark}.")
+    used = read_about(path).get("settings", {})
+    return replace(protocol, epochs=used.get("steps", protocol.epochs)), rows
+
+
+def _print(protocol: Protocol, rows: list[Row], as_json: bool, as_markdown: bool) -> None:
+    from rich.console import Console
+
+    from toporo.experiments.tables import (
+        caption,
+        markdown_table,
+        overview_markdown,
+        overview_table,
+        terminal_tables,
+    )
+
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False))
+        return
+    by_variant = {variant.name: [row for row in rows if row.variant == variant.name] for variant in protocol.variants}
+    parts = [
+        (protocol.for_variant(variant), by_variant[variant.name])
+        for variant in protocol.variants
+        if by_variant[variant.name]
+    ]
+    if as_markdown:
+        tables = [f"{caption(each, found)}\n\n{markdown_table(found)}" for each, found in parts]
+        if len(tables) > 1:
+            tables.insert(0, overview_markdown(protocol, rows))
+        typer.echo("\n\n".join(tables))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 132)
+    for each, found in parts:
+        for table in terminal_tables(each, found):
+            console.print(table)
+    if len(parts) > 1:
+        console.print(overview_table(protocol, rows))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from toporo.datasets import dg, tpt48
+from toporo.datasets import dg, domainbed, sen1floods11, tpt48
 from toporo.datasets.base import Benchmark, Fetch, cache_folder, data_folder, find_file, sha256
 from toporo.errors import UnknownNameError
 
@@ -57,7 +57,22 @@ DATASETS: dict[str, Dataset] = {
         load=tpt48.load,
         generated=False,
         fetch=tpt48.FETCH,
-    )
+    ),
+    **{
+        name: Dataset(
+            title=f"{spec.title}: pictures in {len(spec.domains)} domains, each in turn the test domain",
+            files={},
+            load=partial(domainbed.load, spec),
+            generated=False,
+        )
+        for name, spec in domainbed.SPECS.items()
+    },
+    "sen1floods11": Dataset(
+        title="radar chips of 11 floods with hand-labelled water, Bolivia held out",
+        files=sen1floods11.FILES,
+        load=sen1floods11.load,
+        generated=False,
+    ),
 }
 
 

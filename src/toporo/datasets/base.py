@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toporo.data.grouped import GroupedData
+from toporo.datasets.stores import ImageStore, TileStore
 from toporo.errors import DatasetNotFoundError
 from toporo.topology.graph import GroupGraph
 
@@ -24,8 +25,9 @@ class Benchmark:
     """A data set with groups, a graph over them, and which groups training never sees.
 
     ``source`` says where the rows came from: ``"published"`` (the authors' file, checksum verified), ``"file"`` (one in
-    their format with another checksum) or ``"generated"``. ``task`` is ``"classification"`` (targets are classes) or
-    ``"regression"`` (targets are numbers, one or several a row).
+    their format with another checksum) or ``"generated"``. ``task`` is ``"classification"`` (targets are classes),
+    ``"regression"`` (targets are numbers, one or several a row), ``"images"`` (classes of pictures) or
+    ``"segmentation"`` (a class a pixel). Of the last two, inputs are row numbers in ``store``, which has the pixels.
     """
 
     name: str
@@ -36,11 +38,14 @@ class Benchmark:
     source: str
     task: str = "classification"
     about: Mapping[str, Any] = field(default_factory=dict)
+    store: ImageStore | TileStore | None = None
 
     @cached_property
     def fingerprint(self) -> str:
         """A checksum of everything training and evaluation can see."""
-        parts = (self.data.fingerprint, self.graph.to_json(), self.train, self.test)
+        parts: tuple[Any, ...] = (self.data.fingerprint, self.graph.to_json(), self.train, self.test)
+        if self.store is not None:
+            parts += (self.store.digest,)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 

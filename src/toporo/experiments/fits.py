@@ -2,72 +2,35 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.datasets import Benchmark
 from toporo.datasets.tpt48 import mse_by_group
+from toporo.experiments.assignment import Assignment, Fitted
 from toporo.experiments.choice import choose
-from toporo.experiments.priors import Given, make_prior
-from toporo.experiments.protocols import METHODS, Method, Protocol
+from toporo.experiments.deep_fits import fit_images, fit_segmentation
+from toporo.experiments.methods import METHODS, Method
+from toporo.experiments.protocols import Protocol
 from toporo.experiments.tasks import TASKS
 from toporo.models import MLP
 from toporo.objectives import make_objective
 from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
+from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord, TrainSettings, train
+from toporo.training import EpochRecord, TrainSettings, features_of, train
 
 __all__ = ["FITS", "Assignment", "Fitted", "build_model"]
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What is to be fitted: a method, under a protocol, to a benchmark; ``checkpoint`` gives a phase's file."""
-
-    protocol: Protocol
-    method: Method
-    seed: int
-    benchmark: Benchmark
-    checkpoint: Callable[[str], Path]
-
-    @functools.cached_property
-    def train(self) -> GroupedData:
-        """All rows of the training groups."""
-        return self.benchmark.data.select(self.benchmark.train)
-
-    @functools.cached_property
-    def test(self) -> GroupedData:
-        """All rows of the test groups."""
-        return self.benchmark.data.select(self.benchmark.test)
-
-    def prior(
-        self, rows: GroupedData, erm: Callable[[], nn.Module] | None = None
-    ) -> tuple[Prior | None, GroupGraph | None]:
-        """The method's prior, made from these rows, and the graph behind it where it was learned."""
-        return make_prior(self.method.prior, Given(self.protocol, self.benchmark, rows, self.seed, erm))
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a fit leaves: an entry an evaluated epoch (one where there are none), the model, and how it was weighed."""
-
-    history: list[EpochRecord]
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    prior: Prior | None = None
-    graph: GroupGraph | None = None
-    choice: Mapping[str, Any] | None = None
 
 
 # ---------------------------------------------------------------------- networks
@@ -82,12 +45,12 @@ def build_model(protocol: Protocol, benchmark: Benchmark, seed: int) -> MLP:
 def _network(given: Assignment) -> Fitted:
     split = given.train.split(given.protocol.validation, given.seed)
 
-    def erm() -> MLP:
+    def learn(**settings: Any) -> GroupGraph:
         model = build_model(given.protocol, given.benchmark, given.seed)
         _train(given, split, model, METHODS["erm"], None, given.checkpoint("features"))
-        return model
+        return learn_topology(features_of(model, split.train), split.train.ids, resamples=0, **settings)
 
-    prior, graph = given.prior(split.train, erm)
+    prior, graph = given.prior(split.train, learn)
     model = build_model(given.protocol, given.benchmark, given.seed)
     history = _train(given, split, model, given.method, prior, given.checkpoint("main"))
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
@@ -178,6 +141,8 @@ SLIDES = {"season": 1, "sliding": 12}
 #: Kind of model to how it is fitted.
 FITS: dict[str, Callable[[Assignment], Fitted]] = {
     "mlp": _network,
+    "images": fit_images,
+    "segmentation": fit_segmentation,
     "linear": _linear,
     "linear-chosen": _linear_chosen,
     "persistence": _persistence,

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from safetensors.torch import save
 import toporo
 from toporo.datasets import Benchmark
 from toporo.errors import TopoRoWarning
-from toporo.experiments.fits import FITS, Assignment, build_model
+from toporo.experiments.assignment import Assignment, Runtime
+from toporo.experiments.fits import FITS, build_model
 from toporo.experiments.protocols import Method, Protocol
 from toporo.files import write_text, write_whole
 
@@ -26,7 +27,10 @@ SCHEMA = "toporo.run/2"
 #: Sources that no run depends on: folders and modules of toporo.
 SHOWING = ("report", "theory", "cli", "__main__.py", "experiments/tables.py", "experiments/results.py")
 #: What of a protocol does not decide how a run comes out.
-UNDECIDING = ("title", "methods", "variants", "metric", "metrics", "better", "digits", "changes", "notes")
+UNDECIDING = (
+    "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
+    "headline", "average",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,27 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def run_job(job: Job, benchmark: Benchmark, out: Path) -> dict[str, Any]:
+def run_job(job: Job, benchmark: Benchmark, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
     """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
     done = job.finished(out)
     if done is not None:
         return done
     torch.set_num_threads(1)  # the same bytes whatever the machine; runs, not operations, are done in parallel
     checkpoint = functools.partial(job.checkpoint_path, out)
+    plain = replace(job, method=job.protocol.method("erm")) if "erm" in job.protocol.known else job
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TopoRoWarning)
-        fitted = FITS[job.method.model](Assignment(job.protocol, job.method, job.seed, benchmark, checkpoint))
+        fitted = FITS[job.method.model](
+            Assignment(
+                job.protocol,
+                job.method,
+                job.seed,
+                benchmark,
+                checkpoint,
+                lambda name: out / "runs" / f"{plain.key}.{name}",
+                runtime or Runtime(),
+            )
+        )
     record = {
         "schema": SCHEMA,
         "key": job.key,
@@ -114,6 +129,9 @@ def run_job(job: Job, benchmark: Benchmark, out: Path) -> dict[str, Any]:
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
         "history": [epoch.to_dict() for epoch in fitted.history],
     }
+    for name, value in (("samples", fitted.samples), ("timing", fitted.timing)):
+        if value is not None:
+            record[name] = dict(value)
     tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
     write_whole(job.model_path(out), lambda temporary: temporary.write_bytes(save(tensors)))
     write_text(job.record_path(out), json.dumps(record))

@@ -6,31 +6,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
 from toporo.data.grouped import GroupedData
 from toporo.datasets import Benchmark
 from toporo.errors import SettingError
-from toporo.experiments.protocols import Protocol
+from toporo.experiments.definitions import Protocol
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import features_of
 
-__all__ = ["PRIORS", "Given", "make_prior"]
+__all__ = ["PRIORS", "Given", "Learn", "make_prior"]
 
 Found = tuple[Prior | None, GroupGraph | None]
+#: From settings of :func:`toporo.learn_topology` to the graph of the training groups, by features of an ERM model.
+Learn = Callable[..., GroupGraph]
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a prior may be made from: the rows trained on, and a function that trains a network on them by ERM."""
+    """What a prior may be made from: the rows trained on, and a function that learns a graph from ERM features."""
 
     protocol: Protocol
     benchmark: Benchmark
     rows: GroupedData
     seed: int
-    erm: Callable[[], nn.Module] | None = None
+    learn: Learn | None = None
 
 
 def make_prior(kind: str | None, given: Given) -> Found:
@@ -44,10 +43,9 @@ def _physical(given: Given) -> Prior:
 
 
 def _data(given: Given) -> Found:
-    if given.erm is None:
+    if given.learn is None:
         raise SettingError("a prior of kind 'data' comes from a network's features: use 'inputs' for other models.")
-    features = features_of(given.erm(), given.rows)
-    graph = learn_topology(features, given.rows.ids, resamples=0, **given.protocol.data_topology)
+    graph = given.learn(**given.protocol.data_topology)
     return graph.prior(given.benchmark.train, **given.protocol.priors), graph
 
 

@@ -16,212 +16,14 @@ explorations, which had seen test errors.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toporo.errors import SettingError, UnknownNameError
+from toporo.errors import UnknownNameError
+from toporo.experiments.deep_protocols import DEEP
+from toporo.experiments.definitions import Metric, Protocol, Variant
+from toporo.experiments.methods import METHODS, Method
 
 __all__ = ["METHODS", "PROTOCOLS", "Method", "Metric", "Protocol", "Variant", "get_protocol"]
-
-#: Instead of an option's value: all of them.
-BOTH = "both"
-
-
-@dataclass(frozen=True)
-class Method:
-    """One row of a table: a model, what it is fitted by, and where its prior comes from.
-
-    Attributes
-    ----------
-    objective : of a network; None for the other models.
-    settings : of the objective, or of the exact solver.
-    prior : a name in :data:`toporo.experiments.priors.PRIORS`, or None.
-    control : whether it is there to be compared with: no topology, a wrong one, or one without the worst case.
-    model : a name in :data:`toporo.experiments.fits.FITS`.
-    """
-
-    name: str
-    title: str
-    objective: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    prior: str | None = None
-    control: bool = False
-    model: str = "mlp"
-
-    @property
-    def has_epochs(self) -> bool:
-        """Whether there is an epoch to choose."""
-        return self.model == "mlp"
-
-    @property
-    def seeded(self) -> bool:
-        """Whether the seed makes a difference; the others run once."""
-        return self.model == "mlp" or self.prior == "shuffled"
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A column: its name, where an epoch's metrics have it, and what to multiply it by."""
-
-    name: str
-    key: str
-    scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to pose a benchmark, with a table of its own.
-
-    Attributes
-    ----------
-    options : of :func:`toporo.datasets.load_dataset`.
-    training : what of the protocol's training differs.
-    paper : published figures, by method and metric.
-    """
-
-    name: str = ""
-    title: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How every method of a benchmark is trained and measured, and what the paper reports for it.
-
-    Attributes
-    ----------
-    methods : names, in the order of the table.
-    changes : what of a method (a field of :class:`Method`) is particular to this benchmark, by its name.
-    metric, metrics : what the figures are, in words; and the columns, of which the last one is over all test groups.
-    better : whether ``"higher"`` or ``"lower"`` figures are better.
-    priors : settings of :func:`toporo.topology.prior.make_prior`.
-    data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
-    evaluate_every : epochs from one evaluation to the next.
-    """
-
-    benchmark: str
-    title: str
-    methods: tuple[str, ...]
-    epochs: int
-    per_group: int
-    learning_rate: float
-    hidden: tuple[int, ...]
-    validation: float
-    metric: str
-    metrics: tuple[Metric, ...]
-    data_topology: Mapping[str, Any]
-    inputs_topology: Mapping[str, Any]
-    variants: tuple[Variant, ...]
-    task: str = "classification"
-    better: str = "higher"
-    digits: int = 2
-    priors: Mapping[str, Any] = field(default_factory=dict)
-    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    evaluate_every: int = 1
-    notes: tuple[str, ...] = ()
-
-    def method(self, name: str) -> Method:
-        """A method as this benchmark has it."""
-        if name not in self.methods:
-            raise UnknownNameError("method", name, self.methods)
-        return replace(METHODS[name], **self.changes.get(name, {}))
-
-    def get_methods(self, names: Iterable[str] | None = None) -> list[Method]:
-        """Methods by name, in the order of the table; all of them for None."""
-        if names is None:
-            return [self.method(name) for name in self.methods]
-        wanted = [self.method(name.strip()) for name in names if name.strip()]
-        if not wanted:
-            raise SettingError(f"no method named: choose from {', '.join(self.methods)}.")
-        return [method for method in self.get_methods() if method in wanted]
-
-    def get_variants(self, **options: str | None) -> list[Variant]:
-        """The variants with these options, all of them where an option is None or ``"both"``.
-
-        >>> [variant.name for variant in PROTOCOLS["tpt48"].get_variants(split="east-west")]
-        ['east-west/season', 'east-west/sliding']
-        """
-        found = list(self.variants)
-        for option, value in options.items():
-            if value is None:
-                continue
-            known = list(dict.fromkeys(v.options[option] for v in self.variants if option in v.options))
-            if not known:
-                having = [p.benchmark for p in PROTOCOLS.values() if any(option in v.options for v in p.variants)]
-                raise SettingError(
-                    f"{self.benchmark} has no {option} to choose (found {value!r}): leave --{option} out"
-                    + (f"; it is for {', '.join(having)}." if having else ".")
-                )
-            if value not in (*known, BOTH):
-                raise UnknownNameError(option, value, (*known, BOTH))
-            found = [variant for variant in found if value in (variant.options[option], BOTH)]
-        return found
-
-    def for_variant(self, variant: Variant) -> Protocol:
-        """The protocol as it stands for one of its variants."""
-        return replace(self, variants=(variant,), **variant.training)
-
-    def paper(self, variant: str, method: str, metric: str) -> float | None:
-        """The published figure, where there is one."""
-        found = next((v for v in self.variants if v.name == variant), Variant())
-        return found.paper.get(method, {}).get(metric)
-
-
-# The largest penalty of the paper's grid, and the one its code uses. The code's step for q is 1, at which q cycles
-# (step * penalty = 100); 0.01 is in the paper's grid too and makes a step the exact best response.
-_TRO = {"penalty": 100.0, "step": 0.01}
-# Without a penalty nothing but the step decides how far q gets: 0.01 would leave it near uniform on DG-15 and make the
-# controls look weak. So these two take a larger one from the paper's grid.
-_DRO_STEP = 0.1
-_LAMBDA0 = {"penalty": 0.0, "step": _DRO_STEP}
-
-# The exact solver needs no steps; the ridge is small against the inputs' unit variance.
-_RIDGE = 0.01
-_WEIGHTED = {"penalty": math.inf, "ridge": _RIDGE}
-_EXACT = {"penalty": 1.0, "ridge": _RIDGE}
-
-#: Name to method: what benchmarks choose from.
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("persistence", "Persistence", model="persistence"),
-        Method("climatology", "Climatology", model="climatology"),
-        Method("linear-erm", "Linear ERM", None, _WEIGHTED, model="linear"),
-        Method("erm", "ERM", "erm"),
-        Method("iw-erm", "IW-ERM, physical prior", "iw-erm", prior="physical", control=True),
-        Method("irm", "IRM", "irm", {"penalty": 1.0}),
-        Method("vrex", "V-REx", "vrex", {"penalty": 1.0}),
-        Method("sd", "SD", "sd", {"penalty": 0.1}),
-        Method("group-dro", "Group DRO", "group-dro", {"step": _DRO_STEP}),
-        Method("tro-physical", "TRO-physical", "tro", _TRO, prior="physical"),
-        Method("tro-data", "TRO-data", "tro", _TRO, prior="data"),
-        Method("tro-data-inputs", "TRO-data, with test inputs", "tro", _TRO, prior="data-inputs"),
-        Method("tro-uniform", "TRO, uniform prior", "tro", _TRO, prior="uniform", control=True),
-        Method("tro-shuffled", "TRO, shuffled prior", "tro", _TRO, prior="shuffled", control=True),
-        Method("tro-lambda0", "TRO, λ = 0", "tro", _LAMBDA0, prior="uniform", control=True),
-        Method("linear-iw-erm", "Linear IW-ERM", None, _WEIGHTED, prior="physical", control=True, model="linear"),
-        Method("linear-dro", "Linear DRO", None, {"penalty": 0.0, "ridge": _RIDGE}, prior="uniform", model="linear"),
-        Method("linear-tro-physical", "Linear TRO-physical", None, _EXACT, prior="physical", model="linear"),
-        Method("linear-tro-data", "Linear TRO-data", None, _EXACT, prior="inputs", model="linear"),
-        Method("linear-tro-uniform", "Linear TRO, uniform", None, _EXACT, "uniform", True, "linear"),
-        Method("linear-tro-shuffled", "Linear TRO, shuffled", None, _EXACT, "shuffled", True, "linear"),
-        Method(
-            "linear-chosen", "Linear TRO, chosen without test labels", None, {"rule": "regions"}, model="linear-chosen"
-        ),
-        Method(
-            "linear-chosen-id",
-            "Linear TRO, chosen by in-distribution validation",
-            None,
-            {"rule": "in-distribution"},
-            control=True,
-            model="linear-chosen",
-        ),
-    )
-}
 
 _ACCURACY = "test accuracy (%)"
 
@@ -371,6 +173,7 @@ PROTOCOLS: dict[str, Protocol] = {
                 "at random, anew for each seed.",
             ),
         ),
+        *DEEP,
     )
 }  # fmt: skip
 

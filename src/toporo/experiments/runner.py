@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from toporo.datasets import Benchmark, load_dataset
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, NothingToTestError, SettingError
+from toporo.experiments.assignment import Runtime
+from toporo.experiments.deep import Deep, describe, settle
 from toporo.experiments.jobs import Job, run_job
 from toporo.experiments.protocols import Protocol, Variant, get_protocol
 from toporo.experiments.results import Row, make_rows, write_rows
 
 __all__ = ["Outcome", "Part", "reproduce"]
 
-#: Called with (jobs done, jobs in all, the job that just ended or None at the start).
-Progress = Callable[[int, int, Job | None], None]
+#: Called with (jobs done, jobs in all, the job that just ended or None at the start, images a second it trained at).
+Progress = Callable[[int, int, Job | None, float | None], None]
 Record = dict[str, Any]
 
 
@@ -51,6 +53,7 @@ class Outcome:
     records: list[Record]
     jobs: list[Job]
     resumed: int
+    about: Mapping[str, Any] | None = None
 
     @property
     def parts(self) -> list[Part]:
@@ -79,6 +82,8 @@ def reproduce(
     source: str = "auto",
     workers: int = 1,
     progress: Progress | None = None,
+    once: Iterable[str] = (),
+    deep: Deep | None = None,
     **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
@@ -86,45 +91,81 @@ def reproduce(
     Every run is stored under ``out/runs`` as it ends and checkpointed while it goes, so calling this again after an
     interruption goes on from there and gives the same figures. ``options`` choose among a benchmark's variants, e.g.
     ``split="east-west"``; all of them unless given.
+
+    Parameters
+    ----------
+    methods : names; those of the protocol's table unless given.
+    once : names of further methods, for the first seed alone.
+    deep : where and how to train networks for images.
     """
     protocol = get_protocol(name)
-    chosen = protocol.get_methods(methods)
+    chosen = protocol.get_methods(protocol.methods if methods is None else methods)
+    single = [method for method in (protocol.get_methods(once) if once else []) if method not in chosen]
     variants = protocol.get_variants(**options)
+    runtime = Runtime()
+    loading: dict[str, Any] = {}
+    if protocol.unit == "steps":
+        protocol, runtime, loading = settle(protocol, deep or Deep(), Path(out))
+    elif deep is not None:
+        raise SettingError(
+            f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
+        )
     if seeds < 1 or workers < 1:
         raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
-    benchmarks = {variant.name: load_dataset(name, data, source=source, **variant.options) for variant in variants}
     (folder / "runs").mkdir(parents=True, exist_ok=True)
+    benchmarks, skipped = _load(name, variants, data, source, loading)
     jobs = [
         Job(protocol.for_variant(variant), method, seed, benchmarks[variant.name].fingerprint, variant.name)
+        for methods_now, seeds_now in ((chosen, seeds), (single, 1))
         for variant in variants
-        for method in chosen
-        for seed in range(seeds if method.seeded else 1)
+        if variant.name in benchmarks
+        for method in methods_now
+        for seed in range(seeds_now if method.seeded else 1)
     ]
     keys = [job.key for job in jobs]
     records = {key: record for job, key in zip(jobs, keys, strict=True) if (record := job.finished(folder)) is not None}
     resumed = len(records)
     pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     if progress is not None:
-        progress(resumed, len(jobs), None)
-    for job, record in _run_all(pending, benchmarks, folder, workers):
+        progress(resumed, len(jobs), None, None)
+    for job, record in _run_all(pending, benchmarks, folder, workers, runtime):
         records[job.key] = record
         if progress is not None:
-            progress(len(records), len(jobs), job)
+            progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     ordered = [records[key] for key in keys]
     rows = make_rows(protocol, ordered)
-    write_rows(rows, folder / "results.json")
-    return Outcome(protocol, benchmarks, rows, ordered, jobs, resumed)
+    about = describe(protocol, ordered, list(benchmarks.values()), skipped) if protocol.unit == "steps" else None
+    write_rows(rows, folder / "results.json", about)
+    return Outcome(protocol, benchmarks, rows, ordered, jobs, resumed, about)
+
+
+def _load(
+    name: str, variants: list[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
+) -> tuple[dict[str, Benchmark], dict[str, str]]:
+    """The benchmark of every variant; and why some have none, where that is the data's fault and others have one."""
+    found: dict[str, Benchmark] = {}
+    skipped: dict[str, str] = {}
+    for variant in variants:
+        try:
+            found[variant.name] = load_dataset(name, data, source=source, **variant.options, **loading)
+        except NothingToTestError as error:
+            if len(variants) == 1:
+                raise
+            skipped[variant.name] = str(error)
+    if not found:
+        raise DataError("; ".join(skipped.values()))
+    return found, skipped
 
 
 def _run_all(
-    jobs: list[Job], benchmarks: Mapping[str, Benchmark], out: Path, workers: int
+    jobs: list[Job], benchmarks: Mapping[str, Benchmark], out: Path, workers: int, runtime: Runtime
 ) -> Iterable[tuple[Job, Record]]:
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            yield job, run_job(job, benchmarks[job.variant], out)
+            yield job, run_job(job, benchmarks[job.variant], out, runtime)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -134,7 +175,7 @@ def _run_all(
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
             for job in islice(waiting, workers - len(running)):
-                running[pool.submit(run_job, job, benchmarks[job.variant], out)] = job
+                running[pool.submit(run_job, job, benchmarks[job.variant], out, runtime)] = job
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -7,19 +7,25 @@ from typing import Any
 from toporo.errors import SettingError, UnknownNameError
 from toporo.groups import Groups
 from toporo.objectives.base import GroupMeans, Objective, WeightedObjective, group_means
+from toporo.objectives.coral import CORAL
+from toporo.objectives.dann import DANN
 from toporo.objectives.erm import ERM
 from toporo.objectives.group_dro import GroupDRO
 from toporo.objectives.irm import IRM
 from toporo.objectives.iw_erm import IWERM
+from toporo.objectives.mmd import MMD
 from toporo.objectives.sd import SD
 from toporo.objectives.tro import TRO
 from toporo.objectives.vrex import VREx
 from toporo.topology.prior import Prior
 
 __all__ = [
+    "CORAL",
+    "DANN",
     "ERM",
     "IRM",
     "IWERM",
+    "MMD",
     "OBJECTIVES",
     "SD",
     "TRO",
@@ -40,6 +46,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "irm": IRM,
     "vrex": VREx,
     "sd": SD,
+    "coral": CORAL,
+    "mmd": MMD,
+    "dann": DANN,
     "group-dro": GroupDRO,
     "tro": TRO,
 }

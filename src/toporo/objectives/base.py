@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -51,16 +52,36 @@ class GroupMeans:
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
     """Average per-sample values by group, on the values' device, without waiting for it."""
-    counts = _sum_by_group(torch.ones_like(values), codes, m)
-    sums = _sum_by_group(values, codes, m)
+    if values.device.type == "cpu":
+        nothing = torch.zeros(m, dtype=values.dtype)
+        counts, sums = nothing.index_add(0, codes, torch.ones_like(values)), nothing.index_add(0, codes, values)
+    else:
+        # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
+        members = membership(codes, m, values.dtype)
+        counts, sums = members.sum(dim=0), values @ members
     return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(values.dtype))
 
 
-def _sum_by_group(values: Tensor, codes: Tensor, m: int) -> Tensor:
-    if values.device.type == "cpu":
-        return torch.zeros(m, dtype=values.dtype).index_add(0, codes, values)
-    # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
-    return values @ (codes[:, None] == torch.arange(m, device=codes.device)).to(values.dtype)
+def membership(codes: Tensor, m: int, dtype: torch.dtype) -> Tensor:
+    """Which sample is of which group: (n, m) of zeros and ones.
+
+    Products with it take the place of selecting a group's rows, whose number only the device knows.
+    """
+    return (codes[:, None] == torch.arange(m, device=codes.device)).to(dtype)
+
+
+def pair_sum(products: Tensor, present: Tensor) -> Tensor:
+    r""":math:`\sum_{e < f} \|a_e - a_f\|^2` over the groups present, from their inner products (m, m).
+
+    The products of groups that are not present must be 0.
+    """
+    return present.sum() * products.diagonal().sum() - products.sum()
+
+
+def pairs(present: Tensor) -> Tensor:
+    """The number of pairs of groups present, at least 1."""
+    k = present.sum()
+    return (0.5 * k * (k - 1.0)).clamp(min=1.0)
 
 
 class Objective(nn.Module, ABC):
@@ -73,7 +94,7 @@ class Objective(nn.Module, ABC):
     - integer codes in the order of :attr:`groups`, as ``objective.groups.encode(names)`` gives them. On a GPU, codes
       out of range make the result NaN, because an error would have to wait for the device.
 
-    Half-precision losses are averaged in float32.
+    Half-precision losses are averaged in float32, inside of autocast too.
 
     A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
     and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
@@ -120,7 +141,8 @@ class Objective(nn.Module, ABC):
         if losses.device.type != "cpu":  # out-of-range codes cannot be reported without waiting; make them visible
             valid = ((codes >= 0) & (codes < len(self.groups))).all()
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
-        return self.compute(losses, codes, logits=logits, features=features)
+        with nullcontext():
+            return self.compute(losses, codes, logits=logits, features=features)
 
     @abstractmethod
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
@@ -133,6 +155,12 @@ class Objective(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         return ", ".join([f"{len(self.groups)} groups", *(f"{key}={value!r}" for key, value in self.settings.items())])
+
+    def _keep_to_groups(self, *also: Any) -> None:
+        """For a method whose state is in the order of the groups: keep it from being loaded into others."""
+        digest = hashlib.sha256(repr((self.groups.names, *also)).encode()).digest()
+        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
+        self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
         if isinstance(groups, GroupIds):
@@ -196,7 +224,6 @@ class WeightedObjective(Objective):
     prior_weights: Tensor
     last_losses: Tensor
     seen: Tensor
-    digest: Tensor
 
     def __init__(
         self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None, **settings: Any
@@ -209,10 +236,7 @@ class WeightedObjective(Objective):
         self.register_buffer("q", self._rule.init(torch.as_tensor(weights)))
         self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
-        # Buffers are in the order of the groups; the digest keeps a state from being loaded into others.
-        digest = hashlib.sha256(repr((self.groups.names, weights.tolist())).encode()).digest()
-        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
-        self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
+        self._keep_to_groups(weights.tolist())
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
@@ -236,15 +260,30 @@ class WeightedObjective(Objective):
         return self.groups.named(self.q.tolist())
 
 
+def _full_precision(device: str) -> AbstractContextManager[Any]:
+    """Autocast off: it would round group means, which are products on a GPU, to the half precision of the network."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
 def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
     found = state.get(f"{prefix}digest")
-    if found is None or not isinstance(module, WeightedObjective):
+    if found is None or not isinstance(module, Objective):
         return
-    if not torch.equal(found.cpu(), module.digest.cpu()):
+    if not torch.equal(found.cpu(), module.get_buffer("digest").cpu()):
+        prior = module.prior if isinstance(module, WeightedObjective) else None
         raise GroupMismatchError(
-            f"this state is of other groups or another prior than those of the {type(module).__name__} it is loaded "
-            f"into ({listed(module.prior.weights.items(), 4)}). Build the objective with the same groups and prior."
+            f"this state is of other groups {'or another prior ' if prior else ''}than those of the "
+            f"{type(module).__name__} it is loaded into ({listed(prior.weights.items() if prior else module.groups, 4)}"
+            f"). Build the objective with the same groups{' and prior' if prior else ''}."
         )
+
+
+def feature_rows(features: Tensor | None, losses: Tensor) -> Tensor:
+    """Features as (n, d) in the losses' type, which is never a half precision."""
+    if features is None or features.ndim != 2:
+        found = "none" if features is None else f"of shape {tuple(features.shape)}"
+        raise DataError(f"features are {found}: expected one row a sample, (n, d). Pool or flatten them.")
+    return features.to(losses.dtype)
 
 
 def check_strength(value: float, what: str) -> float:

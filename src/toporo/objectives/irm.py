@@ -22,7 +22,8 @@ class IRM(Objective):
               + \lambda \frac1m \sum_e \big( \partial_w\, \ell_e(w \cdot f_\theta)|_{w=1} \big)^2 .
 
     The derivative by a scale on the logits is :math:`\langle \partial \ell_i / \partial f_i, f_i \rangle` for each
-    sample, so it works for any task loss. (Scaling log-probabilities instead, as the paper's published code does, makes
+    sample, so it works for any task loss, and for dense logits too: a loss that is a mean over pixels brings the mean
+    along. (Scaling log-probabilities instead, as the paper's published code does, makes
     the penalty degenerate.)
 
     Parameters

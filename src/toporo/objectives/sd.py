@@ -18,6 +18,9 @@ class SD(Objective):
     r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), so that strong features do not starve others:
 
     .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{2n} \sum_i \|f_\theta(x_i)\|^2 .
+
+    Dense logits (n, classes, height, width, …) are penalised by the square at a position, averaged over positions as
+    the loss is, so that the penalty means the same at every image size. Positions without a label count too.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
@@ -29,5 +32,7 @@ class SD(Objective):
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:
             raise DataError("SD needs logits.")
-        squares = logits.to(losses.dtype).reshape(len(losses), -1) ** 2
-        return losses.mean() + 0.5 * self.penalty * squares.sum(dim=1).mean()
+        squares = logits.to(losses.dtype) ** 2
+        if squares.ndim > 2:
+            squares = squares.flatten(2).mean(dim=2)
+        return losses.mean() + 0.5 * self.penalty * squares.reshape(len(losses), -1).sum(dim=1).mean()

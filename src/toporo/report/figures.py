@@ -21,6 +21,7 @@ from toporo.topology.prior import Prior
 __all__ = [
     "accuracy_by_group",
     "decision_boundaries",
+    "few_points",
     "line_style",
     "metrics_by_epoch",
     "to_svg",
@@ -47,6 +48,8 @@ STYLE: dict[Any, Any] = {
 #: Colour-blind safe (Okabe & Ito 2008).
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#000000")
 CLASS_COLORS = ("#0072b2", "#d55e00")
+#: Lines of no more points than this have a mark at each.
+MARKED = 8
 #: Numbers with more decimals than a path on a page needs: a hundredth of a point is enough.
 _LONG = re.compile(r"-?\d+\.\d{3,}")
 
@@ -54,6 +57,11 @@ _LONG = re.compile(r"-?\d+\.\d{3,}")
 def line_style(index: int) -> dict[str, Any]:
     """Colour and dash of the index-th method, the same in every figure."""
     return {"color": COLORS[index % len(COLORS)], "ls": "-" if index < len(COLORS) else "--"}
+
+
+def few_points(epochs: Sequence[int] | Array) -> dict[str, Any]:
+    """A mark at each point where they are so few that the line between them is a guess."""
+    return {"marker": "o", "ms": 3.0, "clip_on": False} if len(epochs) <= MARKED else {}
 
 
 def to_svg(name: str, figure: Figure) -> str:
@@ -105,18 +113,24 @@ def two_topologies(true: GroupGraph, learned: GroupGraph, prior: Prior, test: Se
         return figure
 
 
-def weights_over_training(histories: Mapping[str, Sequence[Mapping[Name, float]]]) -> Figure:
-    """The weight of every training group after each epoch, one panel a method (title to weights by epoch)."""
+def weights_over_training(
+    histories: Mapping[str, Sequence[Mapping[Name, float]]], *, at: Sequence[int] | None = None, moment: str = "epoch"
+) -> Figure:
+    """The weight of every training group after each epoch, one panel a method (title to weights by epoch).
+
+    ``at`` are the epochs (from 1 on unless given), ``moment`` is what they are called.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.2, 2.9), layout="constrained")
         axes = np.atleast_1d(figure.subplots(1, len(histories), sharey=True))
         names = list(next(iter(histories.values()))[0])
         for ax, (title, history) in zip(axes, histories.items(), strict=True):
-            epochs = np.arange(1, len(history) + 1)
+            epochs = np.arange(1, len(history) + 1) if at is None else np.asarray(at)
             for i, name in enumerate(names):
-                ax.plot(epochs, [w[name] for w in history], color=COLORS[i % len(COLORS)], lw=1.6, label=str(name))
+                style = line_style(i) | few_points(epochs)
+                ax.plot(epochs, [w[name] for w in history], lw=1.6, label=str(name), **style)
             ax.set_title(title)
-            ax.set_xlabel("epoch")
+            ax.set_xlabel(moment)
             ax.set_ylim(-0.02, 1.02)
             ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes[0].set_ylabel("weight q of the group")
@@ -130,6 +144,7 @@ def metrics_by_epoch(
     styles: Mapping[str, dict[str, Any]],
     *,
     log: bool = False,
+    moment: str = "epoch",
 ) -> Figure:
     """Metrics after these epochs (panel to title to (seeds, epochs)): how much the choice of the epoch decides."""
     with mpl.rc_context(STYLE):
@@ -139,7 +154,7 @@ def metrics_by_epoch(
             for title, values in curves.items():
                 mean, spread = values.mean(axis=0), values.std(axis=0)
                 lower = np.maximum(mean - spread, 0.2 * mean) if log else mean - spread
-                ax.plot(epochs, mean, lw=1.6, label=title, **styles[title])
+                ax.plot(epochs, mean, lw=1.6, label=title, **styles[title], **few_points(epochs))
                 ax.fill_between(epochs, lower, mean + spread, color=styles[title]["color"], alpha=0.12, lw=0)
             if log:
                 ax.set_yscale("log")
@@ -147,9 +162,10 @@ def metrics_by_epoch(
                 ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
                 ax.yaxis.set_minor_locator(NullLocator())
             ax.xaxis.set_major_locator(MaxNLocator(10 if len(panels) == 1 else 5, integer=True))
-            ax.set_xlabel("epoch")
+            ax.set_xlabel(moment)
             ax.set_ylabel(label)
-            ax.set_xlim(epochs[0], epochs[-1])
+            if len(epochs) > 1:
+                ax.set_xlim(epochs[0], epochs[-1])
         axes[-1].legend(bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8)
         return figure
 

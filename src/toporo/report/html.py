@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 from typing import Any
 
@@ -16,14 +17,23 @@ import toporo
 from toporo.experiments.runner import Outcome, Part
 from toporo.experiments.tables import Column, Line, caption, make_columns, make_lines, make_overview, paper_title
 from toporo.files import write_text
-from toporo.report import classification, tpt48
+from toporo.report import classification, floods, images, tpt48
+from toporo.report.networks import moment
 from toporo.report.sections import Section
 
 __all__ = ["write_report"]
 
 Record = dict[str, Any]
-#: Task to the module with its ``overall(outcome)``, ``sections(part, out)`` and ``findings(part)``.
-KINDS: dict[str, ModuleType] = {"classification": classification, "regression": tpt48}
+#: Task to the module with its ``overall(outcome)``, ``sections(part, out)`` and ``findings(part)``; one may also have
+#: ``notices(outcome)``, for the top of the page.
+KINDS: dict[str, ModuleType] = {
+    "classification": classification,
+    "regression": tpt48,
+    "images": images,
+    "segmentation": floods,
+}
+#: What of a benchmark's description is in figures, or too long for a line.
+UNLISTED = ("angles", "hops", "positions", "counts")
 #: What of a protocol is no setting.
 UNSET = ("title", "methods", "metrics", "variants", "changes", "digits", "notes")
 
@@ -55,6 +65,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         for part in outcome.parts
     ]
     shared: list[Section] = kind.overall(outcome)
+    notices: list[str] = kind.notices(outcome) if hasattr(kind, "notices") else []
     for section in [*shared, *(section for chapter in chapters for section in chapter.sections)]:
         write_text(out / "figures" / f"{section.name}.svg", section.svg)
     template = Environment(
@@ -64,12 +75,14 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         title=f"{outcome.protocol.title}: topology-aware robust optimisation",
         version=toporo.__version__,
         metric=outcome.protocol.metric,
+        moment=moment(outcome.protocol),
+        notices=notices,
         many=bool(outcome.protocol.variants[0].name),
         overview=make_overview(outcome.protocol, outcome.rows) if len(chapters) > 1 else None,
         shared=shared,
         chapters=chapters,
         paper=paper_title(outcome.protocol),
-        notes=[*outcome.protocol.notes, *_warnings(outcome.records)],
+        notes=[*outcome.protocol.notes, *_timings(outcome.records), *_warnings(outcome.records)],
         settings=_settings(outcome),
     )
     path = out / "report.html"
@@ -84,6 +97,20 @@ def _warnings(records: Sequence[Record]) -> list[str]:
         for text in record["warnings"]:
             found.setdefault(text, []).append(f"{record['method']} ({where})")
     return [f"Warned in {', '.join(who)}: {text}" for text, who in found.items()]
+
+
+def _timings(records: Sequence[Record]) -> list[str]:
+    """How long runs took, and on what, where they say so."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for timing in (record["timing"] for record in records if record.get("timing")):
+        found.setdefault((timing["device"], timing["precision"]), []).append(timing)
+    return [
+        f"{len(timings)} run{'s' * (len(timings) != 1)} on {device} in {precision}: "
+        f"{sum(timing['seconds'] for timing in timings) / 60:.1f} minutes in all, median "
+        f"{median(timing['steps_per_second'] for timing in timings):.3g} steps and "
+        f"{median(timing['images_per_second'] for timing in timings):,.0f} samples a second."
+        for (device, precision), timings in found.items()
+    ]
 
 
 def _settings(outcome: Outcome) -> list[tuple[str, str]]:
@@ -101,7 +128,7 @@ def _settings(outcome: Outcome) -> list[tuple[str, str]]:
 
 def _data_settings(part: Part) -> list[tuple[str, str]]:
     lead = f"{part.variant.title}: " if part.variant.title else ""
-    about = {k: v for k, v in part.benchmark.about.items() if k not in ("angles", "hops")}
+    about = {k: v for k, v in part.benchmark.about.items() if k not in UNLISTED}
     found = [(f"{lead}training", _text(part.variant.training))] if part.variant.training else []
     return [
         *found,

@@ -2,14 +2,21 @@
 
 from toporo.training.checkpoint import load_checkpoint, save_checkpoint
 from toporo.training.loop import EpochRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.training.steps import Resident, Stepper, StepSettings, Trained, pick_device, train_steps
 
 __all__ = [
     "EpochRecord",
+    "Resident",
+    "StepSettings",
+    "Stepper",
     "TrainSettings",
+    "Trained",
     "accuracy_by_group",
     "features_of",
     "load_checkpoint",
     "outputs_of",
+    "pick_device",
     "save_checkpoint",
     "train",
+    "train_steps",
 ]

@@ -105,7 +105,7 @@ def train(
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     history: list[EpochRecord] = []
-    identity = _identity(objective, data, settings)
+    identity = identity_of(objective, data, asdict(settings))
     if checkpoint is not None and Path(checkpoint).is_file():
         about = read_about(checkpoint)
         other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
@@ -124,7 +124,7 @@ def train(
             batch_rows(data, settings.per_group, seed=settings.seed, epoch=epoch), device=torch.device(device)
         )
         total = torch.zeros((), device=device)
-        with _seeded(settings.seed, epoch, device):
+        with seeded(settings.seed, epoch, device):
             for rows in batches:
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
         model.eval()
@@ -147,10 +147,10 @@ def train(
     return history
 
 
-def _identity(objective: Objective, data: GroupedData, settings: TrainSettings) -> dict[str, Any]:
+def identity_of(objective: Objective, data: GroupedData, settings: dict[str, Any]) -> dict[str, Any]:
     """What decides a run besides the network; a checkpoint is only good for the run it was made in."""
     prior = getattr(objective, "prior", None)
-    return asdict(settings) | {
+    return settings | {
         "objective": repr(objective),
         "prior": prior.to_dict() if isinstance(prior, Prior) else None,
         "data": data.fingerprint,
@@ -158,7 +158,7 @@ def _identity(objective: Objective, data: GroupedData, settings: TrainSettings) 
 
 
 @contextmanager
-def _seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]:
+def seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]:
     """Torch's global random stream (dropout draws from it) as a function of seed and epoch, put back afterwards."""
     target = torch.device(device)
     stream = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32)[0])

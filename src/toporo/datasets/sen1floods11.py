@@ -1,0 +1,614 @@
+"""Sen1Floods11: which pixels of a radar image are under water, in floods that training has not seen.
+
+Sentinel-1 chips (backscatter in decibels, two polarisations: VV and VH) of eleven flood events, labelled by hand
+(Bonafilia et al., 2020). Groups are the events; a chip's event is its name up to the first underscore. Bolivia is the
+publishers' held-out event and is never trained on. Chips are cut into square tiles, the rows of the benchmark.
+
+What is missing stays missing: a pixel without a measurement is NaN in both channels and has the label −1; a pixel that
+nobody could label (clouds in the optical image) has the label −1 and keeps its measurement, which a network may look at
+and the loss must not. Inputs are scaled with :func:`fit_scaling` from the measurements of training rows alone.
+
+The folder is the bucket's own: ``v1.1/splits/flood_handlabeled/flood_*_data.csv``,
+``v1.1/data/flood_events/HandLabeled/{S1Hand,LabelHand}/*.tif`` and ``v1.1/Sen1Floods11_Metadata.geojson``. Part of the
+chips will do: what is missing is counted in ``about["chips"]``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import array_api_compat
+import numpy as np
+import numpy.typing as npt
+
+from toporo.data.grouped import GroupedData, Split
+from toporo.datasets.base import Benchmark, data_folder, sha256
+from toporo.datasets.geotiff import read_geotiff, require_geotiff
+from toporo.datasets.stores import TileStore
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, closest, listed
+from toporo.machine import cores
+from toporo.progress import Progress, Report
+from toporo.topology.graph import GroupGraph
+
+__all__ = [
+    "CHANNELS",
+    "EVENTS",
+    "FILES",
+    "HELD_OUT",
+    "SPLITS",
+    "Metadata",
+    "Scaling",
+    "apply_scaling",
+    "find_root",
+    "fit_scaling",
+    "load",
+    "read_lists",
+    "read_metadata",
+    "validation_rows",
+]
+
+SOURCES = ("auto", "published")
+#: ``official``: the publishers' lists say which chips validate. ``tiles``: a fifth of every event's tiles does.
+SPLITS = ("auto", "official", "tiles")
+#: Of the hand-labelled chips.
+EVENTS = (
+    "Bolivia",
+    "Ghana",
+    "India",
+    "Mekong",
+    "Nigeria",
+    "Pakistan",
+    "Paraguay",
+    "Somalia",
+    "Spain",
+    "Sri-Lanka",
+    "USA",
+)
+#: The event that is never trained on.
+HELD_OUT = "Bolivia"
+CHANNELS = ("VV", "VH")
+#: What the publishers' lists use a chip for; each list is ``flood_<role>_data.csv``.
+ROLES = ("train", "valid", "test", "bolivia")
+
+LISTS = Path("splits/flood_handlabeled")
+IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
+LABELS = Path("data/flood_events/HandLabeled/LabelHand")
+METADATA = Path("Sen1Floods11_Metadata.geojson")
+
+_CHECKSUMS = {
+    "train": "57be4dc440bf8a526effa77e06d4b8cb7a8484589c0bffa201d8e0f49e994beb",
+    "valid": "04999b82b93e393c32a54ac85b2bf8a18b671f7a6f43a9478b340e8a9b9647fb",
+    "test": "8b598c9438042f3ed8aed4484268387fae1aa5b660882e1c5b4c1218eba63d67",
+    "bolivia": "4775d100fae1f1ca66a842b8af6d2a97b8bfc5847f29d88ff0affff2c1e22768",
+}
+#: The lists' paths in a data folder, and their checksums. The publishers give none for the chips.
+FILES = {f"sen1floods11/v1.1/{LISTS.as_posix()}/flood_{role}_data.csv": _CHECKSUMS[role] for role in ROLES}
+
+#: Names of events in the metadata that differ from those of their chips.
+_RENAMED = {"Cambodia": "Mekong"}
+_BUCKET = "gs://sen1floods11"
+_EXPECTED = f"Expected the layout of the bucket {_BUCKET}, folder v1.1."
+_PAIR = re.compile(r"([^_/\\,]+_[^_/\\,]+)_S1Hand\.tif,\1_LabelHand\.tif")
+#: Missing chips that are named one by one.
+_NAMED = 20
+#: Tiles whose sums are taken at a time.
+_BLOCK = 64
+
+Array = npt.NDArray[Any]
+
+
+# ---------------------------------------------------------------------- the lists and the metadata
+
+
+def find_root(folder: str | os.PathLike[str] | None = None) -> Path:
+    """The bucket's folder ``v1.1``, in a data folder or given itself."""
+    where = data_folder(folder)
+    if where is not None:
+        for root in (where / "sen1floods11" / "v1.1", where / "sen1floods11", where / "v1.1", where):
+            if (root / LISTS).is_dir() or (root / IMAGES).is_dir():
+                return root
+    looked = f"{where}, its v1.1/ or its sen1floods11/v1.1/" if where is not None else "any data folder: there is none"
+    raise DatasetNotFoundError(
+        f"sen1floods11: no {LISTS}/ and no {IMAGES}/ in {looked}. Copy {_BUCKET}/v1.1 (its splits/, its metadata and "
+        "the hand-labelled chips) there, or name the folder with --data / folder=."
+    )
+
+
+def read_lists(root: Path) -> dict[str, str]:
+    """What the four official lists use each chip for: chip to role, in the order of the chips' names."""
+    roles: dict[str, str] = {}
+    for role in ROLES:
+        path = root / LISTS / f"flood_{role}_data.csv"
+        for number, line in enumerate(_lines(path), 1):
+            if not line.strip():
+                continue
+            match = _PAIR.fullmatch(line.strip())
+            if match is None:
+                raise DataError(
+                    f"{path}, line {number}: found {line[:80]!r}, expected the image and the label of one chip, such "
+                    "as 'Ghana_103272_S1Hand.tif,Ghana_103272_LabelHand.tif'."
+                )
+            if match[1] in roles:
+                raise DataError(
+                    f"{path}, line {number}: chip {match[1]} is already in flood_{roles[match[1]]}_data.csv. Expected "
+                    "every chip once, so that none is both trained on and tested on."
+                )
+            roles[match[1]] = role
+    if not roles:
+        raise DataError(f"the lists in {root / LISTS} name no chip. {_EXPECTED}")
+    return dict(sorted(roles.items()))
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        raise DataError(f"no list {path}. Expected four: {', '.join(f'flood_{role}_data.csv' for role in ROLES)}.")
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not text, expected a list of file names. {_EXPECTED}") from None
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Where and when the events were: longitude and latitude of the middle, day of the radar image, by event."""
+
+    positions: Mapping[str, tuple[float, float]]
+    dates: Mapping[str, str]
+
+
+def read_metadata(root: Path) -> Metadata:
+    """The events' outlines and dates; empty where the file is absent, since nothing but maps needs it."""
+    path = root / METADATA
+    if not path.is_file():
+        return Metadata({}, {})
+    positions, dates = {}, {}
+    try:
+        for feature in json.loads(path.read_text(encoding="utf-8"))["features"]:
+            properties, geometry = feature["properties"], feature["geometry"]
+            event = _RENAMED.get(properties["location"], str(properties["location"]))
+            polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else [geometry["coordinates"]]
+            positions[event] = _centroid([polygon[0] for polygon in polygons])
+            dates[event] = str(properties["s1_date"]).replace("/", "-")
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise DataError(
+            f"{path} cannot be read ({type(error).__name__}: {error}), expected GeoJSON features with location, "
+            "s1_date and a polygon. Fetch it again, or remove it: only maps need it."
+        ) from None
+    return Metadata(positions, dates)
+
+
+def _centroid(rings: Sequence[Sequence[Sequence[float]]]) -> tuple[float, float]:
+    """The centre of mass of polygons in the plane of longitude and latitude; corners may run either way round."""
+    total, weights = np.zeros(2), 0.0
+    for ring in rings:
+        corners = np.array([corner[:2] for corner in ring], dtype=np.float64)
+        middle = corners.mean(axis=0)
+        a = corners - middle
+        b = np.roll(a, -1, axis=0)
+        cross = a[:, 0] * b[:, 1] - b[:, 0] * a[:, 1]
+        area = cross.sum() / 2
+        if area:
+            total += abs(area) * (middle + ((a + b) * cross[:, None]).sum(axis=0) / (6 * area))
+            weights += abs(area)
+    if not weights:
+        raise ValueError("an outline without an area")
+    longitude, latitude = (total / weights).tolist()
+    return longitude, latitude
+
+
+def _event(chip: str) -> str:
+    return chip.split("_")[0]
+
+
+# ---------------------------------------------------------------------- chips and tiles
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiles:
+    """Usable tiles of one chip, or why there are none."""
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int8]
+    corners: npt.NDArray[np.int64]
+    dropped: str | None
+    total: int
+
+
+def _read_tiles(root: Path, chip: str, tile: int) -> _Tiles:
+    image, label = _paths(root, chip)
+    x, y = _read_image(image), _read_label(label)
+    if x.shape[1:] != y.shape:
+        raise DataError(
+            f"{image} is {_by(x.shape[1:])} pixels, but its label {label.name} {_by(y.shape)}: expected the same size."
+        )
+    _check_tile(image, x.shape[1:], tile)
+    measured, labelled = np.isfinite(x).all(axis=0), y >= 0
+    x[:, ~measured] = np.nan
+    y[~measured] = -1
+    tiles_x, tiles_y, corners = _cut(x, tile), _cut(y[None], tile)[:, 0], _corners(y.shape, tile)
+    usable = np.flatnonzero((tiles_y >= 0).any(axis=(1, 2)))
+    why = None if len(usable) else _why_unusable(measured, labelled)
+    return _Tiles(tiles_x[usable], tiles_y[usable], corners[usable], why, len(tiles_y))
+
+
+def _cut(pixels: Array, tile: int) -> Array:
+    """Channels, height and width to tiles, row by row: ``(tiles, channels, tile, tile)``."""
+    channels, height, width = pixels.shape
+    grid = pixels.reshape(channels, height // tile, tile, width // tile, tile)
+    return grid.transpose(1, 3, 0, 2, 4).reshape(-1, channels, tile, tile)
+
+
+def _corners(size: tuple[int, ...], tile: int) -> npt.NDArray[np.int64]:
+    """Row and column of the first pixel of every tile, in the order of :func:`_cut`."""
+    return tile * np.indices([side // tile for side in size], dtype=np.int64).reshape(2, -1).T
+
+
+def _why_unusable(measured: Array, labelled: Array) -> str:
+    if not measured.any():
+        return "no measurement: every pixel is NaN"
+    if not labelled.any():
+        return "no label: every pixel is −1"
+    return "no pixel has both a measurement and a label"
+
+
+def _paths(root: Path, chip: str) -> tuple[Path, Path]:
+    return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
+
+
+def _read_image(path: Path) -> npt.NDArray[np.float32]:
+    pixels = read_geotiff(path)
+    if len(pixels) != len(CHANNELS):
+        raise DataError(
+            f"{path} has {len(pixels)} channel(s) of {_by(pixels.shape[1:])} pixels, expected {len(CHANNELS)}: "
+            f"{' and '.join(CHANNELS)} of Sentinel-1."
+        )
+    if pixels.dtype.kind != "f":
+        raise DataError(f"{path} holds {pixels.dtype} numbers, expected backscatter in decibels as floating point.")
+    return pixels.astype(np.float32, copy=False)
+
+
+def _read_label(path: Path) -> npt.NDArray[np.int8]:
+    pixels = read_geotiff(path)
+    if len(pixels) != 1:
+        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label a pixel.")
+    known = np.isin(pixels, (-1, 0, 1))
+    if not known.all():
+        others = np.unique(pixels[~known]).tolist()
+        raise DataError(
+            f"{path} has labels other than −1 (no label), 0 (land) and 1 (water): {listed(others, 5)}, in "
+            f"{int((~known).sum())} pixel(s)."
+        )
+    labels: npt.NDArray[np.int8] = pixels[0].astype(np.int8)
+    return labels
+
+
+def _check_tile(path: Path, size: tuple[int, ...], tile: int) -> None:
+    if any(side % tile for side in size):
+        fits = [side for side in range(1, min(size) + 1) if not any(full % side for full in size)]
+        raise DataError(
+            f"{path} is {_by(size)} pixels, which tile={tile} does not divide. Expected one of "
+            f"{', '.join(map(str, fits[::-1][:8]))}."
+        )
+
+
+def _by(size: tuple[int, ...]) -> str:
+    return "×".join(map(str, size))
+
+
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """All chips that were asked for."""
+
+    store: TileStore
+    dropped: Mapping[str, str]
+    total: int
+
+
+def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progress) -> _Read:
+    parts: dict[str, _Tiles] = {}
+    with ThreadPoolExecutor(max_workers=min(8, cores())) as pool:
+        for chip, part in zip(roles, pool.map(lambda name: _read_tiles(root, name, tile), roles), strict=True):
+            parts[chip] = part
+            progress.step()
+    dropped = {chip: part.dropped for chip, part in parts.items() if part.dropped is not None}
+    total = sum(part.total for part in parts.values())
+    counts = [len(part.y) for part in parts.values()]
+    x = np.empty((sum(counts), len(CHANNELS), tile, tile), dtype=np.float32)
+    y = np.empty((sum(counts), tile, tile), dtype=np.int8)
+    corners = np.empty((sum(counts), 2), dtype=np.int64)
+    start = 0
+    for chip in roles:
+        part = parts.pop(chip)  # and with it its memory: a whole bucket is a gigabyte
+        rows = slice(start, start + len(part.y))
+        x[rows], y[rows], corners[rows] = part.x, part.y, part.corners
+        start = rows.stop
+    chips = tuple(chip for chip, count in zip(roles, counts, strict=True) for _ in range(count))
+    used = tuple(roles[chip] for chip in chips)
+    return _Read(TileStore(x, y, chips, corners, used, _digest(x, y, corners, chips, used)), dropped, total)
+
+
+def _digest(x: Array, y: Array, corners: Array, *names: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(repr((x.shape, names)).encode())
+    for array in (x, y, corners):
+        for row in array:
+            digest.update(np.ascontiguousarray(row).data)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------- the benchmark
+
+
+def load(
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    source: str = "auto",
+    test: str = HELD_OUT,
+    tile: int = 256,
+    splits: str = "auto",
+    progress: bool | Report | None = None,
+) -> Benchmark:
+    """Load the benchmark from a data folder (``folder``, else ``$TOPORO_DATA``, else the cache), or from ``v1.1``.
+
+    Parameters
+    ----------
+    source : ``"auto"`` takes the lists and the chips that are there; ``"published"`` insists on the official lists
+        (checksums verified) and on every chip in them.
+    test : the event to test on. All others are trained on, except Bolivia.
+    tile : side of the tiles in pixels; a divisor of the chips' side.
+    splits : what :func:`validation_rows` does. ``"official"`` follows the lists; ``"tiles"`` sets aside a share of
+        every event's tiles, so that neighbouring tiles of one chip may lie on both sides; ``"auto"`` is official if
+        every training event has chips for training and for validation.
+    progress : as :class:`toporo.progress.Progress` takes it.
+    """
+    _check_settings(source, tile, splits)
+    require_geotiff()
+    root = find_root(folder)
+    roles = read_lists(root)
+    official = _is_official(root, insist=source == "published")
+    events = sorted({_event(chip) for chip in roles})
+    _check_event(test, events, root)
+    there = {chip: [path.is_file() for path in _paths(root, chip)] for chip in roles}
+    found = {chip: role for chip, role in roles.items() if all(there[chip])}
+    chips = _count_chips(root, there)
+    if not found:
+        raise DataError(
+            f"none of the {len(roles)} chips in the lists is in {root / IMAGES} with its label in {root / LABELS}. "
+            f"{_EXPECTED}"
+        )
+    if source == "published" and len(found) < len(roles):
+        raise DataError(
+            f"{root} has {len(found)} of the {len(roles)} chips in the lists; missing: "
+            f"{', '.join(chips['missing_names'][:3])}, … Copy the rest of the bucket, or use --source auto to take "
+            "those that are there."
+        )
+    wanted = {chip: role for chip, role in found.items() if _event(chip) == test or _event(chip) != HELD_OUT}
+    with Progress("reading chips", len(wanted), progress) as shown:
+        if len(found) < len(roles):
+            shown.say(f"sen1floods11: {len(found)} of {len(roles)} chips are there; this is a subset")
+        read = _read_all(root, wanted, tile, shown)
+    names = [_event(chip) for chip in read.store.chips]
+    empty = _empty_events(events, names, roles, found, read.dropped, test)
+    train = tuple(event for event in events if event not in (test, HELD_OUT) and event not in empty)
+    if test in empty or not train:
+        raise DataError(
+            f"{root} has no usable tile of {f'the test event {test!r}' if test in empty else 'any training event'}: "
+            f"{empty[test] if test in empty else listed(empty.values(), 3)}. Events with tiles: "
+            f"{listed(sorted(set(names)), 11)}."
+        )
+    metadata = read_metadata(root)
+    return Benchmark(
+        name="sen1floods11",
+        data=GroupedData.from_arrays(
+            np.arange(len(read.store)), (read.store.y == 1).any(axis=(1, 2)).astype(np.int64), names
+        ),
+        graph=GroupGraph([*train, test], {}),
+        train=train,
+        test=(test,),
+        source="published" if official and len(found) == len(roles) else "file",
+        task="segmentation",
+        about={
+            "tile": tile,
+            "splits": _settle(splits, train, read.store),
+            "classes": ("land", "water"),
+            "channels": CHANNELS,
+            "subset": len(found) < len(roles),
+            "chips": chips,
+            "tiles": {"kept": len(read.store), "dropped": read.total - len(read.store)},
+            "dropped": dict(read.dropped),
+            "empty_events": empty,
+            "positions": {event: at for event, at in sorted(metadata.positions.items()) if event in events},
+            "dates": {event: day for event, day in sorted(metadata.dates.items()) if event in events},
+        },
+        store=read.store,
+    )
+
+
+def _check_settings(source: str, tile: int, splits: str) -> None:
+    if source == "generated":
+        raise SettingError(
+            f"sen1floods11 is made of real radar images and cannot be generated. Copy {_BUCKET}/v1.1 into a data "
+            "folder, then use --source auto or published."
+        )
+    if source not in SOURCES:
+        raise UnknownNameError("source", source, SOURCES)
+    if splits not in SPLITS:
+        raise UnknownNameError("splits", splits, SPLITS)
+    if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:
+        raise SettingError(
+            f"tile is {tile!r}: expected a whole number of pixels that divides a chip's 512, such as 256."
+        )
+
+
+def _check_event(test: str, events: Sequence[str], root: Path) -> None:
+    if test not in events:
+        close = closest(str(test), list(events))
+        hint = f" Did you mean {close!r}?" if close else ""
+        raise DataError(
+            f"unknown test event {test!r}.{hint} The lists in {root / LISTS} have: {listed(events, len(events))}."
+        )
+
+
+def _is_official(root: Path, *, insist: bool) -> bool:
+    digests = {role: sha256(root / LISTS / f"flood_{role}_data.csv") for role in ROLES}
+    changed = [f"flood_{role}_data.csv" for role in ROLES if digests[role] != _CHECKSUMS[role]]
+    if changed and insist:
+        raise DataError(
+            f"{', '.join(changed)} in {root / LISTS} differ(s) from the publishers' by checksum. Put theirs there, or "
+            "use --source auto to take the lists as they are."
+        )
+    return not changed
+
+
+def _count_chips(root: Path, there: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
+    """Chips of the lists that are there or not; of one without its image or its label, the file that is missing."""
+    missing = [chip for chip, files in there.items() if not all(files)]
+    half = [_paths(root, chip)[files.index(False)].name for chip, files in there.items() if len(set(files)) > 1]
+    return {
+        "listed": len(there),
+        "found": len(there) - len(missing),
+        "missing": len(missing),
+        "missing_names": missing[:_NAMED],
+        "missing_halves": half[:_NAMED],
+    }
+
+
+def _empty_events(
+    events: Iterable[str],
+    names: Iterable[str],
+    roles: Mapping[str, str],
+    found: Mapping[str, str],
+    dropped: Mapping[str, str],
+    test: str,
+) -> dict[str, str]:
+    """Events that would be groups but have no tile, and why."""
+    have, reasons = set(names), {}
+    for event in events:
+        if event in have or (event == HELD_OUT != test):
+            continue
+        at_hand = [chip for chip in found if _event(chip) == event]
+        reasons[event] = (
+            f"all of its {len(at_hand)} chip(s) at hand were dropped ({at_hand[0]}: {dropped[at_hand[0]]})"
+            if at_hand
+            else f"none of its {sum(_event(chip) == event for chip in roles)} chip(s) is there"
+        )
+    return reasons
+
+
+def _settle(splits: str, train: Iterable[str], store: TileStore) -> str:
+    """Official or tiles."""
+    if splits == "tiles":
+        return splits
+    have = {(_event(chip), role) for chip, role in zip(store.chips, store.roles, strict=True)}
+    lacking = [f"{event} ({role})" for event in train for role in ("train", "valid") if (event, role) not in have]
+    if lacking and splits == "official":
+        raise DataError(
+            "splits='official' needs tiles for training and for validation of every training event, but there are none "
+            f"of {', '.join(lacking)}. Get those chips, or use splits='tiles'."
+        )
+    return "tiles" if lacking else "official"
+
+
+def validation_rows(benchmark: Benchmark, seed: int, fraction: float = 0.2) -> Split:
+    """Rows of the training events to train on and to validate on, as ``benchmark.about["splits"]`` says.
+
+    Official: chips of the lists train and valid, whatever the seed; those of the list test are in neither part.
+    Tiles: ``fraction`` of every event's tiles validates, chosen by the seed.
+    """
+    data = benchmark.data.select(benchmark.train)
+    if benchmark.about["splits"] == "tiles":
+        return data.split(fraction, seed)
+    store = _tiles_of(benchmark)
+    roles = np.array(store.roles)[data.x]
+    return Split(data.take(np.flatnonzero(roles == "train")), data.take(np.flatnonzero(roles == "valid")))
+
+
+def _tiles_of(benchmark: Benchmark) -> TileStore:
+    if not isinstance(benchmark.store, TileStore):
+        raise DataError(f"benchmark {benchmark.name!r} has no tiles: expected one that sen1floods11.load gave.")
+    return benchmark.store
+
+
+# ---------------------------------------------------------------------- scaling
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of every channel, in decibels."""
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+
+def fit_scaling(store: TileStore, rows: npt.ArrayLike) -> Scaling:
+    """Mean and standard deviation of the measurements in these rows of a store; pixels without one do not count."""
+    chosen = _checked_rows(store, rows)
+    channels = [_moments(store, chosen, channel) for channel in range(store.x.shape[1])]
+    return Scaling(tuple(mean for mean, _ in channels), tuple(sd for _, sd in channels))
+
+
+def _moments(store: TileStore, rows: npt.NDArray[np.int64], channel: int) -> tuple[float, float]:
+    """In two passes, block by block: a bucket's pixels in double precision would not fit beside themselves."""
+
+    def measured() -> Iterator[npt.NDArray[np.float64]]:
+        for start in range(0, len(rows), _BLOCK):
+            values = store.x[rows[start : start + _BLOCK], channel]
+            yield values[np.isfinite(values)].astype(np.float64)
+
+    count = sum(values.size for values in measured())
+    if not count:
+        raise DataError(
+            f"{_channel(channel)} has no measurement in the {len(rows)} row(s) to scale by: expected at least one."
+        )
+    mean = sum(float(values.sum()) for values in measured()) / count
+    lowest = min(float(values.min()) for values in measured() if values.size)
+    highest = max(float(values.max()) for values in measured() if values.size)
+    if lowest == highest:
+        raise DataError(
+            f"{_channel(channel)} is {lowest:g} in every pixel of the {len(rows)} row(s) to scale by: expected "
+            "measurements that differ."
+        )
+    return mean, math.sqrt(sum(float(((values - mean) ** 2).sum()) for values in measured()) / count)
+
+
+def apply_scaling(x: Any, scaling: Scaling) -> Any:
+    """Standardise ``(…, channels, height, width)``, a numpy array or a torch tensor; what is missing becomes 0."""
+    if x.ndim < 3 or x.shape[-3] != len(scaling.mean):
+        raise DataError(
+            f"x has shape {tuple(x.shape)}, expected (…, {len(scaling.mean)}, height, width): the scaling is of "
+            f"{len(scaling.mean)} channels."
+        )
+    xp = array_api_compat.array_namespace(x)
+    mean, sd = (
+        xp.reshape(xp.asarray(values, dtype=x.dtype, device=array_api_compat.device(x)), (-1, 1, 1))
+        for values in (scaling.mean, scaling.sd)
+    )
+    scaled = (x - mean) / sd
+    return xp.where(xp.isfinite(scaled), scaled, xp.zeros_like(scaled))
+
+
+def _checked_rows(store: TileStore, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    chosen = np.asarray(rows)
+    if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
+        raise DataError(
+            f"the rows to scale by are {chosen.dtype} of shape {chosen.shape}: expected a list of row numbers, at "
+            "least one."
+        )
+    if chosen.min() < 0 or chosen.max() >= len(store):
+        raise DataError(
+            f"the rows to scale by run from {chosen.min()} to {chosen.max()}, but the store has rows 0 to "
+            f"{len(store) - 1}."
+        )
+    return chosen.astype(np.int64)
+
+
+def _channel(number: int) -> str:
+    return f"channel {number} ({CHANNELS[number]})" if number < len(CHANNELS) else f"channel {number}"

@@ -1,0 +1,151 @@
+"""What a user may choose about training networks for images, and what a results file says about how it came about."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import toporo
+from toporo.datasets import Benchmark
+from toporo.errors import SettingError, UnknownNameError
+from toporo.experiments.assignment import Runtime
+from toporo.experiments.definitions import Protocol
+from toporo.models import NETWORKS, read_weights
+from toporo.training import StepSettings, pick_device
+
+__all__ = ["Deep", "describe", "settle"]
+
+Record = dict[str, Any]
+#: Networks that fit a task.
+FITTING = {"images": ("resnet18", "resnet50"), "segmentation": ("fcn18", "fcn50", "unet")}
+RANDOM = "a random start"
+
+
+@dataclass(frozen=True)
+class Deep:
+    """Choices for a benchmark on images; None is what the protocol says.
+
+    Attributes
+    ----------
+    device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    weights, style : see :func:`toporo.models.read_weights`; None is a random start.
+    network : a name in :data:`toporo.models.NETWORKS`.
+    steps, evaluate_every : steps a run, and from one evaluation to the next.
+    per_group : images of every group in a step.
+    precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
+    size : side of the images, or of the tiles.
+    cache : folder for decoded images.
+    keep_models : whether to store every run's network.
+    """
+
+    device: str = "auto"
+    weights: str | None = None
+    style: str | None = None
+    network: str | None = None
+    steps: int | None = None
+    evaluate_every: int | None = None
+    per_group: int | None = None
+    precision: str | None = None
+    size: int | None = None
+    cache: Path | None = None
+    keep_models: bool = False
+
+
+def settle(protocol: Protocol, deep: Deep, out: Path) -> tuple[Protocol, Runtime, dict[str, Any]]:
+    """The protocol with these choices in it, where to run, and options for loading the data."""
+    device = pick_device(deep.device)
+    name = deep.network or protocol.network["name"]
+    if name not in FITTING[protocol.task]:
+        if name in NETWORKS:
+            raise SettingError(
+                f"the network {name} does not fit {protocol.benchmark}; it takes {', '.join(FITTING[protocol.task])}."
+            )
+        raise UnknownNameError("network", name, FITTING[protocol.task])
+    source = RANDOM
+    if deep.weights is not None:
+        if protocol.task != "images":
+            raise SettingError(
+                f"weights {deep.weights}: networks for {protocol.benchmark} begin at random; leave them out."
+            )
+        weights = read_weights(deep.weights, depth=int(name.removeprefix("resnet")), style=deep.style)
+        source = f"{weights.source}, style {weights.style.name}, sha256 {weights.digest}"
+    elif deep.style is not None:
+        raise SettingError(f"style {deep.style!r} without weights: it says how weights want to be used.")
+    precision = deep.precision or ("bf16" if device == "cuda" else "fp32")
+    steps = deep.steps or protocol.epochs
+    # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
+    every = deep.evaluate_every or min(protocol.evaluate_every, max(1, steps // 4))
+    network = {"name": name} | ({"norm": protocol.network["norm"]} if protocol.task == "images" else {})
+    if source == RANDOM and "norm" in network:
+        network["norm"] = "batch"  # there are no statistics to freeze
+    settled = replace(
+        protocol,
+        epochs=steps,
+        evaluate_every=every,
+        per_group=deep.per_group or protocol.per_group,
+        network=network | {"precision": precision, "weights": source},
+    )
+    StepSettings(steps, settled.per_group, evaluate_every=every, precision=precision)  # a wrong one is an error now
+    loading: dict[str, Any] = {}
+    if protocol.task == "images":
+        loading = {"cache": deep.cache or out / "cache"} | ({} if deep.size is None else {"size": deep.size})
+    elif deep.size is not None:
+        loading = {"tile": deep.size}
+    return settled, Runtime(device, deep.weights, deep.style, deep.keep_models), loading
+
+
+def describe(
+    protocol: Protocol, records: Sequence[Record], benchmarks: Sequence[Benchmark], skipped: Mapping[str, str]
+) -> dict[str, Any]:
+    """Hardware, time and settings of a finished table."""
+    timings = [record["timing"] for record in records if "timing" in record]
+    seconds = [timing["seconds"] for timing in timings]
+    speeds = [timing["images_per_second"] for timing in timings if timing["images_per_second"]]
+    first = benchmarks[0]
+    return {
+        "benchmark": protocol.benchmark,
+        "hardware": sorted({timing["device"] for timing in timings}),
+        "software": {"toporo": toporo.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "runs": len(records),
+        "seconds": round(float(np.sum(seconds)), 1),
+        "seconds_a_run": round(float(np.median(seconds)), 2) if seconds else None,
+        "images_per_second": round(float(np.median(speeds)), 1) if speeds else None,
+        "settings": {
+            "network": dict(protocol.network),
+            "steps": protocol.epochs,
+            "evaluate_every": protocol.evaluate_every,
+            "per_group": protocol.per_group,
+            "learning_rate": protocol.learning_rate,
+            "validation": protocol.validation,
+            "selection": protocol.headline,
+            "topology": dict(protocol.data_topology),
+            "prior": dict(protocol.priors),
+            "methods": {
+                method.name: {"objective": method.objective, **method.settings, "prior": method.prior}
+                for method in protocol.get_methods()
+                if any(record["method"] == method.name for record in records)
+            },
+        },
+        "data": {
+            key: value for key, value in first.about.items() if key in ("chips", "subset", "tile", "splits", "size")
+        }
+        | {"source": first.source, "rows": len(first.data)},
+        "skipped": dict(skipped),
+        "priors": _priors(records),
+    }
+
+
+def _priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
+    """The learned priors, by variant: one a seed."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for record in records:
+        if record["method"] == "tro-data" and record["prior"]:
+            weights = {str(name): round(value, 4) for name, value in record["prior"]["weights"]}
+            found.setdefault(record["variant"], []).append(weights)
+    return found

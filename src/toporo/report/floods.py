@@ -1,0 +1,244 @@
+"""What a report shows of flooded water in radar tiles: Sen1Floods11, one part an event held out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import safe_open
+
+from toporo.datasets.stores import TileStore
+from toporo.errors import DataError
+from toporo.experiments.runner import Outcome, Part
+from toporo.report.network_figures import group_table, method_scores, penalty_curve
+from toporo.report.networks import (
+    LEARNED,
+    comparisons,
+    curves_section,
+    file_name,
+    groups_section,
+    last_value,
+    learned_of,
+    learned_section,
+    main_methods,
+    moment,
+    scores,
+    swept,
+    topology_words,
+    weights_section,
+    whole_metric,
+)
+from toporo.report.pictures import Tile, tile_samples
+from toporo.report.sections import Section, figure_section, lowest_seeds, of_method
+from toporo.report.world_map import event_map
+
+__all__ = ["findings", "notices", "overall", "sections"]
+
+SAMPLED = ("erm", LEARNED)
+SHOWN_TILES = 4
+#: Where a run's model file has the water it finds in its sample tiles.
+WATER = "sample.water"
+MEAN = "mean"
+REFERENCES = ("erm", "group-dro", "tro-uniform")
+COMPARED = {LEARNED: ("erm", "group-dro", "coral", "tro-uniform"), "tro-uniform": ("erm",)}
+
+
+def notices(outcome: Outcome) -> list[str]:
+    """What a reader has to know before anything else: whether this is the whole of the data."""
+    found = (_subset(part) for part in outcome.parts)
+    return list(dict.fromkeys(text for text in found if text))
+
+
+def _subset(part: Part) -> str | None:
+    about = part.benchmark.about
+    if not about.get("subset"):
+        return None
+    chips = about.get("chips", {})
+    dropped = len(about.get("dropped", {}))
+    unusable = f" ({dropped} of them without a usable pixel)" if dropped else ""
+    return (
+        f"A subset: {chips.get('found', '?')} of the {chips.get('listed', '?')} hand-labelled chips were at hand"
+        f"{unusable}. The figures stand for these chips and are not comparable with published ones; on the whole data "
+        "set the same command gives the table proper."
+    )
+
+
+def overall(outcome: Outcome) -> list[Section]:
+    """IoU by event held out and method, where several were."""
+    parts = [part for part in outcome.parts if part.records]
+    if len(parts) < 2:
+        return []
+    protocol = outcome.protocol
+    metric = whole_metric(protocol)
+    values: dict[str, dict[Any, float]] = {}
+    for method in main_methods(protocol):
+        found = {part.variant.title or part.title: scores(part, metric, [method]) for part in parts}
+        means = {event: score[0].mean for event, score in found.items() if score}
+        if means:
+            values[method.title] = means
+            if len(means) == len(parts) and all(math.isfinite(value) for value in means.values()):
+                values[method.title][MEAN] = float(np.mean(list(means.values())))
+    columns = [part.variant.title or part.title for part in parts]
+    columns += [MEAN] * any(MEAN in means for means in values.values())
+    text = (
+        f"A column for each event held out, after the last {moment(protocol)}, mean over seeds; the best of each "
+        "column is bold. A dash: not defined, as there is no water and none was found."
+    )
+    figure = group_table(values, columns, label=metric.name, marked=(), digits=max(2, protocol.digits))
+    return [figure_section("events", "IoU of water in the event held out", text, figure)]
+
+
+def sections(part: Part, out: Path) -> list[Section]:
+    """The figures of one event held out, in the order of the page."""
+    step = moment(part.protocol)
+    return [
+        *_scores(part),
+        *_map(part),
+        *learned_section(part, "event"),
+        *weights_section(part, "event"),
+        *groups_section(part, "event", "IoU of water"),
+        *_tiles(part, out),
+        *_penalties(part),
+        *curves_section(
+            part,
+            {"validation IoU, training events": "validation", "test IoU": "test"},
+            f"IoU over the {step}s",
+            "Mean over seeds, shaded ± 1 sd. Left: tiles that training left aside; right: the event held out.",
+        ),
+    ]
+
+
+def _title(part: Part, method: str) -> str:
+    return part.protocol.method(method).title
+
+
+def _scores(part: Part) -> list[Section]:
+    methods = main_methods(part.protocol)
+    panels = {metric.name: scores(part, metric, methods) for metric in part.protocol.metrics}
+    panels = {title: found for title, found in panels.items() if any(s.values or s.paper is not None for s in found)}
+    if not panels:
+        return []
+    titles = {method.name: method.title for method in methods}
+    figure = method_scores(
+        panels,
+        label="each panel has an axis of its own",
+        reference=titles.get("erm"),
+        highlight=[titles[LEARNED]] if LEARNED in titles else [],
+    )
+    text = f"After the last {moment(part.protocol)}. Controls are pale."
+    if part.benchmark.about.get("subset"):
+        text += " The paper's figures are of all chips, ours of those at hand."
+    return [figure_section(file_name("scores", part.variant.name), "Scores by method", text, figure)]
+
+
+def _map(part: Part) -> list[Section]:
+    positions = part.benchmark.about.get("positions", {})
+    train, test = part.benchmark.train, part.benchmark.test
+    if not any(name in positions for name in (*train, *test)):
+        return []
+    learned = learned_of(part)
+    unknown = [str(name) for name in (*train, *test) if name not in positions]
+    lines = f" Lines join events that {_title(part, LEARNED)} joins; no place took part in that." if learned else ""
+    text = f"Floods trained on (circles) and the one held out (square).{lines}"
+    if unknown:
+        text += f" Without a known place: {', '.join(unknown)}."
+    figure = event_map(learned, positions, train, test)
+    return [figure_section(file_name("map", part.variant.name), "Where the floods were", text, figure)]
+
+
+def _tiles(part: Part, out: Path) -> list[Section]:
+    """Tiles of the event held out, in the runs with the lowest seed."""
+    first = lowest_seeds(part.records)
+    found = {
+        name: (first[name]["samples"]["rows"], _water(part, name, out))
+        for name in SAMPLED
+        if first.get(name, {}).get("samples")
+    }
+    if not found:
+        return []
+    store = part.benchmark.store
+    if not isinstance(store, TileStore):
+        raise DataError(f"{part.benchmark.name} has no store of tiles, though its runs have samples of them.")
+    water = {name: dict(zip(rows, maps, strict=True)) for name, (rows, maps) in found.items()}
+    rows = [row for row in next(iter(water.values())) if all(row in maps for maps in water.values())]
+    rows = sorted(rows, key=lambda row: (not (store.y[row] == 1).any(), rows.index(row)))[:SHOWN_TILES]
+    if not rows:
+        return []
+    tiles = [
+        Tile(
+            f"{store.chips[row]}\nrow {store.corners[row][0]}, column {store.corners[row][1]}",
+            store.x[row, 0],
+            store.y[row],
+            {_title(part, name): maps[row] for name, maps in water.items()},
+        )
+        for row in rows
+    ]
+    text = (
+        f"Tiles of {part.benchmark.test[0]} in the runs with the lowest seed, those with water first. Radar: the "
+        "darker the less comes back, as from open water. Pixels without a measurement or a label are grey, and count "
+        "nowhere."
+    )
+    name = file_name("tiles", part.variant.name)
+    return [figure_section(name, "Water found in the event held out", text, tile_samples(tiles))]
+
+
+def _water(part: Part, method: str, out: Path) -> npt.NDArray[Any]:
+    """Probabilities of water in the sample tiles of the run with the lowest seed."""
+    job = min((job for job in part.jobs if job.method.name == method), key=lambda job: job.seed)
+    path = job.model_path(out)
+    if not path.is_file():
+        raise DataError(f"{path} is missing, which has the sample tiles of {job.key}: run it again.")
+    with safe_open(path, framework="np") as tensors:
+        if WATER not in tensors.keys():  # noqa: SIM118  # not a mapping
+            raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
+        found: npt.NDArray[Any] = tensors.get_tensor(WATER)
+    return found
+
+
+def _penalties(part: Part) -> list[Section]:
+    penalties = {name: value for name, value in swept(part.protocol).items() if of_method(part.records, name)}
+    penalties = {name: value for name, value in penalties.items() if 0 < value < math.inf}
+    if len(penalties) < 2:
+        return []
+    scale = whole_metric(part.protocol).scale
+    curves: dict[str, dict[float, list[float]]] = {}
+    for title, key in (("test", "test"), ("validation, training events", "validation")):
+        values = {
+            value: [scale * last_value(run, key) for run in of_method(part.records, name)]
+            for name, value in penalties.items()
+        }
+        known = {value: [x for x in found if math.isfinite(x)] for value, found in values.items()}
+        curves[f"{_title(part, LEARNED) if LEARNED in part.protocol.methods else 'TRO-data'}, {title}"] = {
+            value: found for value, found in known.items() if found
+        }
+    if not any(curves.values()):
+        return []
+    metric = whole_metric(part.protocol)
+    references = {
+        f"{score.title}, test": score.mean
+        for score in scores(part, metric, [m for m in main_methods(part.protocol) if m.name in REFERENCES])
+        if math.isfinite(score.mean)
+    }
+    text = (
+        f"TRO with the learned topology for several λ, after the last {moment(part.protocol)}, mean ± sd over seeds. "
+        "λ may be chosen by the validation line alone: the test line is there to see how much hangs on it."
+    )
+    figure = penalty_curve(curves, references, label="IoU of water")
+    return [figure_section(file_name("lambda", part.variant.name), "IoU against λ", text, figure)]
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+def findings(part: Part) -> list[str]:
+    """What the table says of one event: how much data it stands on, the comparisons, the topology."""
+    found = []
+    chips = part.benchmark.about.get("chips", {})
+    if part.benchmark.about.get("subset"):
+        found.append(
+            f"{chips.get('found', '?')} of {chips.get('listed', '?')} chips: a subset, not the published data set."
+        )
+    return [*found, *comparisons(part, COMPARED, digits=3), *topology_words(part, "event")]

@@ -1,0 +1,202 @@
+"""What a report shows of images in domains: PACS, VLCS, TerraIncognita, Office-Home; one part a domain held out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toporo.datasets.stores import ImageStore
+from toporo.errors import DataError
+from toporo.experiments.runner import Outcome, Part
+from toporo.report.network_figures import Score, method_scores
+from toporo.report.networks import (
+    LEARNED,
+    comparisons,
+    curves_section,
+    file_name,
+    groups_section,
+    learned_section,
+    main_methods,
+    moment,
+    scores,
+    topology_words,
+    weights_section,
+    whole_metric,
+)
+from toporo.report.pictures import Guess, Photo, photo_samples
+from toporo.report.sections import Section, figure_section, lowest_seeds
+
+__all__ = ["findings", "overall", "sections"]
+
+Record = dict[str, Any]
+SAMPLED = ("erm", LEARNED)
+SHOWN_SAMPLES = 8
+AVERAGE = "average"
+COMPARED = {LEARNED: ("erm", "group-dro", "coral", "tro-uniform"), "tro-uniform": ("erm",)}
+
+
+def overall(outcome: Outcome) -> list[Section]:
+    """Accuracy by domain held out and method, and the average over domains."""
+    parts = [part for part in outcome.parts if part.records]
+    if not parts:
+        return []
+    protocol = outcome.protocol
+    metric, methods = whole_metric(protocol), main_methods(protocol)
+    panels = {part.variant.title or part.title: scores(part, metric, methods) for part in parts}
+    text = (
+        f"After the last {moment(protocol)}, a panel for each domain held out; each has an axis of its own. Controls "
+        "are pale."
+    )
+    if len(parts) > 1:
+        average = _average(list(panels.values()))
+        text += "".join(f" {sentence}" for sentence in _average_words(average, _titles(parts[0]), len(parts)))
+        panels[AVERAGE] = average
+    titles = _titles(parts[0])
+    figure = method_scores(
+        panels, label=metric.name, reference=titles.get("erm"), highlight=[titles[LEARNED]] if LEARNED in titles else []
+    )
+    return [figure_section("domains", "Accuracy in the domain held out", text, figure)]
+
+
+def _titles(part: Part) -> dict[str, str]:
+    return {method.name: method.title for method in part.protocol.get_methods()}
+
+
+def _average(panels: Sequence[Sequence[Score]]) -> list[Score]:
+    """Over domains, of the methods that were run on each: of seed after seed, where all have the same number."""
+    found = []
+    for first in panels[0]:
+        same = [score for panel in panels for score in panel if score.title == first.title]
+        if len(same) == len(panels) and all(score.values for score in same):
+            alike = len({len(score.values) for score in same}) == 1
+            rows = [score.values for score in same] if alike else [(score.mean,) for score in same]
+            papers = [score.paper for score in same if score.paper is not None]
+            paper = float(np.mean(papers)) if len(papers) == len(panels) else None
+            found.append(Score(first.title, tuple(np.mean(rows, axis=0).tolist()), paper, first.control))
+    return found
+
+
+def _average_words(average: Sequence[Score], titles: dict[str, str], domains: int) -> list[str]:
+    by_title = {score.title: score for score in average}
+    ours = by_title.get(titles.get(LEARNED, ""))
+    if ours is None:
+        return []
+    words = []
+    for name in COMPARED[LEARNED]:
+        other = by_title.get(titles.get(name, ""))
+        if other is not None:
+            gap = ours.mean - other.mean
+            words.append(f"{abs(gap):.1f} points {'above' if gap >= 0 else 'below'} {other.title} ({other.mean:.1f})")
+    spread = f" ± {ours.sd:.1f}" if ours.sd is not None else ""
+    lead = f"Averaged over the {domains} domains, {ours.title} has {ours.mean:.1f}{spread}"
+    return [f"{lead}: {', '.join(words)}." if words else f"{lead}."]
+
+
+def sections(part: Part, out: Path) -> list[Section]:  # noqa: ARG001  # kinds of reports share one signature
+    """The figures of one domain held out, in the order of the page."""
+    step = moment(part.protocol)
+    return [
+        *learned_section(part, "domain"),
+        *weights_section(part, "domain"),
+        *groups_section(part, "domain", "accuracy (%)"),
+        *curves_section(
+            part,
+            {"validation accuracy, training domains (%)": "validation", "test accuracy (%)": "test"},
+            f"Accuracy over the {step}s",
+            f"Mean over seeds, shaded ± 1 sd. Where the curves on the right still cross, the number of {step}s is part "
+            "of the result.",
+        ),
+        *_samples(part),
+    ]
+
+
+def _samples(part: Part) -> list[Section]:
+    """Pictures of the domain held out, and what ERM and TRO-data take them for."""
+    first = lowest_seeds(part.records)
+    found = {name: first[name]["samples"] for name in SAMPLED if first.get(name, {}).get("samples")}
+    if not found:
+        return []
+    store = part.benchmark.store
+    if not isinstance(store, ImageStore):
+        raise DataError(f"{part.benchmark.name} has no store of images, though its runs have samples of them.")
+    guesses = {name: _by_row(samples) for name, samples in found.items()}
+    rows = [row for row in next(iter(guesses.values())) if all(row in known for known in guesses.values())]
+    cases = {row: tuple(true == taken for true, taken, _ in (guesses[name][row] for name in guesses)) for row in rows}
+    chosen = _chosen(cases)
+    if not chosen:
+        return []
+    titles = _titles(part)
+    photos = [
+        Photo(
+            np.asarray(store.images[row]),
+            store.classes[next(iter(guesses.values()))[row][0]],
+            {titles[name]: Guess(store.classes[known[row][1]], known[row][2]) for name, known in guesses.items()},
+        )
+        for row in chosen
+    ]
+    counted = Counter(cases.values())
+    total = ", ".join(
+        f"{_case(case, [titles[n] for n in guesses])} {counted[case]}" for case in sorted(counted, reverse=True)
+    )
+    text = (
+        f"Pictures of {part.benchmark.test[0]}, which no method trained on, in the runs with the lowest seed; their "
+        "class above, guesses with their probability below. They are picked to show every case that occurs; of the "
+        f"{len(rows)} samples that the runs keep, {total}."
+    )
+    name = file_name("samples", part.variant.name)
+    return [figure_section(name, "Samples of the domain held out", text, photo_samples(photos))]
+
+
+def _by_row(samples: Record) -> dict[int, tuple[int, int, float]]:
+    """Row to its class, the class it is taken for, and the probability given to that."""
+    columns = (samples["rows"], samples["true"], samples["predicted"], samples["confidence"])
+    return {int(row): (int(true), int(taken), float(sure)) for row, true, taken, sure in zip(*columns, strict=True)}
+
+
+def _chosen(cases: dict[int, tuple[bool, ...]], count: int = SHOWN_SAMPLES) -> list[int]:
+    """Rows, one after another from each case in turn, so that none is left out; the mixed cases first."""
+    order = sorted(dict.fromkeys(cases.values()), key=lambda case: (all(case) or not any(case), case))
+    queues = [[row for row, of in cases.items() if of == case] for case in order]
+    taken = [row for turn in range(count) for queue in queues for row in queue[turn : turn + 1]][:count]
+    return sorted(taken, key=lambda row: (order.index(cases[row]), row))
+
+
+def _case(case: tuple[bool, ...], titles: Sequence[str]) -> str:
+    if all(case):
+        return "both right" if len(case) == 2 else "right"
+    if not any(case):
+        return "both wrong" if len(case) == 2 else "wrong"
+    return f"only {titles[case.index(True)]} right"
+
+
+# ---------------------------------------------------------------------- sentences
+
+
+def findings(part: Part) -> list[str]:
+    """What the table says of one domain: against the controls, the paper, and what the topology is worth."""
+    return [
+        *comparisons(part, COMPARED, digits=1, unit=" points"),
+        *_against_paper(part),
+        *topology_words(part, "domain"),
+    ]
+
+
+def _against_paper(part: Part) -> list[str]:
+    metric, titles = whole_metric(part.protocol), _titles(part)
+    found = [
+        (score.title, score.mean, score.paper)
+        for score in scores(part, metric, main_methods(part.protocol))
+        if score.paper is not None and math.isfinite(score.mean) and score.title in (titles.get(n) for n in SAMPLED)
+    ]
+    if not found:
+        return []
+    return [
+        "The paper's figures here: "
+        + ", ".join(f"{theirs:.1f} for {t} (ours {ours:.1f})" for t, ours, theirs in found)
+        + "."
+    ]

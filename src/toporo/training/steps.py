@@ -1,0 +1,443 @@
+"""Training by steps on data that lie on the device: one GPU kept busy, or a CPU for small things.
+
+A step waits for nothing: row numbers and random numbers of many steps are copied over at once, a counter on the device
+says which of them is next, and losses add up there. On a GPU the network is compiled and the whole step (gathering,
+augmentation, forward, objective, backward, optimiser) is captured once as a CUDA graph and replayed.
+
+What a run sees is a function of its seed and the number of the step alone, so that an interrupted run goes on exactly.
+On a CPU the same seed gives the same bytes; on a GPU the order of sums is the hardware's, and runs agree up to
+rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from toporo.data.grouped import GroupedData, group_rng
+from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.objectives import Objective
+from toporo.training.checkpoint import load_checkpoint, read_about, save_checkpoint
+from toporo.training.loop import EpochRecord, identity_of, seeded
+
+__all__ = ["Resident", "StepSettings", "Stepper", "Trained", "outputs_at", "pick_device", "stream_rows", "train_steps"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+#: (inputs as stored, targets, random numbers in [0, 1)) of a batch to what the network and the loss get.
+Prepare = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DEVICES = ("auto", "cpu", "cuda")
+#: Steps whose random numbers are drawn together.
+BLOCK = 50
+#: Steps done one by one before the graph is captured: compilation, choice of kernels and the optimiser's state.
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How to train: Adam on group-balanced batches, for a number of steps.
+
+    Attributes
+    ----------
+    precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
+    device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
+    compiled, graph : whether to compile the network and to capture the step; None is yes on a GPU and no elsewhere.
+    checkpoint_seconds : least time from one checkpoint to the next; they are taken after evaluations.
+    """
+
+    steps: int = 600
+    per_group: int = 32
+    learning_rate: float = 5e-5
+    weight_decay: float = 0.0
+    seed: int = 0
+    evaluate_every: int = 150
+    precision: str = "fp32"
+    device: str = "cpu"
+    compiled: bool | None = None
+    graph: bool | None = None
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name, fits, expected in (
+            ("steps", self.steps >= 1, "at least 1"),
+            ("per_group", self.per_group >= 1, "at least 1"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
+            ("weight_decay", 0 <= self.weight_decay < math.inf, "at least 0"),
+            ("seed", self.seed >= 0, "at least 0"),
+            ("evaluate_every", self.evaluate_every >= 1, "at least 1"),
+            ("checkpoint_seconds", self.checkpoint_seconds >= 0, "at least 0"),
+        ):
+            if not fits:
+                raise SettingError(f"{name} is {getattr(self, name)!r}: expected {expected}.")
+        if self.precision not in PRECISIONS:
+            raise UnknownNameError("precision", self.precision, PRECISIONS)
+        if self.graph and not self.on_gpu:
+            raise SettingError(f"graph=True, but the device is {self.device!r}: only a GPU captures steps.")
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is a CUDA GPU."""
+        return torch.device(self.device).type == "cuda"
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """What the outcome depends on: all but how fast it comes about."""
+        names = ("steps", "per_group", "learning_rate", "weight_decay", "seed", "evaluate_every", "precision")
+        return {name: getattr(self, name) for name in names}
+
+
+def pick_device(name: str = "auto") -> str:
+    """``"cuda"`` or ``"cpu"``; for ``"auto"`` the GPU where there is one. It is an error to ask for one in vain."""
+    if name not in DEVICES:
+        raise UnknownNameError("device", name, DEVICES)
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        why = "this PyTorch was built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
+        raise SettingError(
+            f"no GPU: {why} ({torch.__version__}). Use the device 'cpu' (slow), or a CUDA build of PyTorch on a "
+            "machine with an NVIDIA GPU."
+        )
+    return "cuda" if available and name != "cpu" else "cpu"
+
+
+@dataclass(frozen=True, eq=False)
+class Resident:
+    """All inputs and targets of a data set, on the device; rows are gathered there. Inputs may be of any type."""
+
+    x: Tensor
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise DataError(f"{len(self.x)} inputs but {len(self.y)} targets: give one a row.")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run leaves: a record an evaluation, and how fast it went.
+
+    ``seconds`` is all of it, ``training_seconds`` without evaluations, compilation and checkpoints; of a run that was
+    resumed, the last part. ``images_per_second`` refers to the latter and is 0 where nothing was left to do.
+    """
+
+    history: list[EpochRecord]
+    seconds: float
+    training_seconds: float
+    steps_per_second: float
+    images_per_second: float
+
+
+def stream_rows(data: GroupedData, per_group: int, *, seed: int, first: int, count: int) -> npt.NDArray[np.int64]:
+    """Row numbers (``data.x``) of steps ``first`` to ``first + count - 1``, shape (count, groups * per_group).
+
+    Every group's rows pass by again and again, each time in a new order, whatever the other groups and whichever steps
+    are asked for together.
+    """
+    columns = []
+    for name in data.groups:
+        rows = data.x[data.rows(name)]
+        start, stop = first * per_group, (first + count) * per_group
+        passes = range(start // len(rows), -(-stop // len(rows)))
+        order = np.concatenate([group_rng(name, seed, number).permutation(rows) for number in passes])
+        offset = start - passes.start * len(rows)
+        columns.append(order[offset : offset + stop - start].reshape(count, per_group))
+    return np.concatenate(columns, axis=1)
+
+
+def stream_uniforms(width: int, draws: int, *, seed: int, first: int, count: int) -> npt.NDArray[np.float32]:
+    """Uniform random numbers of these steps, shape (count, width, draws): a function of seed and step."""
+    blocks = range(first // BLOCK, -(-(first + count) // BLOCK))
+    drawn = [
+        np.random.default_rng([seed, 1, block]).random((BLOCK, width, draws), dtype=np.float32) for block in blocks
+    ]
+    return np.concatenate(drawn)[first - blocks.start * BLOCK :][:count]
+
+
+class Stepper:
+    """Does steps of a network under an objective; the machinery of :func:`train_steps`, for loops of one's own.
+
+    ``load`` a number of steps' row numbers and random numbers, then ``run`` them; nothing waits for the device until
+    ``mean_loss`` is asked for.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        objective: Objective,
+        data: Resident,
+        rows: GroupedData,
+        loss: Loss,
+        settings: StepSettings,
+        *,
+        prepare: Prepare,
+        draws: int,
+    ) -> None:
+        rows.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
+        self.settings = settings
+        self.device = torch.device(settings.device)
+        self.network = network.to(self.device)
+        if settings.on_gpu:
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch has it
+        self.objective = objective.to(self.device)
+        self.data, self.loss, self.prepare, self.draws = data, loss, prepare, draws
+        self.width = len(rows.groups) * settings.per_group
+        codes = torch.full((len(data.x),), -1, dtype=torch.long)
+        codes[torch.as_tensor(rows.x)] = torch.as_tensor(objective.groups.encode(rows.groups.names))[
+            torch.as_tensor(rows.codes)
+        ]
+        self.codes = codes.to(self.device)
+        self.optimizer = torch.optim.Adam(
+            [*network.parameters(), *objective.parameters()],
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=settings.on_gpu or None,
+            capturable=settings.on_gpu,
+        )
+        compiled = settings.on_gpu if settings.compiled is None else settings.compiled
+        self._forward = _compiled(_forward) if compiled else _forward
+        self._prepare = _compiled(prepare) if compiled else prepare
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._wants_graph = settings.on_gpu if settings.graph is None else settings.graph
+        self._done = 0
+        self._rows = torch.zeros((0, self.width), dtype=torch.long)
+        self._uniforms = torch.zeros((0, self.width, draws))
+        self._next = torch.zeros(1, dtype=torch.long, device=self.device)
+        self._total = torch.zeros((), device=self.device)
+        # A graph reads and writes fixed places; objectives put new tensors in place of old ones.
+        self._state = [
+            (module, name, value)
+            for module in objective.modules()
+            for name, value in module.named_buffers(recurse=False)
+        ]
+
+    def load(self, rows: npt.NDArray[np.int64], uniforms: npt.NDArray[np.float32]) -> None:
+        """Row numbers (steps, batch) and random numbers (steps, batch, draws) of the steps to come."""
+        if rows.shape != (len(rows), self.width) or uniforms.shape != (len(rows), self.width, self.draws):
+            raise DataError(
+                f"rows {rows.shape} and random numbers {uniforms.shape}: expected (steps, {self.width}) and (steps, "
+                f"{self.width}, {self.draws})."
+            )
+        new = torch.as_tensor(rows), torch.as_tensor(uniforms)
+        if len(rows) > len(self._rows):
+            self._rows, self._uniforms = (value.to(self.device) for value in new)
+            self._graph = None
+        else:
+            self._rows[: len(rows)].copy_(new[0])
+            self._uniforms[: len(rows)].copy_(new[1])
+        self._next.zero_()
+        self._total.zero_()
+        self._loaded = len(rows)
+
+    def run(self, count: int) -> None:
+        """Do this many of the loaded steps."""
+        self.network.train()
+        self.objective.train()
+        if not self._wants_graph:
+            for _ in range(count):
+                self._step()
+            return
+        if self._graph is None:
+            early = min(count, WARM_UP)
+            side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's
+            side.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(side):
+                for _ in range(early):
+                    self._step()
+            torch.cuda.current_stream(self.device).wait_stream(side)
+            count -= early
+            if not count:
+                return
+            self._graph = torch.cuda.CUDAGraph()
+            self.optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(self._graph):
+                self._step()
+        for _ in range(count):
+            self._graph.replay()
+
+    def mean_loss(self, count: int) -> float:
+        """The mean loss over the last ``count`` steps; waits for the device."""
+        return float(self._total) / count
+
+    def _step(self) -> None:
+        rows = self._rows.index_select(0, self._next)[0]
+        uniforms = self._uniforms.index_select(0, self._next)[0]
+        targets = self.data.y.index_select(0, rows)
+        with torch.no_grad():
+            x, y = self._prepare(self.data.x.index_select(0, rows), targets, uniforms)
+        self.optimizer.zero_grad(set_to_none=True)
+        with _autocast(self.settings):
+            outputs, features = self._forward(self.network, x)
+        outputs = outputs.float()
+        losses = self.loss(outputs, y)
+        needs = self.objective.needs
+        extra = {"logits": outputs} if "logits" in needs else {}
+        if "features" in needs:
+            extra["features"] = features.float()
+        value = self.objective(losses, self.codes.index_select(0, rows), **extra)
+        with torch.no_grad():
+            for module, name, place in self._state:
+                new = getattr(module, name)
+                if new is not place:
+                    place.copy_(new)
+                    setattr(module, name, place)
+        value.backward()
+        self.optimizer.step()
+        self._total.add_(losses.detach().mean())
+        self._next.add_(1)
+
+
+def _forward(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = network.with_features(x)  # type: ignore[operator]  # networks for images have it
+    return found
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled once a process: of networks of one architecture, the second finds it ready."""
+    return torch.compile(function, dynamic=False)
+
+
+@contextmanager
+def _autocast(settings: StepSettings) -> Iterator[None]:
+    if settings.precision == "fp32":
+        yield
+        return
+    # Without the cache of converted weights: a graph replays the conversion, and must not keep the first step's.
+    with torch.autocast(torch.device(settings.device).type, dtype=PRECISIONS[settings.precision], cache_enabled=False):
+        yield
+
+
+def train_steps(
+    network: nn.Module,
+    objective: Objective,
+    data: Resident,
+    rows: GroupedData,
+    loss: Loss,
+    settings: StepSettings,
+    *,
+    prepare: Prepare,
+    draws: int,
+    evaluate: Callable[[nn.Module], dict[str, Any]],
+    on_record: Callable[[EpochRecord, float], None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Trained:
+    """Train ``network`` in place on these rows of resident data.
+
+    Parameters
+    ----------
+    network : has ``with_features(x)``, giving outputs and features.
+    rows : grouped data whose inputs are row numbers in ``data``.
+    loss : per-sample task loss ``(outputs, targets) -> (n,)``.
+    prepare : from stored rows, targets and uniform random numbers (n, ``draws``) to the network's input: augmentation.
+    evaluate : called every ``evaluate_every`` steps and after the last, with the network in evaluation mode.
+    on_record : called with every record and the images a second so far.
+    checkpoint : file to resume from if it is there; written after evaluations, at most every ``checkpoint_seconds``.
+    """
+    began = time.perf_counter()
+    stepper = Stepper(network, objective, data, rows, loss, settings, prepare=prepare, draws=draws)
+    identity = identity_of(objective, rows, settings.deciding)
+    history = _resume(checkpoint, stepper, identity) if checkpoint is not None else []
+    saved = time.perf_counter()
+    training, timed = 0.0, 0
+    at = history[-1].epoch if history else 0
+    longest = min(settings.evaluate_every, settings.steps)
+    while at < settings.steps:
+        count = min(longest, settings.steps - at)
+        wanted = {"seed": settings.seed, "first": at, "count": count}
+        stepper.load(stream_rows(rows, settings.per_group, **wanted), stream_uniforms(stepper.width, draws, **wanted))
+        with seeded(settings.seed, at, settings.device):
+            warm = min(count, WARM_UP + 1) if not timed else 0  # compilation and capture are not what is timed
+            stepper.run(warm)
+            start = _now(settings)
+            stepper.run(count - warm)
+            mean_loss = stepper.mean_loss(count)
+        training += _now(settings) - start
+        timed += count - warm
+        at += count
+        if not math.isfinite(mean_loss):
+            raise DataError(
+                f"the training loss became {mean_loss} before step {at}: lower the learning rate "
+                f"({settings.learning_rate:g}) or the penalty, and check the scale of the inputs."
+            )
+        network.eval()
+        objective.eval()
+        with torch.no_grad():
+            metrics = evaluate(network)
+        record = EpochRecord(at, mean_loss, objective.weights, metrics)
+        history.append(record)
+        speed = timed * stepper.width / training if timed else 0.0
+        if on_record is not None:
+            on_record(record, speed)
+        if (
+            checkpoint is not None
+            and time.perf_counter() - saved >= settings.checkpoint_seconds
+            and at < settings.steps
+        ):
+            about = {"run": identity, "history": [entry.to_dict() for entry in history]}
+            save_checkpoint(checkpoint, model=network, objective=objective, optimizer=stepper.optimizer, about=about)
+            saved = time.perf_counter()
+    per_second = timed / training if timed and training > 0 else 0.0
+    return Trained(history, time.perf_counter() - began, training, per_second, per_second * stepper.width)
+
+
+def _now(settings: StepSettings) -> float:
+    if settings.on_gpu:
+        torch.cuda.synchronize(settings.device)
+    return time.perf_counter()
+
+
+def _resume(checkpoint: str | os.PathLike[str], stepper: Stepper, identity: dict[str, Any]) -> list[EpochRecord]:
+    if not Path(checkpoint).is_file():
+        return []
+    about = read_about(checkpoint)
+    other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
+    if other:
+        raise DataError(
+            f"the checkpoint {checkpoint} is of another run: it differs in {', '.join(other)}. "
+            "Delete it, or train with what it was made with."
+        )
+    flags = [{key: group[key] for key in ("fused", "capturable")} for group in stepper.optimizer.param_groups]
+    load_checkpoint(checkpoint, model=stepper.network, objective=stepper.objective, optimizer=stepper.optimizer)
+    for group, flag in zip(stepper.optimizer.param_groups, flags, strict=True):
+        group.update(flag)  # of this device, not of the one the checkpoint was made on
+    return [EpochRecord.from_dict(record) for record in about["history"]]
+
+
+@torch.no_grad()
+def outputs_at(
+    network: nn.Module,
+    data: Resident,
+    rows: npt.NDArray[np.int64],
+    settings: StepSettings,
+    *,
+    prepare: Callable[[Tensor], Tensor],
+    of: Callable[[nn.Module, Tensor], Tensor] = lambda network, x: network(x),
+    batch: int = 500,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """``(row numbers, outputs)`` of portions of rows, on the device, in evaluation mode and the run's precision.
+
+    ``of`` may ask for something else of the network, e.g. its features.
+    """
+    before = network.training
+    network.eval()
+    wanted = torch.as_tensor(rows, device=torch.device(settings.device))
+    try:
+        for part in torch.split(wanted, batch):
+            with _autocast(settings):
+                found = of(network, prepare(data.x.index_select(0, part)))
+            yield part, found.float()
+    finally:
+        network.train(before)

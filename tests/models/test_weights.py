@@ -1,0 +1,386 @@
+"""Published weights: read from plain files only, told apart by their tensors, and fed the way they were trained."""
+
+import hashlib
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save, save_file
+
+from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.models.resnet import STYLES, ResNet
+from toporo.models.weights import KNOWN_STYLES, Weights, load_weights, read_weights, save_weights
+
+FILE = "weights/resnet50_imagenet_fp16.safetensors"
+
+
+@pytest.fixture(scope="module")
+def content():
+    """The tensors of a ResNet-18 for five classes; tests change copies of the dict, never its tensors."""
+    return ResNet(5, depth=18, seed=3).state_dict()
+
+
+@pytest.fixture
+def write(tmp_path, content):
+    """Write the content with changes (None takes a tensor away) and return the path."""
+
+    def write(changes=None, metadata=None, name="net.safetensors"):
+        tensors = {key: value for key, value in (content | (changes or {})).items() if value is not None}
+        save_file(tensors, tmp_path / name, metadata=metadata)
+        return tmp_path / name
+
+    return write
+
+
+def values(network):
+    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+# Files
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("norm", ["frozen", "batch"])
+def test_what_is_saved_is_read_and_loaded_again(tmp_path, style, norm):
+    network = ResNet(5, depth=18, style=STYLES[style], norm=norm, seed=3).to(memory_format=torch.channels_last)
+    path = tmp_path / "new" / "net.safetensors"
+    save_weights(network, path)
+    weights = read_weights(path, depth=18)
+    assert weights.style is STYLES[style]
+    assert weights.source == "net.safetensors"
+    assert weights.digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert weights.repaired == ()
+    other = ResNet(5, depth=18, style=weights.style, seed=4)
+    load_weights(other, weights)
+    for name, tensor in network.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor), name
+    assert [file.name for file in path.parent.iterdir()] == ["net.safetensors"]
+
+
+def test_half_precision_becomes_single(write, content):
+    halves = {name: tensor.half() for name, tensor in content.items() if tensor.is_floating_point()}
+    weights = read_weights(write(halves), depth=18)
+    assert {tensor.dtype for tensor in weights.tensors.values()} == {torch.float32}
+    assert torch.equal(weights.tensors["conv1.weight"], halves["conv1.weight"].float())
+
+
+def test_loading_keeps_the_networks_precision_layout_and_parameters(write):
+    network = ResNet(5, depth=18).to(torch.float64, memory_format=torch.channels_last)
+    before = dict(network.named_parameters())
+    load_weights(network, read_weights(write(), depth=18))
+    for name, parameter in network.named_parameters():
+        assert parameter is before[name]
+        assert parameter.requires_grad
+        assert parameter.dtype == torch.float64
+    assert network.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_counters_of_batches_may_be_missing(write, content):
+    path = write({name: None for name in content if name.endswith("num_batches_tracked")})
+    load_weights(ResNet(5, depth=18), read_weights(path, depth=18))
+
+
+# The last layer
+
+
+@pytest.mark.parametrize("outputs", [5, 7])
+def test_the_last_layer_is_taken_only_where_it_fits(write, content, outputs):
+    network = ResNet(outputs, depth=18, seed=9)
+    before = values(network)
+    load_weights(network, read_weights(write(), depth=18))
+    kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
+    assert torch.equal(network.conv1.weight, content["conv1.weight"])
+    assert {"fc.weight", "fc.bias"} & kept == (set() if outputs == 5 else {"fc.weight", "fc.bias"})
+    assert "layer4.1.conv2.weight" not in kept
+
+
+def test_weights_without_a_last_layer_are_taken(write):
+    network = ResNet(5, depth=18, seed=9)
+    before = network.fc.weight.clone()
+    load_weights(network, read_weights(write({"fc.weight": None, "fc.bias": None}), depth=18))
+    assert torch.equal(network.fc.weight, before)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fc.bias": None}, {"fc.bias": torch.zeros(6)}, {"fc.weight": torch.zeros(5, 500)}]
+)
+def test_half_a_last_layer_is_refused(write, changes):
+    with pytest.raises(DataError, match=r"last layer has the shapes .*expected fc\.weight \(classes, 512\)"):
+        read_weights(write(changes), depth=18)
+
+
+# Styles
+
+
+def test_the_style_is_the_argument_then_what_the_file_says_then_what_is_known_then_torchvision(write, monkeypatch):
+    plain, says = write(name="plain.safetensors"), write(metadata={"toporo.style": "caffe"})
+    assert read_weights(plain, depth=18).style is STYLES["torchvision"]
+    assert read_weights(says, depth=18).style is STYLES["caffe"]
+    assert read_weights(says, depth=18, style="torchvision").style is STYLES["torchvision"]
+    monkeypatch.setitem(KNOWN_STYLES, read_weights(plain, depth=18).digest, "caffe")
+    assert read_weights(plain, depth=18).style is STYLES["caffe"]
+    monkeypatch.setitem(KNOWN_STYLES, read_weights(says, depth=18).digest, "torchvision")
+    assert read_weights(says, depth=18).style is STYLES["caffe"]
+
+
+def test_unknown_styles_are_refused(write):
+    with pytest.raises(UnknownNameError, match=r"'cafe'.*Did you mean 'caffe'"):
+        read_weights(write(), depth=18, style="cafe")
+    with pytest.raises(DataError, match="says that its style is 'tensorflow'"):
+        read_weights(write(metadata={"toporo.style": "tensorflow"}), depth=18)
+
+
+def test_a_network_of_another_style_is_refused_and_left_alone(write):
+    """It would run and be wrong: the strides, the variances and the colours differ."""
+    network = ResNet(5, depth=18)
+    before = values(network)
+    with pytest.raises(SettingError, match=r"style 'caffe', the network 'torchvision'.*style=weights\.style"):
+        load_weights(network, read_weights(write(), depth=18, style="caffe"))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+def test_a_style_of_ones_own_is_not_saved_under_a_known_name(tmp_path):
+    network = ResNet(5, depth=18, style=replace(STYLES["caffe"], eps=1e-4))
+    with pytest.raises(SettingError, match=r"one of 'torchvision', 'caffe'.*eps=0\.0001"):
+        save_weights(network, tmp_path / "net.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+# Weights of something else
+
+
+def test_another_depth_is_named(write):
+    with pytest.raises(DataError, match=r"holds a ResNet-18, expected a ResNet-50: pass depth=18"):
+        read_weights(write())
+    weights = read_weights(write(), depth=18)
+    with pytest.raises(DataError, match=r"holds a ResNet-18, expected a ResNet-50"):
+        load_weights(ResNet(5), weights)
+
+
+def test_a_resnet_34_is_named(write, content):
+    more = {
+        f"layer{layer}.{block}.{part}": content[f"layer{layer}.1.{part}"].clone()
+        for layer, count in ((1, 3), (2, 4), (3, 6), (4, 3))
+        for block in range(2, count)
+        for part in ("conv1.weight", "conv2.weight")
+    }
+    with pytest.raises(DataError, match=r"holds a ResNet-34, expected a ResNet-18: pass other weights"):
+        read_weights(write(more), depth=18)
+
+
+def test_a_transformer_is_named_by_its_tensors(tmp_path):
+    save_file(
+        {"blocks.0.attn.qkv.weight": torch.zeros(2, 2), "cls_token": torch.zeros(2)}, tmp_path / "vit.safetensors"
+    )
+    with pytest.raises(DataError, match=r"not a ResNet \(tensors 'blocks.0.attn.qkv.weight', 'cls_token'\)"):
+        read_weights(tmp_path / "vit.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"layer2.1.bn1.running_mean": None}, r"missing 'layer2.1.bn1.running_mean'; not expected nothing"),
+        ({"layer1.0.se.weight": torch.zeros(2)}, r"missing nothing; not expected 'layer1.0.se.weight'"),
+        ({"bn1.bias": torch.zeros(32)}, r"bn1.bias has the shape \(32,\), expected \(64,\)\."),
+        (
+            {"bn1.bias": torch.zeros(32), "bn1.weight": torch.zeros(32)},
+            r"bn1.bias has the shape \(32,\), expected \(64,\), and 1 more differ",
+        ),
+        ({"conv1.weight": torch.zeros(64, 3, 3, 3)}, r"conv1.weight .*\(64, 3, 3, 3\), expected \(64, 3, 7, 7\)"),
+        ({"conv1.weight": torch.zeros(64)}, r"conv1.weight has the shape \(64,\)"),
+        ({"bn1.weight": torch.ones(64, dtype=torch.int8)}, r"bn1.weight has the type torch.int8"),
+        ({"bn1.weight": torch.full((64,), torch.nan)}, r"bn1.weight holds numbers that are not finite"),
+        ({"bn1.running_var": torch.full((64,), torch.inf)}, r"bn1.running_var holds numbers that are not finite"),
+        ({"bn1.running_var": torch.full((64,), -1.0)}, r"bn1.running_var holds variances below 0"),
+    ],
+)
+def test_tensors_that_do_not_belong_are_named(write, changes, match):
+    with pytest.raises(DataError, match=match):
+        read_weights(write(changes), depth=18)
+
+
+def test_the_number_of_channels_is_the_networks_to_judge(write, tmp_path):
+    network = ResNet(5, depth=18, channels=2, seed=3)
+    save_weights(network, tmp_path / "two.safetensors")
+    weights = read_weights(tmp_path / "two.safetensors", depth=18)
+    other = ResNet(5, depth=18, channels=2, seed=4)
+    load_weights(other, weights)
+    assert torch.equal(other.conv1.weight, network.conv1.weight)
+    photos = ResNet(5, depth=18)
+    before = values(photos)
+    with pytest.raises(DataError, match=r"conv1.weight .*\(64, 2, 7, 7\), expected \(64, 3, 7, 7\)"):
+        load_weights(photos, weights)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in photos.state_dict().items())
+
+
+def test_group_normalisation_takes_and_gives_no_weights(write, tmp_path):
+    network = ResNet(5, depth=18, norm="group")
+    with pytest.raises(SettingError, match="trained with batch normalisation, the network has norm='group'"):
+        load_weights(network, read_weights(write(), depth=18))
+    with pytest.raises(SettingError, match="norm='group'"):
+        save_weights(network, tmp_path / "group.safetensors")
+
+
+def test_a_depth_that_does_not_exist_is_refused(write):
+    with pytest.raises(SettingError, match="depth = 34"):
+        read_weights(write(), depth=34)
+
+
+# Overflow
+
+
+def test_a_variance_that_overflowed_half_precision_is_repaired_and_named(write, content):
+    """Infinite, it would turn its channel off; the largest half is the nearest number that is known to be too small."""
+    variance = torch.ones(64)
+    variance[7] = 80_000
+    weights = read_weights(write({"bn1.running_var": variance.half()}), depth=18)
+    assert weights.repaired == ("bn1.running_var[7]",)
+    assert weights.tensors["bn1.running_var"][7] == 65504
+    assert weights.tensors["bn1.running_var"].sum() == 65504 + 63
+    with pytest.raises(DataError, match="not finite"):
+        read_weights(write({"bn1.running_mean": variance.half()}), depth=18)
+
+
+# Files that are none
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"none\.safetensors is not there.*timm:NAME or torchvision:NAME"):
+        read_weights(tmp_path / "none.safetensors")
+    with pytest.raises(DataError, match="is a folder"):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_is_not_opened(tmp_path, zipped):
+    class Trap:
+        def __reduce__(self):
+            return (tmp_path / "sprung").touch, ()
+
+    torch.save({"fc.bias": Trap()}, tmp_path / "net.pth", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(DataError, match=r"is a pickle.*not opened.*convert it once: safetensors\.torch\.save_file"):
+        read_weights(tmp_path / "net.pth")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_header_whose_length_begins_like_a_pickle_is_read(tmp_path, content):
+    """The first byte of a safetensors file is the low byte of its header's length, and one in 32 is 0x80."""
+    for padding in range(0, 257, 8):
+        data = save(content, metadata={"padding": "." * padding})
+        if data[:1] == b"\x80":
+            break
+    assert data[:1] == b"\x80"
+    (tmp_path / "net.safetensors").write_bytes(data)
+    assert read_weights(tmp_path / "net.safetensors", depth=18).source == "net.safetensors"
+
+
+def test_truncated_files_say_how_much_is_missing(write):
+    path = write()
+    data = path.read_bytes()
+    path.write_bytes(data[:-100])
+    with pytest.raises(DataError, match=rf"truncated: {len(data) - 100} of {len(data)} bytes"):
+        read_weights(path, depth=18)
+    header = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:500])
+    with pytest.raises(DataError, match=rf"truncated: 500 bytes, of which the header alone wants {header}"):
+        read_weights(path, depth=18)
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (b"", "it is empty"),
+        (b"abc", "not a safetensors file"),
+        (b"\x89HDF\r\n\x1a\n" + b"\0" * 99, r"not a safetensors file \(it begins with b'\\x89HDF"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "not a safetensors file"),
+        ((3).to_bytes(8, "little") + b"[1]", "not a safetensors file"),
+        ((60_000).to_bytes(8, "little") + b"{" * 60_000, "not a safetensors file"),
+        ((90_001).to_bytes(8, "little") + b'{"a":' * 18_000 + b"1" * 1, "not a safetensors file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, data, match):
+    (tmp_path / "odd.safetensors").write_bytes(data)
+    with pytest.raises(DataError, match=match):
+        read_weights(tmp_path / "odd.safetensors")
+
+
+def test_a_type_of_numbers_that_torch_lacks_is_an_error_of_ours(tmp_path):
+    header = json.dumps({"conv1.weight": {"dtype": "Q7", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    (tmp_path / "odd.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_weights(tmp_path / "odd.safetensors")
+
+
+# Packages
+
+
+@pytest.fixture
+def packages(monkeypatch, content):
+    """Stand-ins for timm and torchvision that know one network each."""
+    calls = []
+
+    def create_model(name, pretrained):
+        calls.append(("timm", name, pretrained))
+        if name != "resnet18":
+            raise RuntimeError(f"Unknown model ({name})")
+        return SimpleNamespace(state_dict=lambda: content)
+
+    def get_model(name, weights):
+        calls.append(("torchvision", name, weights))
+        return SimpleNamespace(state_dict=lambda: content)
+
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model))
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torchvision.models", SimpleNamespace(get_model=get_model))
+    return calls
+
+
+def test_weights_by_name_come_from_the_package(packages, content):
+    timm, torchvision = read_weights("timm:resnet18", depth=18), read_weights("torchvision:resnet18", depth=18)
+    assert packages == [("timm", "resnet18", True), ("torchvision", "resnet18", "IMAGENET1K_V1")]
+    assert (timm.source, timm.style) == ("timm:resnet18", STYLES["torchvision"])
+    assert timm.digest == torchvision.digest
+    assert len(timm.digest) == 64
+    network = ResNet(5, depth=18)
+    load_weights(network, timm)
+    assert torch.equal(network.layer4[1].conv2.weight, content["layer4.1.conv2.weight"])
+    timm.tensors["fc.bias"].add_(1)
+    assert not torch.equal(timm.tensors["fc.bias"], content["fc.bias"])
+
+
+def test_the_digest_of_tensors_depends_on_their_values(packages, content, monkeypatch):
+    before = read_weights("timm:resnet18", depth=18).digest
+    monkeypatch.setitem(content, "fc.bias", content["fc.bias"] + 1)
+    assert read_weights("timm:resnet18", depth=18).digest != before
+
+
+def test_what_a_package_refuses_is_an_error_of_ours(packages):
+    with pytest.raises(DataError, match=r"timm gave no weights 'resnet19' \(RuntimeError: Unknown model"):
+        read_weights("timm:resnet19", depth=18)
+    with pytest.raises(SettingError, match=r"has the style 'torchvision', not 'caffe'"):
+        read_weights("timm:resnet18", depth=18, style="caffe")
+
+
+@pytest.mark.parametrize("package", ["timm", "torchvision"])
+def test_a_missing_package_says_how_to_go_on(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.models", None)
+    with pytest.raises(SettingError, match=rf"not installed: pip install {package}, or pass the path"):
+        read_weights(f"{package}:resnet50")
+
+
+# The real file
+
+
+@pytest.fixture(scope="module")
+def published():
+    """The published ResNet-50 and a few photographs, or a skip."""
+    from tests.conftest import DATA
+
+    if not DATA:
+        pytest.skip("TOPORO_DATA is not set: this test needs the published data files")
+    return DATA

@@ -1,0 +1,206 @@
+"""CORAL, MMD and DANN against plain loops over groups, as their authors and DomainBed write them."""
+
+import itertools
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch.nn import functional as F
+
+from toporo.errors import DataError
+from toporo.objectives import CORAL, DANN, MMD
+
+NAMES = ("a", "b", "c", "d")
+#: Uneven groups; one absent; one sample of a group; two groups; a single group.
+MAKE_UPS = {
+    "uneven": (0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3, 3),
+    "absent": (0, 0, 2, 3, 2, 3, 0, 3),
+    "single": (0, 0, 0, 1, 2, 2, 3, 3),
+    "two": (1, 1, 1, 3, 3),
+    "one": (2, 2, 2, 2),
+    "sample": (1,),
+}
+#: Fewer features than samples, and more: CORAL takes another way for each.
+WIDTHS = (2, 9)
+
+every_make_up = pytest.mark.parametrize("codes", MAKE_UPS.values(), ids=MAKE_UPS)
+every_width = pytest.mark.parametrize("width", WIDTHS)
+
+
+def rows(codes, width, seed=0, dtype=torch.float64):
+    """Losses and features of a batch; each group lies elsewhere and has another spread."""
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.tensor(codes)
+    x = (1 + codes[:, None]) * torch.randn(len(codes), width, dtype=torch.float64, generator=generator) + codes[:, None]
+    losses = torch.rand(len(codes), dtype=torch.float64, generator=generator)
+    return losses.to(dtype), codes, (0.5 * x).to(dtype).requires_grad_()
+
+
+def mean_loss(losses, codes):
+    return torch.stack([losses[codes == e].mean() for e in codes.unique()]).mean()
+
+
+def mean_over_pairs(distance, x, codes):
+    present = [x[codes == e] for e in codes.unique()]
+    found = [distance(one, other) for one, other in itertools.combinations(present, 2)]
+    return sum(found) / len(found) if found else 0.0 * x.sum()
+
+
+def coral_distance(x, y):
+    """DomainBed's, but for groups of one sample, which have no covariance."""
+    apart = (x.mean(dim=0) - y.mean(dim=0)).pow(2).mean()
+    if min(len(x), len(y)) > 1:
+        apart = apart + (x.T.cov() - y.T.cov()).reshape(-1).pow(2).mean()
+    return apart
+
+
+def mmd_distance(x, y):
+    def mean_kernel(x, y):
+        squares = ((x[:, None] - y[None]) ** 2).sum(dim=2)
+        return sum(torch.exp(-gamma * squares) for gamma in (0.001, 0.01, 0.1, 1, 10, 100, 1000)).mean()
+
+    return mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
+
+
+@every_make_up
+@every_width
+@pytest.mark.parametrize(("method", "distance"), [(CORAL, coral_distance), (MMD, mmd_distance)], ids=["coral", "mmd"])
+def test_value_and_gradient_are_those_of_loops_over_pairs(method, distance, codes, width):
+    losses, codes, x = rows(codes, width)
+    found = method(NAMES, penalty=0.7)(losses, codes, features=x)
+    expected = mean_loss(losses, codes) + 0.7 * mean_over_pairs(distance, x, codes)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=0)
+    slopes = [torch.autograd.grad(value, x)[0] for value in (found, expected)]
+    torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", [CORAL, MMD])
+def test_groups_that_are_alike_cost_nothing(method):
+    """The same rows in every group: nothing is left but the loss."""
+    losses, _, x = rows((0, 0, 0), 5)
+    value = method(NAMES, penalty=100.0)(
+        losses.repeat(4), torch.arange(4).repeat_interleave(3), features=x.repeat(4, 1)
+    )
+    assert value.item() == pytest.approx(losses.mean().item(), rel=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    codes=st.lists(st.integers(0, 3), min_size=1, max_size=12),
+    width=st.integers(1, 6),
+    offset=st.floats(-1e3, 1e3),
+    method=st.sampled_from([CORAL, MMD]),
+)
+def test_only_differences_count(codes, width, offset, method):
+    """A distance between groups is never negative, and does not see where all of them are together."""
+    losses, codes, x = rows(codes, width)
+    objective = method(NAMES, penalty=1.0)
+    value = objective(losses, codes, features=x)
+    assert value - mean_loss(losses, codes) > -1e-10
+    moved = objective(losses, codes, features=x + offset)
+    torch.testing.assert_close(moved, value, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", [CORAL, MMD, lambda names: DANN(names, 9)], ids=["coral", "mmd", "dann"])
+def test_half_precision_features_are_compared_in_full(make):
+    """As a network under autocast gives them: rounding the features is all that it may cost."""
+    losses, codes, x = rows(MAKE_UPS["uneven"], 9, dtype=torch.float32)
+    half = x.detach().to(torch.bfloat16)
+    value = make(NAMES)(losses, codes, features=half)
+    assert value.dtype == torch.float32
+    assert value.item() == make(NAMES)(losses, codes, features=half.float()).item()
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3, 2, 2)])
+@pytest.mark.parametrize("objective", [CORAL(NAMES), MMD(NAMES), DANN(NAMES, 3)], ids=["coral", "mmd", "dann"])
+def test_features_must_be_rows(objective, shape):
+    with pytest.raises(DataError, match=r"features are of shape \(4,.*expected one row a sample, \(n, d\)"):
+        objective(torch.ones(4), torch.arange(4), features=torch.ones(shape))
+
+
+def test_mmd_takes_other_widths():
+    losses, codes, x = rows((0, 0, 1), 2)
+    found = MMD(NAMES, penalty=1.0, gammas=[0.3])(losses, codes, features=x) - mean_loss(losses, codes)
+
+    def k(i, j):
+        return math.exp(-0.3 * ((x[i] - x[j]) ** 2).sum().item())
+
+    expected = (2 + 2 * k(0, 1)) / 4 + 1 - 2 * (k(0, 2) + k(1, 2)) / 2
+    assert found.item() == pytest.approx(expected, rel=1e-12)
+
+
+# ---------------------------------------------------------------- DANN
+
+
+def dann(width, penalty, seed=0):
+    """A discriminator whose last layer has left its start at zero, in double precision."""
+    objective = DANN(NAMES, width, penalty, hidden=5, seed=seed).double()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in objective.last.parameters():
+            parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+    return objective
+
+
+def guessing_loss(objective, x, codes):
+    """Mean over groups of the cross entropy of the group."""
+    logits = objective.last(F.relu(objective.second(F.relu(objective.first(x)))))
+    return mean_loss(F.cross_entropy(logits, codes, reduction="none"), codes)
+
+
+@every_make_up
+@pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
+def test_dann_plays_both_sides_in_one_backward_pass(codes, penalty):
+    """The features get the gradient of loss - penalty * guessing loss, the discriminator that of the guessing loss."""
+    losses, codes, x = rows(codes, 4)
+    losses = losses * x.sum(dim=1)
+    objective = dann(4, penalty)
+    own = list(objective.parameters())
+    value = objective(losses, codes, features=x)
+    guessing = guessing_loss(objective, x, codes)
+    expected = mean_loss(losses, codes) - penalty * guessing
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-14)
+    found = torch.autograd.grad(value, [x, *own], retain_graph=True)
+    torch.testing.assert_close(found[0], torch.autograd.grad(expected, x, retain_graph=True)[0], rtol=1e-9, atol=1e-13)
+    torch.testing.assert_close(found[1:], torch.autograd.grad(guessing, own), rtol=1e-9, atol=1e-13)
+
+
+def test_dann_begins_without_an_opinion():
+    """All groups are as likely; the network hears nothing of the discriminator until that has learned something."""
+    losses, codes, x = rows(MAKE_UPS["uneven"], 4)
+    value = DANN(NAMES, 4, penalty=2.0)(losses, codes, features=x)
+    assert value.item() == pytest.approx(mean_loss(losses, codes).item() - 2 * math.log(4), rel=1e-6)
+    assert not torch.autograd.grad(value, x)[0].any()
+
+
+def test_dann_brings_groups_together():
+    """Played out on two clouds apart, one of which may move: it moves onto the other, and stays where not told to."""
+    codes = torch.tensor([0, 1]).repeat(100)
+    clouds = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) + 3.0 * codes[:, None]
+    gaps = {}
+    for penalty in (0.0, 1.0):
+        objective, shift = DANN(("a", "b"), 2, penalty, hidden=8), torch.zeros(2, requires_grad=True)
+        optimizer = torch.optim.Adam([shift, *objective.parameters()], lr=0.05)
+        for _ in range(60):
+            optimizer.zero_grad()
+            objective(torch.zeros(200), codes, features=clouds + codes[:, None] * shift).backward()
+            optimizer.step()
+        gaps[penalty] = (3.0 + shift).norm().item()
+    assert gaps[0.0] == pytest.approx(18**0.5)
+    assert gaps[1.0] < 1.0
+
+
+def test_dann_starts_from_its_seed_alone():
+    """Neither from torch's global stream, nor at its cost."""
+    before = torch.random.get_rng_state()
+    one, same, other = (DANN(NAMES, 6, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(one.first.weight, same.first.weight)
+    assert not torch.equal(one.first.weight, other.first.weight)
+
+
+def test_dann_refuses_features_of_another_width():
+    with pytest.raises(DataError, match=r"shape \(4, 3\), but the discriminator takes 5 a sample.*width=3"):
+        DANN(NAMES, 5)(torch.ones(4), torch.arange(4), features=torch.ones(4, 3))
