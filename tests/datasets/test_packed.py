@@ -248,6 +248,15 @@ def test_damage_that_kept_the_time_is_found_when_asked(cache: Path, source: Path
     assert_array_equal(load_tiny(cache, source, verify=True).images, expected(source))
 
 
+def test_the_length_is_compared_at_every_opening(cache: Path, source: Path) -> None:
+    load_tiny(cache, source)
+    times = (cache / PIXELS).stat()
+    shorten(cache)
+    os.utime(cache / PIXELS, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with pytest.raises(DataError, match=r"has 1000 bytes, expected 27648 for 36 images of 16 × 16"):
+        open_packed(cache)
+
+
 def test_the_checksum_is_computed_at_the_first_opening_only(
     cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,9 +314,10 @@ def test_new_pixels_are_not_taken_for_those_of_an_old_manifest(
     def die(folder: Path, manifest: packed.Manifest) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(packed, "_write_manifest", die)
-        load_tiny(cache, source)
+        with pytest.raises(KeyboardInterrupt):
+            load_tiny(cache, source)
     assert [path.name for path in cache.iterdir()] == [PIXELS]
     assert_array_equal(load_tiny(cache, source).images, expected(source))
 

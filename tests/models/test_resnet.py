@@ -243,6 +243,14 @@ def test_mixed_precision_computes_in_half_and_folds_in_single():
     )
 
 
+def test_a_network_in_half_precision_still_folds_in_single():
+    """A product of rounded factors, rounded again, would lose what the published weights were trained to."""
+    network = shake(ResNet(2, depth=18)).bfloat16()
+    kernel, bias = network.bn1.fold(network.conv1.weight)
+    assert kernel.dtype == bias.dtype == torch.float32
+    assert network(draw(1, 3, 32, 32)).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("style", STYLES)
 def test_keeps_channels_last(style):
     """A layout lost on the way would be converted in every layer of every step."""

@@ -25,6 +25,10 @@ def parameters(model):
     return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
+def convolutions(model):
+    return [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
+
+
 @every_network
 def test_logits_for_every_pixel_and_features_for_every_sample(make):
     model, x = make(outputs=3).eval(), inputs(height=32, width=48)
@@ -49,8 +53,9 @@ def test_initial_weights_depend_on_the_seed_alone(make):
     first = parameters(make(seed=4))
     torch.manual_seed(2)
     assert torch.equal(parameters(make(seed=4)), first)
-    assert not torch.equal(parameters(make(seed=5)), first)
     assert torch.isfinite(first).all()
+    for one, other in zip(convolutions(make(seed=4)), convolutions(make(seed=5)), strict=True):
+        assert not torch.equal(one.weight, other.weight)
 
 
 @every_network
@@ -205,6 +210,18 @@ def test_enlarging_is_torchs_bilinear_interpolation(size):
     torch.testing.assert_close(found, expected)
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     torch.testing.assert_close(*(torch.autograd.grad(out, x, slope)[0] for out in (found, expected)))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_every_height_of_a_unet_reaches_the_logits_by_itself(level):
+    """Cut at a height, the way through the depths is closed: shores come across from the heights above it."""
+    model, x = UNet(base=4, levels=3), inputs()
+    whole = model.predict(x)
+    with torch.no_grad():
+        model.up[2 - level].weight.zero_()
+    cut = model.predict(x)
+    assert not torch.allclose(cut, whole, atol=1e-3)
+    assert cut.std((2, 3)).min() > 0.01
 
 
 def test_a_unet_learns_to_see_water():

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import save_file
 
 from toporo.data.grouped import GroupedData
 from toporo.datasets.base import Benchmark
 from toporo.datasets.stores import ImageStore, TileStore
-from toporo.experiments import protocols
 from toporo.experiments.jobs import Job
-from toporo.experiments.protocols import Method, Metric, Protocol, Variant
+from toporo.experiments.methods import GRID
+from toporo.experiments.protocols import PROTOCOLS
 from toporo.experiments.results import make_rows
 from toporo.experiments.runner import Outcome
 from toporo.groups import name_to_json
@@ -32,47 +31,11 @@ PLACES = {
     "Somalia": (45.4, 4.0), "Spain": (-0.8, 38.2), "Sri-Lanka": (80.8, 7.9), "Pakistan": (71.5, 29.0),
     "Bolivia": (-65.5, -14.5),
 }  # fmt: skip
-LAMBDAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-METHODS = (
-    Method("erm", "ERM", "erm"),
-    Method("group-dro", "Group DRO", "group-dro", {"step": 0.1}),
-    Method("coral", "CORAL", "coral"),
-    Method("tro-data", "TRO-data", "tro", {"penalty": 1.0, "step": 0.1}, prior="data"),
-    Method("tro-uniform", "TRO, uniform prior", "tro", {"penalty": 1.0, "step": 0.1}, prior="uniform", control=True),
-    *(
-        Method(f"tro-data-{value:g}", f"TRO-data, λ = {value:g}", "tro", {"penalty": value}, prior="data")
-        for value in LAMBDAS
-    ),
-)
 STEPS = (150, 300, 450, 600)
 
 
-def known_methods(patch: pytest.MonkeyPatch) -> None:
-    for method in METHODS:
-        patch.setitem(protocols.METHODS, method.name, method)
-
-
-def fake_protocol(benchmark: str, task: str, methods: tuple[str, ...], **more: Any) -> Protocol:
-    given: dict[str, Any] = {
-        "benchmark": benchmark,
-        "title": benchmark.upper(),
-        "methods": methods,
-        "epochs": STEPS[-1],
-        "per_group": 32,
-        "learning_rate": 5e-5,
-        "hidden": (),
-        "validation": 0.2,
-        "data_topology": {},
-        "inputs_topology": {},
-        "task": task,
-        "unit": "steps",
-        **more,
-    }
-    return Protocol(**{key: value for key, value in given.items() if key in {f.name for f in fields(Protocol)}})
-
-
 def record(
-    job: Job, benchmark: Benchmark, *, test: float | None, validation: float, by_group: dict[Any, Any], **more: Any
+    job: Job, benchmark: Benchmark, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """As :func:`toporo.experiments.jobs.run_job` writes it; curves that settle at the given values."""
     train = benchmark.train
@@ -82,18 +45,14 @@ def record(
     history = []
     for i, step in enumerate(STEPS):
         share = (i + 1) / len(STEPS)
-        weights = (1 - share) * start + share * end
         drop = 0.15 * (1 - share)
+        weights = (1 - share) * start + share * end
         history.append(
             {
                 "epoch": step,
                 "loss": 1.0 - share / 2,
                 "weights": [[name_to_json(n), float(w)] for n, w in zip(train, weights, strict=True)],
-                "metrics": {
-                    "validation": validation - drop / 2,
-                    "test": None if test is None else test - drop,
-                    "by_group": by_group,
-                },
+                "metrics": {"test": test - drop, "validation": validation - drop / 2, **metrics},
             }
         )
     topology = prior = None
@@ -163,35 +122,22 @@ ACCURACY = {"erm": 0.80, "group-dro": 0.79, "coral": 0.81, "tro-data": 0.82, "tr
 def image_outcome(
     domains: tuple[str, ...] = DOMAINS, methods: tuple[str, ...] = tuple(ACCURACY), seeds: int = 3
 ) -> Outcome:
-    paper = {"erm": {"test accuracy (%)": 85.7}, "tro-data": {"test accuracy (%)": 86.5}}
-    protocol = fake_protocol(
-        "pacs",
-        "images",
-        methods,
-        metric="test accuracy (%)",
-        metrics=(Metric("test accuracy (%)", "test", 100.0),),
-        variants=tuple(Variant(d, d.replace("_", " "), {"test": d}, paper=paper) for d in DOMAINS),
-    )
+    protocol = PROTOCOLS["pacs"]
     benchmarks = {domain: image_benchmark(domain) for domain in domains}
     jobs, records = [], []
-    for variant in protocol.variants:
-        if variant.name not in benchmarks:
-            continue
-        benchmark = benchmarks[variant.name]
-        for name in methods:
+    for domain, benchmark in benchmarks.items():
+        (variant,) = protocol.get_variants(test=domain)
+        for method in protocol.get_methods(methods):
             for seed in range(seeds):
-                job = Job(protocol.for_variant(variant), protocol.method(name), seed, "made up", variant.name)
-                test = ACCURACY[name] + 0.01 * (seed - 1) - 0.03 * DOMAINS.index(variant.name)
-                found = record(
-                    job,
-                    benchmark,
-                    test=test,
-                    validation=0.95,
-                    by_group={variant.name: test},
-                    samples=image_samples(benchmark, name),
-                )
+                job = Job(protocol.for_variant(variant), method, seed, "made up", domain)
+                test = ACCURACY.get(method.name, 0.8) + 0.01 * (seed - 1) - 0.03 * DOMAINS.index(domain)
+                metrics = {
+                    "by_group": {domain: test},
+                    "validation_by_group": {name: 0.94 + 0.01 * i for i, name in enumerate(benchmark.train)},
+                }
+                samples = image_samples(benchmark, method.name)
+                records.append(record(job, benchmark, test=test, validation=0.95, metrics=metrics, samples=samples))
                 jobs.append(job)
-                records.append(found)
     return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
 
 
@@ -230,7 +176,9 @@ def flood_benchmark(test: str, each: int = 4, **about: Any) -> Benchmark:
     x = np.stack([radar for radar, _ in tiles])
     corners = np.array([[64 * (i % 2), 64 * (i // 2 % 2)] for i in range(len(tiles))])
     store = TileStore(x, y, chips, corners, ("train",) * len(tiles), "made up")
-    data = GroupedData.from_arrays(np.arange(len(tiles)), (y == 1).any(axis=(1, 2)).astype(int), np.repeat(EVENTS, each))
+    data = GroupedData.from_arrays(
+        np.arange(len(tiles)), (y == 1).any(axis=(1, 2)).astype(int), np.repeat(EVENTS, each)
+    )
     return Benchmark(
         "sen1floods11",
         data,
@@ -250,50 +198,42 @@ def flood_benchmark(test: str, each: int = 4, **about: Any) -> Benchmark:
     )
 
 
+#: TRO-data with other penalties.
+SWEPT = tuple(f"tro-data-{value:g}" for value in GRID)
 IOU = {"erm": 0.43, "group-dro": 0.42, "coral": 0.40, "tro-data": 0.45, "tro-uniform": 0.44}
 
 
 def flood_outcome(
-    out: Path, events: tuple[str, ...] = ("Bolivia", "Spain"), methods: tuple[str, ...] | None = None, seeds: int = 3
+    out: Path, events: tuple[str, ...] = ("Bolivia", "Spain"), methods: tuple[str, ...] = (*IOU, *SWEPT), seeds: int = 3
 ) -> Outcome:
-    names = methods or (*IOU, *(f"tro-data-{value:g}" for value in LAMBDAS))
-    paper = {"erm": {"validation IoU": 0.489, "test IoU": 0.430}, "tro-data": {"test IoU": 0.450}}
-    protocol = fake_protocol(
-        "sen1floods11",
-        "segmentation",
-        names,
-        metric="IoU of water",
-        metrics=(Metric("validation IoU", "validation"), Metric("test IoU", "test")),
-        digits=3,
-        variants=tuple(Variant(e, f"{e} held out", {"test": e}, paper=paper if e == "Bolivia" else {}) for e in EVENTS),
-    )
+    protocol = PROTOCOLS["sen1floods11"]
     benchmarks = {event: flood_benchmark(event) for event in events}
     jobs, records = [], []
-    for variant in (v for v in protocol.variants if v.name in benchmarks):
-        benchmark = benchmarks[variant.name]
-        rows = [i for i, chip in enumerate(benchmark.store.chips) if chip.startswith(variant.name)]  # type: ignore[union-attr]
-        for name in names:
+    for event, benchmark in benchmarks.items():
+        (variant,) = protocol.get_variants(test=event)
+        rows = [i for i, chip in enumerate(benchmark.store.chips) if chip.startswith(event)]  # type: ignore[union-attr]
+        wet = benchmark.store.y[rows] == 1  # type: ignore[union-attr]
+        for method in protocol.get_methods(methods):
+            shift = {"erm": 12, "tro-data": 5}.get(method.name, 8)
+            water = np.where(np.roll(wet, shift, axis=2), 0.9, 0.1).astype(np.float16)
             for seed in range(seeds):
-                job = Job(protocol.for_variant(variant), protocol.method(name), seed, "made up", variant.name)
-                bend = 0.02 * abs(np.log10(float(job.method.settings.get("penalty", 1.0))) - 0.5)
-                test = float(IOU.get(name, 0.45) - bend + 0.01 * (seed - 1))
-                by_group = {event: test + 0.02 * i for i, event in enumerate((*benchmark.train, variant.name))}
-                found = record(
-                    job,
-                    benchmark,
-                    test=test,
-                    validation=test + 0.05,
-                    by_group=by_group | {"Ghana": None},
-                    samples={"rows": rows},
+                job = Job(protocol.for_variant(variant), method, seed, "made up", event)
+                bend = 0.02 * abs(np.log10(method.settings["penalty"]) - 0.5) if method.prior else 0.0
+                test = float(IOU.get(method.name, 0.45) - bend + 0.01 * (seed - 1))
+                metrics = {
+                    "f1": test + 0.1,
+                    "accuracy": 0.9,
+                    "by_group": {event: test},
+                    "validation_by_group": {n: test + 0.02 * i for i, n in enumerate(benchmark.train)}
+                    | {"Ghana": None},
+                }
+                samples = {"rows": rows}
+                records.append(
+                    record(job, benchmark, test=test, validation=test + 0.05, metrics=metrics, samples=samples)
                 )
-                shift = {"erm": 12, "tro-data": 5}.get(name, 8)
-                wet = benchmark.store.y[rows] == 1  # type: ignore[union-attr]
-                water = np.where(np.roll(wet, shift, axis=2), 0.9, 0.1).astype(np.float16)
-                path = job.model_path(out)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                save_file({"sample.water": water}, path)
                 jobs.append(job)
-                records.append(found)
+                job.model_path(out).parent.mkdir(parents=True, exist_ok=True)
+                save_file({"sample.water": water}, job.model_path(out))
     return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
 
 

@@ -19,7 +19,8 @@ def run(data):
 
     def go(method="tro", *, data=data, prior=PRIOR, model=None, settings=None, objective_settings=None, **about):
         model = model or MLP(2, 2, (8,))
-        objective = make_objective(method, data.groups, prior, **(objective_settings or {}))
+        widths = {"width": 8} if method == "dann" else {}  # of the features of the model above
+        objective = make_objective(method, data.groups, prior, **widths, **(objective_settings or {}))
         settings = TrainSettings(**({"epochs": 6, "per_group": 8, "learning_rate": 0.01} | (settings or {})))
         return model, objective, train(model, objective, data, cross_entropy, settings, **about)
 

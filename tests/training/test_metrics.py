@@ -107,7 +107,8 @@ def test_what_is_said_of_unlabelled_pixels_changes_nothing(seed):
     assert torch.equal(table(count_pixels(predicted, y, codes, 2)), table(count_pixels(other, y, codes, 2)))
 
 
-def test_scores_that_mean_nothing_are_nan():
+@pytest.mark.filterwarnings("error")
+def test_scores_that_mean_nothing_are_nan_without_a_warning():
     """No water and none predicted is neither a perfect score nor a failure; a false alarm there is a failure."""
     land, water, none = torch.zeros(1, 2, 2).long(), torch.ones(1, 2, 2).long(), torch.full((1, 2, 2), -1)
     counts = count_pixels(

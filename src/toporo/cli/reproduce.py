@@ -110,6 +110,9 @@ def reproduce(
     precision: Annotated[str | None, option("fp32 or bf16.", _IMAGES, show_default="bf16 on a GPU")] = None,
     size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
     cache: Annotated[Path | None, option("Folder for decoded images.", _IMAGES, show_default="OUT/cache")] = None,
+    penalty: Annotated[
+        float | None, option("λ of TRO-data and TRO, uniform prior.", _IMAGES, min=0.0, show_default="1")
+    ] = None,
     keep_models: Annotated[
         bool, option("Keep the network of every run (90 MB each).", _IMAGES, "--keep-models", metavar="")
     ] = False,
@@ -146,6 +149,7 @@ def reproduce(
     chosen: dict[str, Any] = {
         "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
         "per_group": per_group, "evaluate_every": evaluate_every, "precision": precision, "size": size, "cache": cache,
+        "penalty": penalty,
         "keep_models": keep_models or None,
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}

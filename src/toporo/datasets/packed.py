@@ -143,7 +143,7 @@ def _current(
     )
     gone = len(known.keys() - {file.name for file in files})
     changed = [file.name for file in files if not _same(file, known.get(file.name))]
-    if gone or changed or manifest.names != tuple(file.name for file in files):
+    if changed or manifest.names != tuple(file.name for file in files):
         raise DataError(
             f"{folder} was packed from other files: {len(changed)} are new or changed, {gone} are gone. "
             f"{_again(folder)}"

@@ -34,7 +34,15 @@ from toporo.data.grouped import GroupedData, Split
 from toporo.datasets.base import Benchmark, data_folder, sha256
 from toporo.datasets.geotiff import read_geotiff, require_geotiff
 from toporo.datasets.stores import TileStore
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, closest, listed
+from toporo.errors import (
+    DataError,
+    DatasetNotFoundError,
+    NothingToTestError,
+    SettingError,
+    UnknownNameError,
+    closest,
+    listed,
+)
 from toporo.machine import cores
 from toporo.progress import Progress, Report
 from toporo.topology.graph import GroupGraph
@@ -231,7 +239,7 @@ def _read_tiles(root: Path, chip: str, tile: int) -> _Tiles:
             f"{image} is {_by(x.shape[1:])} pixels, but its label {label.name} {_by(y.shape)}: expected the same size."
         )
     _check_tile(image, x.shape[1:], tile)
-    measured, labelled = np.isfinite(x).all(axis=0), y >= 0
+    measured, labelled = np.logical_and.reduce(np.isfinite(x)), y >= 0
     x[:, ~measured] = np.nan
     y[~measured] = -1
     tiles_x, tiles_y, corners = _cut(x, tile), _cut(y[None], tile)[:, 0], _corners(y.shape, tile)
@@ -306,34 +314,46 @@ def _by(size: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """All chips that were asked for."""
+    """All chips that were asked for; ``totals`` are their tiles, usable or not."""
 
     store: TileStore
     dropped: Mapping[str, str]
-    total: int
+    totals: Mapping[str, int]
+
+
+#: What was read last and the files it was read from: the variants of a table, one a test event, share it.
+_LAST: dict[tuple[Any, ...], _Read] = {}
+
+
+def _read_once(root: Path, roles: Mapping[str, str], tile: int, shown: bool | Report | None, subset: str) -> _Read:
+    """All chips, read again only if a file has changed; half a gigabyte is kept, of a whole bucket twice that."""
+    stamps = [path.stat() for chip in roles for path in _paths(root, chip)]
+    key = (root, tile, tuple(roles.items()), tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps))
+    if key not in _LAST:
+        _LAST.clear()
+        with Progress("reading chips", len(roles), shown) as progress:
+            if subset:
+                progress.say(subset)
+            _LAST[key] = _read_all(root, roles, tile, progress)
+    return _LAST[key]
 
 
 def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progress) -> _Read:
-    parts: dict[str, _Tiles] = {}
+    parts: list[_Tiles] = []
     with ThreadPoolExecutor(max_workers=min(8, cores())) as pool:
-        for chip, part in zip(roles, pool.map(lambda name: _read_tiles(root, name, tile), roles), strict=True):
-            parts[chip] = part
+        for part in pool.map(lambda chip: _read_tiles(root, chip, tile), roles):
+            parts.append(part)
             progress.step()
-    dropped = {chip: part.dropped for chip, part in parts.items() if part.dropped is not None}
-    total = sum(part.total for part in parts.values())
-    counts = [len(part.y) for part in parts.values()]
-    x = np.empty((sum(counts), len(CHANNELS), tile, tile), dtype=np.float32)
-    y = np.empty((sum(counts), tile, tile), dtype=np.int8)
-    corners = np.empty((sum(counts), 2), dtype=np.int64)
-    start = 0
-    for chip in roles:
-        part = parts.pop(chip)  # and with it its memory: a whole bucket is a gigabyte
-        rows = slice(start, start + len(part.y))
-        x[rows], y[rows], corners[rows] = part.x, part.y, part.corners
-        start = rows.stop
-    chips = tuple(chip for chip, count in zip(roles, counts, strict=True) for _ in range(count))
+    x = np.concatenate([part.x for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    corners = np.concatenate([part.corners for part in parts])
+    chips = tuple(chip for chip, part in zip(roles, parts, strict=True) for _ in part.y)
     used = tuple(roles[chip] for chip in chips)
-    return _Read(TileStore(x, y, chips, corners, used, _digest(x, y, corners, chips, used)), dropped, total)
+    return _Read(
+        store=TileStore(x, y, chips, corners, used, _digest(x, y, corners, chips, used)),
+        dropped={chip: part.dropped for chip, part in zip(roles, parts, strict=True) if part.dropped is not None},
+        totals={chip: part.total for chip, part in zip(roles, parts, strict=True)},
+    )
 
 
 def _digest(x: Array, y: Array, corners: Array, *names: tuple[str, ...]) -> str:
@@ -390,26 +410,31 @@ def load(
             f"{', '.join(chips['missing_names'][:3])}, … Copy the rest of the bucket, or use --source auto to take "
             "those that are there."
         )
-    wanted = {chip: role for chip, role in found.items() if _event(chip) == test or _event(chip) != HELD_OUT}
-    with Progress("reading chips", len(wanted), progress) as shown:
-        if len(found) < len(roles):
-            shown.say(f"sen1floods11: {len(found)} of {len(roles)} chips are there; this is a subset")
-        read = _read_all(root, wanted, tile, shown)
-    names = [_event(chip) for chip in read.store.chips]
+    subset = f"sen1floods11: {len(found)} of {len(roles)} chips are there; this is a subset"
+    read = _read_once(root, found, tile, progress, subset if len(found) < len(roles) else "")
+    wanted = {event for event in events if event == test or event != HELD_OUT}
+    rows = np.array([i for i, chip in enumerate(read.store.chips) if _event(chip) in wanted], dtype=np.int64)
+    names = [_event(read.store.chips[i]) for i in rows]
+    dropped = {chip: why for chip, why in read.dropped.items() if _event(chip) in wanted}
     empty = _empty_events(events, names, roles, found, read.dropped, test)
     train = tuple(event for event in events if event not in (test, HELD_OUT) and event not in empty)
     if test in empty or not train:
-        raise DataError(
+        kind = NothingToTestError if train else DataError
+        raise kind(
             f"{root} has no usable tile of {f'the test event {test!r}' if test in empty else 'any training event'}: "
             f"{empty[test] if test in empty else listed(empty.values(), 3)}. Events with tiles: "
             f"{listed(sorted(set(names)), 11)}."
         )
+    water = (read.store.y[rows] == 1).any(axis=(1, 2)).astype(np.int64)
+    if not water[[name == test for name in names]].any():
+        raise NothingToTestError(
+            f"{root} has no water in the {names.count(test)} tile(s) of the test event {test!r}: nothing to find, so that "
+            "the IoU of water says nothing. Choose another event, or add chips of this one."
+        )
     metadata = read_metadata(root)
     return Benchmark(
         name="sen1floods11",
-        data=GroupedData.from_arrays(
-            np.arange(len(read.store)), (read.store.y == 1).any(axis=(1, 2)).astype(np.int64), names
-        ),
+        data=GroupedData.from_arrays(rows, water, names),
         graph=GroupGraph([*train, test], {}),
         train=train,
         test=(test,),
@@ -422,8 +447,11 @@ def load(
             "channels": CHANNELS,
             "subset": len(found) < len(roles),
             "chips": chips,
-            "tiles": {"kept": len(read.store), "dropped": read.total - len(read.store)},
-            "dropped": dict(read.dropped),
+            "tiles": {
+                "kept": len(rows),
+                "dropped": sum(n for chip, n in read.totals.items() if _event(chip) in wanted) - len(rows),
+            },
+            "dropped": dropped,
             "empty_events": empty,
             "positions": {event: at for event, at in sorted(metadata.positions.items()) if event in events},
             "dates": {event: day for event, day in sorted(metadata.dates.items()) if event in events},
@@ -563,19 +591,21 @@ def _moments(store: TileStore, rows: npt.NDArray[np.int64], channel: int) -> tup
             values = store.x[rows[start : start + _BLOCK], channel]
             yield values[np.isfinite(values)].astype(np.float64)
 
-    count = sum(values.size for values in measured())
+    count, total, lowest, highest = 0, 0.0, math.inf, -math.inf
+    for values in measured():
+        count, total = count + values.size, total + float(values.sum())
+        lowest = min(lowest, float(values.min(initial=math.inf)))
+        highest = max(highest, float(values.max(initial=-math.inf)))
     if not count:
         raise DataError(
             f"{_channel(channel)} has no measurement in the {len(rows)} row(s) to scale by: expected at least one."
         )
-    mean = sum(float(values.sum()) for values in measured()) / count
-    lowest = min(float(values.min()) for values in measured() if values.size)
-    highest = max(float(values.max()) for values in measured() if values.size)
     if lowest == highest:
         raise DataError(
             f"{_channel(channel)} is {lowest:g} in every pixel of the {len(rows)} row(s) to scale by: expected "
             "measurements that differ."
         )
+    mean = total / count
     return mean, math.sqrt(sum(float(((values - mean) ** 2).sum()) for values in measured()) / count)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ class Deep:
     precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
     cache : folder for decoded images.
+    penalty : λ of TRO-data and TRO with a uniform prior.
     keep_models : whether to store every run's network.
     """
 
@@ -54,6 +56,7 @@ class Deep:
     precision: str | None = None
     size: int | None = None
     cache: Path | None = None
+    penalty: float | None = None
     keep_models: bool = False
 
 
@@ -90,6 +93,7 @@ def settle(protocol: Protocol, deep: Deep, out: Path) -> tuple[Protocol, Runtime
         evaluate_every=every,
         per_group=deep.per_group or protocol.per_group,
         network=network | {"precision": precision, "weights": source},
+        changes=protocol.changes if deep.penalty is None else _with_penalty(protocol, deep.penalty),
     )
     StepSettings(steps, settled.per_group, evaluate_every=every, precision=precision)  # a wrong one is an error now
     loading: dict[str, Any] = {}
@@ -98,6 +102,18 @@ def settle(protocol: Protocol, deep: Deep, out: Path) -> tuple[Protocol, Runtime
     elif deep.size is not None:
         loading = {"tile": deep.size}
     return settled, Runtime(device, deep.weights, deep.style, deep.keep_models), loading
+
+
+def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
+    """What of methods is particular, with another λ for TRO; its step is made smaller where q would not settle."""
+    if not 0 <= penalty < math.inf:
+        raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0.")
+    changes = dict(protocol.changes)
+    for name in ("tro-data", "tro-uniform"):
+        step = changes[name]["settings"]["step"]
+        settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
+        changes[name] = {**changes[name], "settings": settings}
+    return changes
 
 
 def describe(

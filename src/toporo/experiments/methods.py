@@ -106,8 +106,8 @@ METHODS: dict[str, Method] = {
         f"tro-data-{penalty:g}",
         f"TRO-data, λ = {penalty:g}",
         "tro",
-        # The largest step of the paper's grid at which q settles.
-        {"penalty": penalty, "step": min(1.0, 1.0 / penalty)},
+        # A step at which q settles, and not in a single batch.
+        {"penalty": penalty, "step": min(0.1, 1.0 / penalty)},
         prior="data",
     )
     for penalty in GRID

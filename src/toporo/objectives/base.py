@@ -141,7 +141,7 @@ class Objective(nn.Module, ABC):
         if losses.device.type != "cpu":  # out-of-range codes cannot be reported without waiting; make them visible
             valid = ((codes >= 0) & (codes < len(self.groups))).all()
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
-        with nullcontext():
+        with _full_precision(losses.device.type):
             return self.compute(losses, codes, logits=logits, features=features)
 
     @abstractmethod

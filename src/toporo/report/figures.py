@@ -72,6 +72,7 @@ def to_svg(name: str, figure: Figure) -> str:
     text = buffer.getvalue()
     svg = re.sub(r"^.*?(?=<svg)", "", text, count=1, flags=re.DOTALL)
     svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
+    svg = re.sub(r' id="image[0-9a-f]+"', "", svg)  # which two pictures alike would share, and nothing refers to
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
 
 

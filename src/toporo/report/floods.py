@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from safetensors import safe_open
 
 from toporo.datasets.stores import TileStore
 from toporo.errors import DataError
+from toporo.experiments.results import AVERAGE
 from toporo.experiments.runner import Outcome, Part
-from toporo.report.network_figures import group_table, method_scores, penalty_curve
+from toporo.report.network_figures import group_table, method_scores
 from toporo.report.networks import (
     LEARNED,
     comparisons,
     curves_section,
     file_name,
     groups_section,
-    last_value,
     learned_of,
     learned_section,
     main_methods,
     moment,
+    penalty_section,
     scores,
-    swept,
     topology_words,
     weights_section,
+    when,
     whole_metric,
 )
 from toporo.report.pictures import Tile, tile_samples
-from toporo.report.sections import Section, figure_section, lowest_seeds, of_method
+from toporo.report.sections import Section, figure_section, lowest_seeds
 from toporo.report.world_map import event_map
 
 __all__ = ["findings", "notices", "overall", "sections"]
@@ -41,9 +40,7 @@ SAMPLED = ("erm", LEARNED)
 SHOWN_TILES = 4
 #: Where a run's model file has the water it finds in its sample tiles.
 WATER = "sample.water"
-MEAN = "mean"
-REFERENCES = ("erm", "group-dro", "tro-uniform")
-COMPARED = {LEARNED: ("erm", "group-dro", "coral", "tro-uniform"), "tro-uniform": ("erm",)}
+COMPARED = {LEARNED: ("erm", "group-dro", "coral", "iw-erm-data", "tro-uniform"), "tro-uniform": ("erm",)}
 
 
 def notices(outcome: Outcome) -> list[str]:
@@ -68,26 +65,23 @@ def _subset(part: Part) -> str | None:
 
 def overall(outcome: Outcome) -> list[Section]:
     """IoU by event held out and method, where several were."""
-    parts = [part for part in outcome.parts if part.records]
+    parts = [part for part in outcome.parts if part.rows]
     if len(parts) < 2:
         return []
     protocol = outcome.protocol
     metric = whole_metric(protocol)
+    rows = {str(part.benchmark.test[0]): part.rows for part in parts}
+    rows[AVERAGE] = [row for row in outcome.rows if row.variant == AVERAGE]
     values: dict[str, dict[Any, float]] = {}
-    for method in main_methods(protocol):
-        found = {part.variant.title or part.title: scores(part, metric, [method]) for part in parts}
-        means = {event: score[0].mean for event, score in found.items() if score}
-        if means:
-            values[method.title] = means
-            if len(means) == len(parts) and all(math.isfinite(value) for value in means.values()):
-                values[method.title][MEAN] = float(np.mean(list(means.values())))
-    columns = [part.variant.title or part.title for part in parts]
-    columns += [MEAN] * any(MEAN in means for means in values.values())
+    for event, found in rows.items():
+        for score in scores(protocol, found, metric, main_methods(protocol)):
+            values.setdefault(score.title, {})[event] = score.mean
+    columns = [event for event in rows if any(event in by_event for by_event in values.values())]
     text = (
-        f"A column for each event held out, after the last {moment(protocol)}, mean over seeds; the best of each "
-        "column is bold. A dash: not defined, as there is no water and none was found."
+        f"A column for each event held out, {when(protocol)}, mean over seeds; the best of each column is bold. A "
+        "dash: not defined, as there is no water and none was found, or not run."
     )
-    figure = group_table(values, columns, label=metric.name, marked=(), digits=max(2, protocol.digits))
+    figure = group_table(values, columns, label=metric.name, digits=protocol.digits)
     return [figure_section("events", "IoU of water in the event held out", text, figure)]
 
 
@@ -101,7 +95,7 @@ def sections(part: Part, out: Path) -> list[Section]:
         *weights_section(part, "event"),
         *groups_section(part, "event", "IoU of water"),
         *_tiles(part, out),
-        *_penalties(part),
+        *penalty_section(part, "IoU of water", "event"),
         *curves_section(
             part,
             {"validation IoU, training events": "validation", "test IoU": "test"},
@@ -117,19 +111,18 @@ def _title(part: Part, method: str) -> str:
 
 def _scores(part: Part) -> list[Section]:
     methods = main_methods(part.protocol)
-    panels = {metric.name: scores(part, metric, methods) for metric in part.protocol.metrics}
+    panels = {metric.name: scores(part.protocol, part.rows, metric, methods) for metric in part.protocol.metrics}
     panels = {title: found for title, found in panels.items() if any(s.values or s.paper is not None for s in found)}
     if not panels:
         return []
     titles = {method.name: method.title for method in methods}
     figure = method_scores(
         panels,
-        label="each panel has an axis of its own",
         reference=titles.get("erm"),
-        highlight=[titles[LEARNED]] if LEARNED in titles else [],
+        highlight=[titles[LEARNED]],
     )
-    text = f"After the last {moment(part.protocol)}. Controls are pale."
-    if part.benchmark.about.get("subset"):
+    text = f"{when(part.protocol).capitalize()}; each panel has an axis of its own. Controls are pale."
+    if part.benchmark.about.get("subset") and part.variant.paper:
         text += " The paper's figures are of all chips, ours of those at hand."
     return [figure_section(file_name("scores", part.variant.name), "Scores by method", text, figure)]
 
@@ -141,7 +134,9 @@ def _map(part: Part) -> list[Section]:
         return []
     learned = learned_of(part)
     unknown = [str(name) for name in (*train, *test) if name not in positions]
-    lines = f" Lines join events that {_title(part, LEARNED)} joins; no place took part in that." if learned else ""
+    lines = (
+        f" Lines join events that {_title(part, LEARNED)} joins; their places took no part in that." if learned else ""
+    )
     text = f"Floods trained on (circles) and the one held out (square).{lines}"
     if unknown:
         text += f" Without a known place: {', '.join(unknown)}."
@@ -177,9 +172,9 @@ def _tiles(part: Part, out: Path) -> list[Section]:
         for row in rows
     ]
     text = (
-        f"Tiles of {part.benchmark.test[0]} in the runs with the lowest seed, those with water first. Radar: the "
-        "darker the less comes back, as from open water. Pixels without a measurement or a label are grey, and count "
-        "nowhere."
+        f"Tiles of {part.benchmark.test[0]} after the last {moment(part.protocol)} of the runs with the lowest seed, "
+        "those with water first. Radar: the darker the less comes back, as from open water. Pixels without a "
+        "measurement or a label are grey, and count nowhere."
     )
     name = file_name("tiles", part.variant.name)
     return [figure_section(name, "Water found in the event held out", text, tile_samples(tiles))]
@@ -196,38 +191,6 @@ def _water(part: Part, method: str, out: Path) -> npt.NDArray[Any]:
             raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
         found: npt.NDArray[Any] = tensors.get_tensor(WATER)
     return found
-
-
-def _penalties(part: Part) -> list[Section]:
-    penalties = {name: value for name, value in swept(part.protocol).items() if of_method(part.records, name)}
-    penalties = {name: value for name, value in penalties.items() if 0 < value < math.inf}
-    if len(penalties) < 2:
-        return []
-    scale = whole_metric(part.protocol).scale
-    curves: dict[str, dict[float, list[float]]] = {}
-    for title, key in (("test", "test"), ("validation, training events", "validation")):
-        values = {
-            value: [scale * last_value(run, key) for run in of_method(part.records, name)]
-            for name, value in penalties.items()
-        }
-        known = {value: [x for x in found if math.isfinite(x)] for value, found in values.items()}
-        curves[f"{_title(part, LEARNED) if LEARNED in part.protocol.methods else 'TRO-data'}, {title}"] = {
-            value: found for value, found in known.items() if found
-        }
-    if not any(curves.values()):
-        return []
-    metric = whole_metric(part.protocol)
-    references = {
-        f"{score.title}, test": score.mean
-        for score in scores(part, metric, [m for m in main_methods(part.protocol) if m.name in REFERENCES])
-        if math.isfinite(score.mean)
-    }
-    text = (
-        f"TRO with the learned topology for several λ, after the last {moment(part.protocol)}, mean ± sd over seeds. "
-        "λ may be chosen by the validation line alone: the test line is there to see how much hangs on it."
-    )
-    figure = penalty_curve(curves, references, label="IoU of water")
-    return [figure_section(file_name("lambda", part.variant.name), "IoU against λ", text, figure)]
 
 
 # ---------------------------------------------------------------------- sentences

@@ -18,7 +18,7 @@ from toporo.experiments.runner import Outcome, Part
 from toporo.experiments.tables import Column, Line, caption, make_columns, make_lines, make_overview, paper_title
 from toporo.files import write_text
 from toporo.report import classification, floods, images, tpt48
-from toporo.report.networks import moment
+from toporo.report.networks import moment, when
 from toporo.report.sections import Section
 
 __all__ = ["write_report"]
@@ -35,7 +35,7 @@ KINDS: dict[str, ModuleType] = {
 #: What of a benchmark's description is in figures, or too long for a line.
 UNLISTED = ("angles", "hops", "positions", "counts")
 #: What of a protocol is no setting.
-UNSET = ("title", "methods", "metrics", "variants", "changes", "digits", "notes")
+UNSET = ("title", "methods", "extra", "metrics", "variants", "changes", "digits", "notes", "average")
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,14 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         version=toporo.__version__,
         metric=outcome.protocol.metric,
         moment=moment(outcome.protocol),
+        when=when(outcome.protocol),
         notices=notices,
         many=bool(outcome.protocol.variants[0].name),
         overview=make_overview(outcome.protocol, outcome.rows) if len(chapters) > 1 else None,
         shared=shared,
         chapters=chapters,
         paper=paper_title(outcome.protocol),
-        notes=[*outcome.protocol.notes, *_timings(outcome.records), *_warnings(outcome.records)],
+        notes=[*outcome.protocol.notes, *_skipped(outcome), *_timings(outcome.records), *_warnings(outcome.records)],
         settings=_settings(outcome),
     )
     path = out / "report.html"
@@ -97,6 +98,11 @@ def _warnings(records: Sequence[Record]) -> list[str]:
         for text in record["warnings"]:
             found.setdefault(text, []).append(f"{record['method']} ({where})")
     return [f"Warned in {', '.join(who)}: {text}" for text, who in found.items()]
+
+
+def _skipped(outcome: Outcome) -> list[str]:
+    """Which variants have no figures, and why."""
+    return [f"Not run: {name}. {why}" for name, why in (outcome.about or {}).get("skipped", {}).items()]
 
 
 def _timings(records: Sequence[Record]) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ import numpy as np
 
 from toporo.datasets.stores import ImageStore
 from toporo.errors import DataError
+from toporo.experiments.protocols import Protocol
+from toporo.experiments.results import AVERAGE
 from toporo.experiments.runner import Outcome, Part
 from toporo.report.network_figures import Score, method_scores
 from toporo.report.networks import (
@@ -23,9 +24,11 @@ from toporo.report.networks import (
     learned_section,
     main_methods,
     moment,
+    penalty_section,
     scores,
     topology_words,
     weights_section,
+    when,
     whole_metric,
 )
 from toporo.report.pictures import Guess, Photo, photo_samples
@@ -36,65 +39,48 @@ __all__ = ["findings", "overall", "sections"]
 Record = dict[str, Any]
 SAMPLED = ("erm", LEARNED)
 SHOWN_SAMPLES = 8
-AVERAGE = "average"
-COMPARED = {LEARNED: ("erm", "group-dro", "coral", "tro-uniform"), "tro-uniform": ("erm",)}
+COMPARED = {LEARNED: ("erm", "group-dro", "coral", "iw-erm-data", "tro-uniform"), "tro-uniform": ("erm",)}
 
 
 def overall(outcome: Outcome) -> list[Section]:
     """Accuracy by domain held out and method, and the average over domains."""
-    parts = [part for part in outcome.parts if part.records]
+    parts = [part for part in outcome.parts if part.rows]
     if not parts:
         return []
     protocol = outcome.protocol
     metric, methods = whole_metric(protocol), main_methods(protocol)
-    panels = {part.variant.title or part.title: scores(part, metric, methods) for part in parts}
-    text = (
-        f"After the last {moment(protocol)}, a panel for each domain held out; each has an axis of its own. Controls "
-        "are pale."
-    )
-    if len(parts) > 1:
-        average = _average(list(panels.values()))
-        text += "".join(f" {sentence}" for sentence in _average_words(average, _titles(parts[0]), len(parts)))
+    panels = {_title(part): scores(protocol, part.rows, metric, methods) for part in parts}
+    average = scores(protocol, [row for row in outcome.rows if row.variant == AVERAGE], metric, methods)
+    if average:
         panels[AVERAGE] = average
-    titles = _titles(parts[0])
-    figure = method_scores(
-        panels, label=metric.name, reference=titles.get("erm"), highlight=[titles[LEARNED]] if LEARNED in titles else []
+    titles = _titles(protocol)
+    figure = method_scores(panels, label=metric.name, reference=titles.get("erm"), highlight=[titles[LEARNED]])
+    text = (
+        f"{when(protocol).capitalize()}, a panel for each domain held out; each has an axis of its own. Controls are "
+        f"pale.{_average_words(average, titles, len(parts))}"
     )
     return [figure_section("domains", "Accuracy in the domain held out", text, figure)]
 
 
-def _titles(part: Part) -> dict[str, str]:
-    return {method.name: method.title for method in part.protocol.get_methods()}
+def _title(part: Part) -> str:
+    return (part.variant.title or part.title).replace("_", " ")
 
 
-def _average(panels: Sequence[Sequence[Score]]) -> list[Score]:
-    """Over domains, of the methods that were run on each: of seed after seed, where all have the same number."""
-    found = []
-    for first in panels[0]:
-        same = [score for panel in panels for score in panel if score.title == first.title]
-        if len(same) == len(panels) and all(score.values for score in same):
-            alike = len({len(score.values) for score in same}) == 1
-            rows = [score.values for score in same] if alike else [(score.mean,) for score in same]
-            papers = [score.paper for score in same if score.paper is not None]
-            paper = float(np.mean(papers)) if len(papers) == len(panels) else None
-            found.append(Score(first.title, tuple(np.mean(rows, axis=0).tolist()), paper, first.control))
-    return found
+def _titles(protocol: Protocol) -> dict[str, str]:
+    return {method.name: method.title for method in protocol.get_methods()}
 
 
-def _average_words(average: Sequence[Score], titles: dict[str, str], domains: int) -> list[str]:
-    by_title = {score.title: score for score in average}
-    ours = by_title.get(titles.get(LEARNED, ""))
+def _average_words(average: Sequence[Score], titles: Mapping[str, str], domains: int) -> str:
+    by_title = {score.title: score for score in average if score.values}
+    ours = by_title.get(titles[LEARNED])
     if ours is None:
-        return []
-    words = []
-    for name in COMPARED[LEARNED]:
-        other = by_title.get(titles.get(name, ""))
-        if other is not None:
-            gap = ours.mean - other.mean
-            words.append(f"{abs(gap):.1f} points {'above' if gap >= 0 else 'below'} {other.title} ({other.mean:.1f})")
+        return ""
+    others = [by_title[titles[name]] for name in COMPARED[LEARNED] if titles.get(name) in by_title]
+    gaps = [(ours.mean - other.mean, other) for other in others]
+    words = [f"{abs(gap):.1f} points {'above' if gap >= 0 else 'below'} {o.title} ({o.mean:.1f})" for gap, o in gaps]
     spread = f" ± {ours.sd:.1f}" if ours.sd is not None else ""
-    lead = f"Averaged over the {domains} domains, {ours.title} has {ours.mean:.1f}{spread}"
-    return [f"{lead}: {', '.join(words)}." if words else f"{lead}."]
+    lead = f" Averaged over the {domains} domains, {ours.title} has {ours.mean:.1f}{spread}"
+    return f"{lead}: {', '.join(words)}." if words else f"{lead}."
 
 
 def sections(part: Part, out: Path) -> list[Section]:  # noqa: ARG001  # kinds of reports share one signature
@@ -111,6 +97,7 @@ def sections(part: Part, out: Path) -> list[Section]:  # noqa: ARG001  # kinds o
             f"Mean over seeds, shaded ± 1 sd. Where the curves on the right still cross, the number of {step}s is part "
             "of the result.",
         ),
+        *penalty_section(part, "accuracy (%)", "domain"),
         *_samples(part),
     ]
 
@@ -130,7 +117,7 @@ def _samples(part: Part) -> list[Section]:
     chosen = _chosen(cases)
     if not chosen:
         return []
-    titles = _titles(part)
+    titles = _titles(part.protocol)
     photos = [
         Photo(
             np.asarray(store.images[row]),
@@ -139,14 +126,14 @@ def _samples(part: Part) -> list[Section]:
         )
         for row in chosen
     ]
-    counted = Counter(cases.values())
-    total = ", ".join(
-        f"{_case(case, [titles[n] for n in guesses])} {counted[case]}" for case in sorted(counted, reverse=True)
-    )
+    counts = Counter(cases.values())
+    by_case = {_case(case, [titles[name] for name in guesses]): counts[case] for case in sorted(counts, reverse=True)}
+    picked = " (those shown are picked so that every case occurs)" if len(chosen) < len(rows) else ""
+    total = ", ".join(f"{case} {count}" for case, count in by_case.items())
     text = (
-        f"Pictures of {part.benchmark.test[0]}, which no method trained on, in the runs with the lowest seed; their "
-        "class above, guesses with their probability below. They are picked to show every case that occurs; of the "
-        f"{len(rows)} samples that the runs keep, {total}."
+        f"Pictures of {part.benchmark.test[0]}, which no method trained on: their class above, what networks take them "
+        f"for below, with the probability given to it, after the last {moment(part.protocol)} of the runs with the "
+        f"lowest seed. Of {len(rows)} pictures{picked}: {total}."
     )
     name = file_name("samples", part.variant.name)
     return [figure_section(name, "Samples of the domain held out", text, photo_samples(photos))]
@@ -187,16 +174,10 @@ def findings(part: Part) -> list[str]:
 
 
 def _against_paper(part: Part) -> list[str]:
-    metric, titles = whole_metric(part.protocol), _titles(part)
-    found = [
-        (score.title, score.mean, score.paper)
-        for score in scores(part, metric, main_methods(part.protocol))
-        if score.paper is not None and math.isfinite(score.mean) and score.title in (titles.get(n) for n in SAMPLED)
+    protocol, titles = part.protocol, _titles(part.protocol)
+    shown = [
+        f"{score.paper:.1f} for {score.title} (ours {score.mean:.1f})"
+        for score in scores(protocol, part.rows, whole_metric(protocol), main_methods(protocol))
+        if score.paper is not None and score.values and score.title in (titles["erm"], titles[LEARNED])
     ]
-    if not found:
-        return []
-    return [
-        "The paper's figures here: "
-        + ", ".join(f"{theirs:.1f} for {t} (ours {ours:.1f})" for t, ours, theirs in found)
-        + "."
-    ]
+    return [f"The paper's figures here: {', '.join(shown)}."] if shown else []

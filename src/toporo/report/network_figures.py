@@ -39,6 +39,8 @@ WIDTH = 9.2
 SOFT, GRID_COLOR, INK = "#6b7280", "#e5e7eb", "#111827"
 #: Panels of scores side by side.
 ACROSS = 5
+#: Colours of a table go over at least this share of its highest value: small differences look small.
+SPAN = 0.15
 #: Light enough for dark figures on it.
 TABLE_COLORS = part_of("YlGnBu", 0.0, 0.55)
 
@@ -190,7 +192,11 @@ def _prior_bars(ax: Axes, learned: Learned, what: str) -> None:
 
 
 def method_scores(
-    panels: Mapping[str, Sequence[Score]], *, label: str, reference: str | None = None, highlight: Collection[str] = ()
+    panels: Mapping[str, Sequence[Score]],
+    *,
+    label: str = "",
+    reference: str | None = None,
+    highlight: Collection[str] = (),
 ) -> Figure:
     """Scores by method, a panel a test group: mean ± sd over seeds, single seeds, and the paper's figure as a diamond.
 
@@ -214,7 +220,8 @@ def method_scores(
         for ax in axes[:, 0]:
             ax.set_yticks(range(len(titles)), titles)
             ax.set_ylim(len(titles) - 0.4, -0.6)
-        figure.supxlabel(label, fontsize=9)
+        if label:
+            figure.supxlabel(label, fontsize=9)
         handles = [Line2D([], [], ls="", marker="o", ms=5, color=COLORS[6], label="mean ± sd over seeds; dots: seeds")]
         if any(score.paper is not None for scores in panels.values() for score in scores):
             handles.append(_paper_mark(label="the paper's figure"))
@@ -265,12 +272,12 @@ def group_table(
     grid = np.array([[by_group.get(name, math.nan) for name in order] for by_group in values.values()], dtype=float)
     known = grid[np.isfinite(grid)]
     with mpl.rc_context(STYLE):
-        wide = min(WIDTH, 3.4 + 0.78 * len(order))
-        figure = Figure(figsize=(wide, 1.3 + 0.27 * len(values)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 1.3 + 0.27 * len(values)), layout="constrained")
         ax = figure.subplots()
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        low, high = min(low, high - SPAN * abs(high)), high if high else 1.0
         mesh = ax.pcolormesh(
-            np.ma.masked_invalid(grid), cmap=TABLE_COLORS, vmin=low, vmax=high if high > low else low + 1.0,
+            np.ma.masked_invalid(grid), cmap=TABLE_COLORS, vmin=low, vmax=high,
             edgecolors="white", linewidth=1.0,
         )  # fmt: skip
         for (i, j), value in np.ndenumerate(grid):

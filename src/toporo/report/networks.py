@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from toporo.experiments.protocols import Method, Metric, Protocol
+from toporo.experiments.results import Row
 from toporo.experiments.runner import Part
 from toporo.groups import name_from_json
 from toporo.report import figures
-from toporo.report.network_figures import Learned, Score, group_table, learned_topology
+from toporo.report.network_figures import Learned, Score, group_table, learned_topology, penalty_curve
 from toporo.report.sections import Section, figure_section, lowest_seeds, of_method, styles
+from toporo.selection import select
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.training import EpochRecord
@@ -23,18 +25,20 @@ from toporo.training import EpochRecord
 __all__ = [
     "LEARNED",
     "comparisons",
+    "counted",
     "curves_section",
     "file_name",
     "groups_section",
-    "last_value",
     "learned_of",
     "learned_section",
     "main_methods",
     "moment",
+    "penalty_section",
     "scores",
     "swept",
     "topology_words",
     "weights_section",
+    "when",
     "whole_metric",
 ]
 
@@ -43,12 +47,20 @@ Record = dict[str, Any]
 LEARNED = "tro-data"
 #: Relative differences of weights below this are none.
 FLAT = 0.01
+#: What else is shown beside the penalties.
+REFERENCES = ("erm", "group-dro", "tro-uniform")
 SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-uniform", LEARNED)
 
 
 def moment(protocol: Protocol) -> str:
     """What a model is evaluated after: an epoch or a step."""
-    return str(getattr(protocol, "unit", "epochs")).removesuffix("s")
+    return protocol.unit.removesuffix("s")
+
+
+def when(protocol: Protocol) -> str:
+    """Which evaluation of a run its figures are from, in words."""
+    words = {"last": "after the last {}", "validation": "at the {} that validation chose"}
+    return words.get(protocol.headline, f"at the {{}} of the rule “{protocol.headline}”").format(moment(protocol))
 
 
 def file_name(figure: str, variant: str) -> str:
@@ -81,23 +93,27 @@ def whole_metric(protocol: Protocol) -> Metric:
     return protocol.metrics[-1]
 
 
-def last_value(record: Record, key: str) -> float:
-    """A number after the last evaluation; NaN where it is not defined."""
-    value = record["history"][-1]["metrics"].get(key)
-    return math.nan if value is None else float(value)
+def counted(protocol: Protocol, record: Record) -> dict[str, Any]:
+    """The metrics of the evaluation that stands for a run, as the protocol chooses it."""
+    metrics = [EpochRecord.from_dict(epoch).metrics for epoch in record["history"] if epoch["metrics"]]
+    return metrics[select(metrics, protocol.headline, protocol.better)]
 
 
-def scores(part: Part, metric: Metric, methods: Sequence[Method]) -> list[Score]:
-    """A metric after the last step: each method's values by seed, beside the paper's."""
+def scores(protocol: Protocol, rows: Sequence[Row], metric: Metric, methods: Sequence[Method]) -> list[Score]:
+    """From the rows of one variant: each method's values by seed under the protocol's rule, beside the paper's."""
+    by_method = {row.method: row for row in rows if row.selection == protocol.headline and row.metric == metric.name}
     found = []
     for method in methods:
-        runs = of_method(part.records, method.name)
-        if runs:
-            values = [metric.scale * last_value(run, metric.key) for run in sorted(runs, key=lambda r: r["seed"])]
-            paper = part.protocol.paper(part.variant.name, method.name, metric.name)
-            known = tuple(value for value in values if math.isfinite(value))
-            found.append(Score(method.title, known, paper, method.control))
+        row = by_method.get(method.name)
+        if row is not None:
+            known = tuple(value for value in row.per_seed if math.isfinite(_number(value)))
+            found.append(Score(method.title, known, row.paper, method.control))
     return found
+
+
+def _number(value: float | None, scale: float = 1.0) -> float:
+    """NaN for what is not defined."""
+    return math.nan if value is None else scale * float(value)
 
 
 # ---------------------------------------------------------------------- sections
@@ -132,7 +148,7 @@ def learned_section(part: Part, what: str) -> list[Section]:
 def weights_section(part: Part, what: str) -> list[Section]:
     """How the weights move, in the run with the lowest seed of each method that has weights to move."""
     first = lowest_seeds(part.records)
-    shown = [name for name in SHOWN_WEIGHTS if name in first and name in part.protocol.methods]
+    shown = [name for name in SHOWN_WEIGHTS if name in first and name in part.protocol.known]
     if not shown:
         return []
     moving = {
@@ -171,73 +187,93 @@ def curves_section(part: Part, panels: Mapping[str, str], title: str, text: str)
 
 def _values(run: Record, key: str, scale: float) -> list[float]:
     evaluated = (epoch["metrics"] for epoch in run["history"] if epoch["metrics"])
-    found = (metrics.get(key) for metrics in evaluated)
-    return [math.nan if value is None else scale * float(value) for value in found]
+    return [_number(metrics.get(key), scale) for metrics in evaluated]
 
 
 def groups_section(part: Part, what: str, label: str) -> list[Section]:
-    """The test metric in every group of which runs have it, where that is more than the one held out."""
-    metric = whole_metric(part.protocol)
-    values: dict[str, dict[Hashable, float]] = {}
-    for method in main_methods(part.protocol):
-        runs = of_method(part.records, method.name)
-        if runs:
-            found = [_by_group(run) for run in runs]
-            names = list(dict.fromkeys(name for by_group in found for name in by_group))
-            values[method.title] = {
-                name: metric.scale * float(np.mean([by_group.get(name, math.nan) for by_group in found]))
-                for name in names
-            }
-    order = list(dict.fromkeys(name for by_group in values.values() for name in by_group))
+    """The metric in the group held out and, on what training left aside of them, in the others."""
+    protocol = part.protocol
+    scale = whole_metric(protocol).scale
+    values = {
+        method.title: {name: scale * value for name, value in _by_group(protocol, runs).items()}
+        for method in main_methods(protocol)
+        if (runs := of_method(part.records, method.name))
+    }
+    names = dict.fromkeys(name for by_group in values.values() for name in by_group)
+    order = [name for name in (*part.benchmark.train, *part.benchmark.test) if name in names]
     if len(order) < 2:
         return []
-    held_out = [name for name in order if name in part.benchmark.test]
-    order = [name for name in order if name not in held_out] + held_out
-    figure = group_table(values, order, label=label, digits=1 if metric.scale > 1 else 2, marked=held_out)
+    figure = group_table(values, order, label=label, digits=1 if scale > 1 else 2, marked=part.benchmark.test)
     text = (
-        f"After the last {moment(part.protocol)}, mean over seeds; the best of each column is bold. Framed: held out. "
-        f"The other {what}s are measured on what training left aside of them. A dash: not defined."
+        f"{when(protocol).capitalize()}, mean over seeds; the best of each column is bold. Framed: the {what} held "
+        f"out. The others are measured on what training left aside of them. A dash: not defined in some seed."
     )
     title = f"{label[0].upper()}{label[1:]} in every {what}"
     return [figure_section(file_name("groups", part.variant.name), title, text, figure)]
 
 
-def _by_group(run: Record) -> dict[Hashable, float]:
-    found = EpochRecord.from_dict(run["history"][-1]).metrics.get("by_group", {})
-    return {name: math.nan if value is None else float(value) for name, value in found.items()}
+def _by_group(protocol: Protocol, runs: Sequence[Record]) -> dict[Hashable, float]:
+    """The metric by group, mean over runs; NaN where it is not defined in one of them."""
+    found = [counted(protocol, run) for run in runs]
+    every = [{**metrics.get("validation_by_group", {}), **metrics.get("by_group", {})} for metrics in found]
+    return {name: float(np.mean([_number(by_group.get(name)) for by_group in every])) for name in every[0]}
+
+
+def penalty_section(part: Part, label: str, what: str) -> list[Section]:
+    """The metric against λ, where TRO-data was run with several."""
+    protocol = part.protocol
+    penalties = {name: value for name, value in swept(protocol).items() if of_method(part.records, name)}
+    penalties = {name: value for name, value in penalties.items() if 0 < value < math.inf}
+    if len(penalties) < 2:
+        return []
+    metric = whole_metric(protocol)
+    curves: dict[str, dict[float, list[float]]] = {}
+    for title, key in (("test", "test"), (f"validation, training {what}s", "validation")):
+        values = {
+            value: [_number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
+            for name, value in penalties.items()
+        }
+        known = {value: [number for number in found if math.isfinite(number)] for value, found in values.items()}
+        curves[f"{protocol.method(LEARNED).title}, {title}"] = {value: found for value, found in known.items() if found}
+    if not any(curves.values()):
+        return []
+    others = [method for method in main_methods(protocol) if method.name in REFERENCES]
+    references = {
+        f"{score.title}, test": score.mean for score in scores(protocol, part.rows, metric, others) if score.values
+    }
+    text = (
+        f"TRO with the learned topology for several λ, {when(protocol)}, mean ± sd over seeds. λ may be chosen by the "
+        "validation line alone: the test line is there to see how much hangs on it."
+    )
+    title = f"{label[0].upper()}{label[1:]} against λ"
+    figure = penalty_curve(curves, references, label=label)
+    return [figure_section(file_name("lambda", part.variant.name), title, text, figure)]
 
 
 # ---------------------------------------------------------------------- sentences
 
 
 def comparisons(part: Part, compared: Mapping[str, Sequence[str]], *, digits: int, unit: str = "") -> list[str]:
-    """A method against what it has to beat, in the test metric after the last step, from the table's rows."""
-    whole = whole_metric(part.protocol).name
-    last = {row.method: row for row in part.rows if row.selection == "last" and row.metric == whole}
-    last = {name: row for name, row in last.items() if math.isfinite(row.mean)}
+    """A method against what it has to beat, in the test metric, from the table's rows."""
+    protocol, whole = part.protocol, whole_metric(part.protocol).name
+    rows = {row.method: row for row in part.rows if row.selection == protocol.headline and row.metric == whole}
+    rows = {name: row for name, row in rows.items() if math.isfinite(_number(row.mean))}
     sentences = []
     for method, references in compared.items():
-        found = [reference for reference in references if reference in last]
-        if method not in last or not found:
-            continue
-        ours, words = last[method], []
-        for name in found:
-            theirs = last[name]
-            gap, spread = ours.mean - theirs.mean, max(ours.sd or 0.0, theirs.sd or 0.0)
-            size = f"{abs(gap):.{digits}f}{unit} {'above' if gap >= 0 else 'below'} {part.protocol.method(name).title}"
-            seeds = min(len(ours.per_seed), len(theirs.per_seed))
-            how = (
-                "one seed"
-                if seeds < 2
-                else "within the spread over seeds"
-                if abs(gap) <= spread
-                else "beyond the spread"
-            )
-            words.append(f"{size} ({how})")
-        title = part.protocol.method(method).title
-        mean = f"{ours.mean:.{digits}f}"
-        sentences.append(f"{title} ({mean}) at the last {moment(part.protocol)} is {', '.join(words)}.")
+        against = [reference for reference in references if reference in rows]
+        if method in rows and against:
+            ours = rows[method]
+            words = [_gap(ours, rows[name], protocol.method(name).title, digits, unit) for name in against]
+            title = protocol.method(method).title
+            sentences.append(f"{title} ({ours.mean:.{digits}f} {when(protocol)}) is {', '.join(words)}.")
     return sentences
+
+
+def _gap(ours: Row, theirs: Row, title: str, digits: int, unit: str) -> str:
+    gap, spread = ours.mean - theirs.mean, max(ours.sd or 0.0, theirs.sd or 0.0)
+    seeds = min(len(ours.per_seed), len(theirs.per_seed))
+    how = "one seed" if seeds < 2 else "within the spread over seeds" if abs(gap) <= spread else "beyond the spread"
+    return f"{abs(gap):.{digits}f}{unit} {'above' if gap >= 0 else 'below'} {title} ({how})"
 
 
 def topology_words(part: Part, what: str) -> list[str]:
@@ -250,12 +286,12 @@ def topology_words(part: Part, what: str) -> list[str]:
     if learned.kinds == 1:
         same = f"is the same in all {runs} seeds" if runs > 1 else "comes from one seed"
     means = {name: float(np.mean(learned.weights(name))) for name in learned.priors[0].weights}
-    best = max(means, key=means.__getitem__)
-    if means[best] - min(means.values()) < FLAT * means[best]:
+    high = max(means.values())
+    tops = [str(name) for name, weight in means.items() if weight >= (1 - FLAT) * high]
+    if len(tops) == len(means):
         return [f"The learned topology {same}; its prior is flat: no {what} has more weight than another."]
-    agree = sum(max(prior.weights.values()) == prior.weights[best] for prior in learned.priors)
-    agreed = f", the most in {agree} of {runs} seeds" if runs > 1 else ""
+    each = " each" if len(tops) > 1 else ""
     return [
-        f"The learned topology {same}; its prior gives {best} {means[best]:.2f} of the weight{agreed} (uniform: "
-        f"{1 / len(means):.2f})."
+        f"The learned topology {same}; its prior gives {' and '.join(tops)} {high:.2f} of the weight{each}, where "
+        f"uniform would be {1 / len(means):.2f}."
     ]
