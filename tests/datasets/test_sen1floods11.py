@@ -31,7 +31,7 @@ from toporo.datasets.base import Benchmark, sha256
 from toporo.datasets.geotiff import read_geotiff
 from toporo.datasets.sen1floods11 import Scaling, apply_scaling, fit_scaling, load, validation_rows
 from toporo.datasets.stores import TileStore
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, NothingToTestError, SettingError, UnknownNameError
 
 TRAIN = tuple(event for event in EVENTS if event != "Bolivia")
 
@@ -287,9 +287,43 @@ def test_an_event_without_chips_is_no_group(tmp_path: Path, root: Path) -> None:
 
 def test_progress_counts_the_chips_that_are_read(shared: Path) -> None:
     steps: list[tuple[int, int]] = []
-    load(shared, tile=32, test="Spain", progress=lambda done, total: steps.append((done, total)))
-    count = sum(not chip.startswith("Bolivia") for chip in chip_names())
+
+    def show(done: int, total: int) -> None:
+        steps.append((done, total))
+
+    first = load(shared, tile=32, test="Spain", progress=show)
+    count = len(chip_names())
     assert steps == [(done, count) for done in range(1, count + 1)]
+    second = load(shared, tile=32, test="India", progress=show)
+    assert len(steps) == count, "the chips were read a second time"
+    assert second.store is first.store
+
+
+def test_a_changed_chip_is_read_again(tmp_path: Path) -> None:
+    root = write_floods(tmp_path)
+    before = load(tmp_path, tile=16)
+    chip = chips_of(root, "India")[0]
+    image, label = make_chip(chip, seed=7)
+    write_chip(root, chip, image, label)
+    assert load(tmp_path, tile=16).fingerprint != before.fingerprint
+
+
+def test_rows_of_an_event_that_neither_trains_nor_tests_are_left_out(shared: Path) -> None:
+    benchmark = load(shared, tile=16, test="India")
+    assert "Bolivia" not in benchmark.data.groups
+    chips = {tiles(benchmark).chips[row] for row in benchmark.data.x}
+    assert not any(chip.startswith("Bolivia") for chip in chips)
+    assert len(benchmark.data) < len(tiles(benchmark))
+
+
+def test_an_event_without_water_cannot_be_tested_on(tmp_path: Path) -> None:
+    root = write_floods(tmp_path)
+    for chip in chips_of(root, "Ghana"):
+        image, label = make_chip(chip)
+        write_chip(root, chip, image, np.minimum(label, 0))
+    with pytest.raises(NothingToTestError, match=r"no water in the \d+ tile\(s\) of the test event 'Ghana'"):
+        load(tmp_path, tile=16, test="Ghana")
+    assert "Ghana" in load(tmp_path, tile=16).train
 
 
 # ---------------------------------------------------------------------- training and validation

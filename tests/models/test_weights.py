@@ -402,7 +402,7 @@ def test_the_published_file_is_known(published, real_data):
 
 def test_the_published_weights_know_photographs_and_need_their_style(published, real_data):
     """Each way in which they differ from torchvision's changes what they say, and two cost them confidence."""
-    pictures = {name: photos(real_data, name, 4) for name in SHARED}
+    pictures = {name: photos(real_data, name, 3) for name in SHARED}
 
     def confidence(network, name):
         """The logarithm of the probability given to the right classes, and how many pictures are right."""
@@ -416,7 +416,8 @@ def test_the_published_weights_know_photographs_and_need_their_style(published, 
         return network
 
     network = made(STYLES["caffe"])
-    assert {name: confidence(network, name)[1] >= 3 for name in SHARED} == dict.fromkeys(SHARED, True)
+    own = {name: confidence(network, name) for name in SHARED}
+    assert min(right for _, right in own.values()) >= 2, own
 
     style = STYLES["caffe"]
     undone = {
@@ -424,8 +425,7 @@ def test_the_published_weights_know_photographs_and_need_their_style(published, 
         "eps": replace(style, eps=1e-5),
         "colours": replace(STYLES["torchvision"], strided="conv1", eps=1e-3),
     }
-    own = confidence(network, "guitar")[0]
-    loss = {name: own - confidence(made(other), "guitar")[0] for name, other in undone.items()}
+    loss = {name: own["guitar"][0] - confidence(made(other), "guitar")[0] for name, other in undone.items()}
     assert loss["strided"] > 0.1
     assert loss["colours"] > 2
     assert abs(loss["eps"]) > 1e-4

@@ -110,16 +110,20 @@ def test_brightness_contrast_and_saturation_are_pillows(place, factor):
         torch.testing.assert_close(changed, theirs, atol=1.6 * LEVEL, rtol=0)  # Pillow rounds twice, we never
 
 
-def test_jitter_in_a_row_is_pillows_in_the_documented_order():
-    """Strong changes that leave the range on the way: clamping has to happen after each of them."""
+@pytest.mark.parametrize("factors", [(1.3, 0.7, 1.3), (1.3, 1.3, 0.7), (0.7, 1.3, 1.3)])
+def test_jitter_in_a_row_is_pillows_in_the_documented_order(factors):
+    """Pictures that leave the range on the way, up and down: each change has to come back to it before the next."""
     x = photos(seed=3)
+    x[:, :, :6] = 255
+    x[:, 0, 6:12], x[:, 1:, 6:12] = 250, 5
     u = neutral(4)
-    for place, factor in ((BRIGHTNESS, 1.3), (CONTRAST, 1.3), (SATURATION, 1.3)):
+    for place, factor in zip((BRIGHTNESS, CONTRAST, SATURATION), factors, strict=True):
         u[:, place] = with_factor(1, place, factor)[0, place]
     for image, changed in zip(x, augment(x, u), strict=True):
         theirs = as_pillow(image)
-        for enhance in (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color):
-            theirs = enhance(theirs).enhance(1.3)
+        enhances = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+        for enhance, factor in zip(enhances, factors, strict=True):
+            theirs = enhance(theirs).enhance(factor)
         torch.testing.assert_close(changed, as_tensor(theirs), atol=4 * LEVEL, rtol=0)
 
 

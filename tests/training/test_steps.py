@@ -125,7 +125,7 @@ def test_random_numbers_of_a_step_do_not_depend_on_which_steps_are_asked_for_tog
 
 
 def test_it_learns_and_says_how_fast():
-    net, done = run("erm", steps=120, evaluate_every=40)
+    _, done = run("erm", steps=120, evaluate_every=40)
     assert [record.epoch for record in done.history] == [40, 80, 120]
     assert done.history[-1].loss < 0.5 * done.history[0].loss
     assert done.history[-1].metrics["validation"] > 0.85
@@ -227,7 +227,7 @@ def test_unknown_names_list_the_known_ones():
 
 def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SettingError, match="no GPU: .*Use the device 'cpu'"):
+    with pytest.raises(SettingError, match=r"no GPU: .*Use the device 'cpu'"):
         pick_device("cuda")
     assert pick_device("auto") == pick_device("cpu") == "cpu"
 

@@ -428,8 +428,8 @@ def load(
     water = (read.store.y[rows] == 1).any(axis=(1, 2)).astype(np.int64)
     if not water[[name == test for name in names]].any():
         raise NothingToTestError(
-            f"{root} has no water in the {names.count(test)} tile(s) of the test event {test!r}: nothing to find, so that "
-            "the IoU of water says nothing. Choose another event, or add chips of this one."
+            f"{root} has no water in the {names.count(test)} tile(s) of the test event {test!r}: with nothing to "
+            "find, the IoU of water says nothing. Choose another event, or add chips of this one."
         )
     metadata = read_metadata(root)
     return Benchmark(

@@ -167,8 +167,9 @@ _FLOODS = Protocol(
         f"{HELD_OUT} is never trained on, as in the official lists; of the other events, each in turn is the test "
         "event and the rest are trained on. The paper's figures are for all chips, with "
         f"{HELD_OUT} held out.",
-        "IoU is over all valid pixels of an event together. Pixels without a measurement or a label count neither in "
-        "the loss nor in a figure, and those without a measurement not as input. Inputs are scaled by the training events' pixels alone.",
+        "IoU is over all valid pixels of an event together. Pixels without a label or a measurement count neither in "
+        "the loss nor in a figure; those without a measurement are no input either. Inputs are scaled by the training "
+        "events' pixels alone.",
     ),
 )
 

@@ -125,6 +125,8 @@ def weights_over_training(
         figure = Figure(figsize=(9.2, 2.9), layout="constrained")
         axes = np.atleast_1d(figure.subplots(1, len(histories), sharey=True))
         names = list(next(iter(histories.values()))[0])
+        largest = max(weight for history in histories.values() for weights in history for weight in weights.values())
+        top = 1.0 if largest > 0.5 else 1.2 * largest  # of many groups, each has little
         for ax, (title, history) in zip(axes, histories.items(), strict=True):
             epochs = np.arange(1, len(history) + 1) if at is None else np.asarray(at)
             for i, name in enumerate(names):
@@ -132,7 +134,7 @@ def weights_over_training(
                 ax.plot(epochs, [w[name] for w in history], lw=1.6, label=str(name), **style)
             ax.set_title(title)
             ax.set_xlabel(moment)
-            ax.set_ylim(-0.02, 1.02)
+            ax.set_ylim(-0.02 * top, 1.02 * top)
             ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes[0].set_ylabel("weight q of the group")
         axes[-1].legend(title="group", bbox_to_anchor=(1.0, 1.0), loc="upper left", fontsize=8)

@@ -131,8 +131,8 @@ def _samples(part: Part) -> list[Section]:
     picked = " (those shown are picked so that every case occurs)" if len(chosen) < len(rows) else ""
     total = ", ".join(f"{case} {count}" for case, count in by_case.items())
     text = (
-        f"Pictures of {part.benchmark.test[0]}, which no method trained on: their class above, what networks take them "
-        f"for below, with the probability given to it, after the last {moment(part.protocol)} of the runs with the "
+        f"Pictures of the domain {part.benchmark.test[0]}, which no method trained on: their class above, what networks "
+        f"take them for below, with the probability given to it, after the last {moment(part.protocol)} of the runs with the "
         f"lowest seed. Of {len(rows)} pictures{picked}: {total}."
     )
     name = file_name("samples", part.variant.name)

@@ -282,9 +282,9 @@ def group_table(
         )  # fmt: skip
         for (i, j), value in np.ndenumerate(grid):
             text = f"{value:.{digits}f}" if math.isfinite(value) else "–"
-            best = math.isfinite(value) and value == np.nanmax(grid[:, j])
+            best = math.isfinite(value) and value == np.nanmax(grid[:, j]) > np.nanmin(grid[:, j])
             ax.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=INK,
-                    fontweight="bold" if best and len(values) > 1 else "normal")  # fmt: skip
+                    fontweight="bold" if best else "normal")  # fmt: skip
         for j in (j for j, name in enumerate(order) if name in marked):
             ax.add_patch(
                 mpl.patches.Rectangle((j, 0), 1, len(values), fill=False, ec=TEST_COLOR, lw=1.8, clip_on=False)

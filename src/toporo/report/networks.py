@@ -139,7 +139,7 @@ def learned_section(part: Part, what: str) -> list[Section]:
     text = (
         f"Which training {what}s {part.protocol.method(LEARNED).title} joins, by the distances between their ERM "
         f"features; the {what} held out takes no part. Every seed has features, and so a topology, of its own: a thin "
-        "edge is in few of them. The weights start from the prior on the right."
+        "edge is in few of them. The prior on the right follows from the centralities."
     )
     name = file_name("learned", part.variant.name)
     return [figure_section(name, f"The topology of the training {what}s", text, learned_topology(learned, what=what))]
@@ -273,7 +273,9 @@ def _gap(ours: Row, theirs: Row, title: str, digits: int, unit: str) -> str:
     gap, spread = ours.mean - theirs.mean, max(ours.sd or 0.0, theirs.sd or 0.0)
     seeds = min(len(ours.per_seed), len(theirs.per_seed))
     how = "one seed" if seeds < 2 else "within the spread over seeds" if abs(gap) <= spread else "beyond the spread"
-    return f"{abs(gap):.{digits}f}{unit} {'above' if gap >= 0 else 'below'} {title} ({how})"
+    if round(gap, digits) == 0:
+        return f"level with {title} ({how})"
+    return f"{abs(gap):.{digits}f}{unit} {'above' if gap > 0 else 'below'} {title} ({how})"
 
 
 def topology_words(part: Part, what: str) -> list[str]:
