@@ -54,6 +54,7 @@ def test_what_is_saved_is_read_and_loaded_again(tmp_path, style, norm):
     assert weights.source == "net.safetensors"
     assert weights.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert weights.repaired == ()
+    assert list(weights.tensors) == sorted(weights.tensors)
     other = ResNet(5, depth=18, style=weights.style, seed=4)
     load_weights(other, weights)
     for name, tensor in network.state_dict().items():
@@ -402,7 +403,7 @@ def test_the_published_file_is_known(published, real_data):
 
 def test_the_published_weights_know_photographs_and_need_their_style(published, real_data):
     """Each way in which they differ from torchvision's changes what they say, and two cost them confidence."""
-    pictures = {name: photos(real_data, name, 3) for name in SHARED}
+    pictures = {name: photos(real_data, name, 6 if name == "guitar" else 3) for name in SHARED}
 
     def confidence(network, name):
         """The logarithm of the probability given to the right classes, and how many pictures are right."""
@@ -417,7 +418,9 @@ def test_the_published_weights_know_photographs_and_need_their_style(published, 
 
     network = made(STYLES["caffe"])
     own = {name: confidence(network, name) for name in SHARED}
-    assert min(right for _, right in own.values()) >= 2, own
+    assert own["dog"][1] >= 2
+    assert own["elephant"][1] >= 2
+    assert own["guitar"][1] >= 4
 
     style = STYLES["caffe"]
     undone = {

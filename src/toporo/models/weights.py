@@ -225,7 +225,8 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
 
 def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[dict[str, Tensor], tuple[str, ...]]:
     """The tensors of a ResNet in float32, and which variances had to be repaired."""
-    kept = {name: tensor for name, tensor in content.items() if not name.endswith(COUNTER)}
+    # Sorted, as the reader of safetensors gives tensors in any order.
+    kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
     expected = dict(_shapes(depth))
     if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # channels are the network's to judge
         expected["conv1.weight"] = (64, kept["conv1.weight"].shape[1], 7, 7)
@@ -257,7 +258,7 @@ def _fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], s
     """Every tensor but those of the head has its place and its shape, or an error says what was found instead."""
     found = _family(tensors)
     if found != depth:
-        what = f"a ResNet-{found}" if found else f"not a ResNet (tensors {listed(tensors, 4)})"
+        what = f"a ResNet-{found}" if found else f"not a ResNet (tensors {listed(sorted(tensors), 4)})"
         advice = f"pass depth={found}, or other weights" if found in (18, 50) else "pass other weights"
         raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {advice}.")
     wanted = {name for name in shapes if not name.endswith(COUNTER)} - set(HEAD)
