@@ -77,7 +77,11 @@ def _average_words(average: Sequence[Score], titles: Mapping[str, str], domains:
         return ""
     others = [by_title[titles[name]] for name in COMPARED[LEARNED] if titles.get(name) in by_title]
     gaps = [(ours.mean - other.mean, other) for other in others]
-    words = [f"{abs(gap):.1f} points {'above' if gap >= 0 else 'below'} {o.title} ({o.mean:.1f})" for gap, o in gaps]
+    words = [
+        (f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'}" if round(gap, 1) else "level with")
+        + f" {other.title} ({other.mean:.1f})"
+        for gap, other in gaps
+    ]
     spread = f" ± {ours.sd:.1f}" if ours.sd is not None else ""
     lead = f" Averaged over the {domains} domains, {ours.title} has {ours.mean:.1f}{spread}"
     return f"{lead}: {', '.join(words)}." if words else f"{lead}."
@@ -131,9 +135,9 @@ def _samples(part: Part) -> list[Section]:
     picked = " (those shown are picked so that every case occurs)" if len(chosen) < len(rows) else ""
     total = ", ".join(f"{case} {count}" for case, count in by_case.items())
     text = (
-        f"Pictures of the domain {part.benchmark.test[0]}, which no method trained on: their class above, what networks "
-        f"take them for below, with the probability given to it, after the last {moment(part.protocol)} of the runs with the "
-        f"lowest seed. Of {len(rows)} pictures{picked}: {total}."
+        f"Pictures of the domain {part.benchmark.test[0]}, which no method trained on: their class above, what "
+        "networks take them for below, with the probability given to it, after the last "
+        f"{moment(part.protocol)} of the runs with the lowest seed. Of {len(rows)} pictures{picked}: {total}."
     )
     name = file_name("samples", part.variant.name)
     return [figure_section(name, "Samples of the domain held out", text, photo_samples(photos))]

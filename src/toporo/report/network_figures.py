@@ -123,8 +123,8 @@ def learned_topology(learned: Learned, *, what: str = "group") -> Figure:
         figure = Figure(figsize=(WIDTH, 4.3 if many else 3.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
         union = learned.union
-        at = layout(union)
-        placed = GroupGraph(union.names, union.edges, positions={n: (float(x), float(y)) for n, (x, y) in at.items()})
+        at = _lying(layout(union))
+        placed = GroupGraph(union.names, union.edges, positions=at)
         _margins(left, list(at.values()))
         draw_graph(placed, left, train=list(learned.priors[0].weights), sizes=learned.centrality)
         left.legend(handles=draw_counted_edges(left, at, learned), loc="upper center", bbox_to_anchor=(0.5, 0.0),
@@ -132,6 +132,13 @@ def learned_topology(learned: Learned, *, what: str = "group") -> Figure:
         left.set_title(f"training {what}s, area by centrality (mean over seeds)")
         _prior_bars(right, learned, what)
         return figure
+
+
+def _lying(at: Mapping[Name, Any]) -> dict[Name, tuple[float, float]]:
+    """The places turned where they stand taller than wide: names have more room side by side."""
+    width, height = np.ptp(list(at.values()), axis=0)
+    turned = {name: (-float(y), float(x)) for name, (x, y) in at.items()}
+    return turned if height > width else {name: (float(x), float(y)) for name, (x, y) in at.items()}
 
 
 def _margins(ax: Axes, places: Sequence[Any]) -> None:
