@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,11 +17,21 @@ import pytest
 
 from tests.datasets.fake_nclimdiv import write_fake
 from tests.datasets.file_server import Publisher, serving
+from tests.datasets.tiny_floods import write_floods
+from tests.datasets.tiny_images import write_tiny
 from toporo import cli
 from toporo.cli.common import DownloadProgress
 from toporo.datasets import download
 from toporo.datasets.base import cache_folder
+from toporo.datasets.domainbed import SPECS
 
+FOLDERS = {
+    "pacs": "PACS/<domain>/<class>/<image>",
+    "vlcs": "VLCS/<domain>/<class>/<image>",
+    "terra": "terra_incognita/<domain>/<class>/<image>",
+    "office_home": "office_home/<domain>/<class>/<image>",
+    "sen1floods11": "sen1floods11/v1.1",
+}
 GENERATED = "absent (generated when needed)"
 NAME = "climdiv-tmpcst-v1.0.0-20240906"
 pytestmark = pytest.mark.usefixtures("no_data", "no_proxy")
@@ -74,9 +86,49 @@ def test_list_and_verify_without_data(run: Run) -> None:
         ("dg15", GENERATED),
         ("dg60", GENERATED),
         ("tpt48", "absent (toporo data get tpt48)"),
+        *((name, f"absent (toporo data get {name} says how to get it)") for name in FOLDERS),
     ]
     assert rows[2]["file"] == "tpt48/climdiv-tmpcst-v1.0.0-YYYYMMDD"
+    assert {row["name"]: row["file"] for row in rows[3:]} == FOLDERS
     assert run("verify").code == 0
+
+
+def test_folders_of_images_and_chips_are_counted(run: Run, tmp_path: Path) -> None:
+    """Each benchmark's title once, however many files it has."""
+    write_tiny(tmp_path, SPECS["pacs"], per_class=2)
+    write_tiny(tmp_path, SPECS["terra"], per_class=2)
+    bucket = write_floods(tmp_path)
+    (bucket / "data/flood_events/HandLabeled/S1Hand/India_300_S1Hand.tif").unlink()
+    text = run("list", "--data", tmp_path).out
+    assert f"found (24 images in 4 domains; 9,991 were published): {tmp_path}/PACS\n" in text
+    assert f"found (24 images in 4 domains): {tmp_path}/terra_incognita\n" in text
+    assert f"found (19 of 20 chips): {bucket}\n" in text
+    assert "absent (toporo data get vlcs says how to get it): VLCS/<domain>/<class>/<image>\n" in text
+    assert text.count("radar chips of 11 floods") == 1
+    itself = run("list", "--data", bucket).out
+    assert f"found (19 of 20 chips): {bucket}\n" in itself, "the bucket's folder given itself"
+
+
+def test_verify_tells_other_counts_from_what_cannot_be_loaded(run: Run, tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path, SPECS["pacs"], per_class=2)
+    done = run("verify", "--data", tmp_path)
+    assert (done.code, done.err) == (0, ""), "there is no checksum that they could differ from"
+    shutil.rmtree(folder / "sketch")
+    done = run("verify", "--data", tmp_path)
+    assert done.code == 1
+    assert "damaged (" in done.out
+    assert "lacks the domain folder(s) 'sketch'" in done.out
+
+
+def test_verify_notices_lists_of_chips_that_differ_or_lack(run: Run, tmp_path: Path) -> None:
+    bucket = write_floods(tmp_path)
+    done = run("verify", "--data", tmp_path)
+    assert done.code == 1
+    assert done.out.count("differs: ") == 4, "the generated lists are not the official ones"
+    (bucket / "splits/flood_handlabeled/flood_valid_data.csv").unlink()
+    done = run("verify", "--data", tmp_path)
+    assert "damaged (no list " in done.out
+    assert done.out.count("differs: ") == 3
 
 
 def test_verify_notices_a_file_that_differs(run: Run, tmp_path: Path) -> None:
@@ -91,7 +143,12 @@ def test_verify_notices_a_file_that_differs(run: Run, tmp_path: Path) -> None:
 def test_published_files_are_intact(run: Run, real_data: Path) -> None:
     done = run("verify", "--data", real_data)
     assert done.code == 0
-    assert done.out.count("intact") == 3
+    assert len([line for line in done.out.splitlines() if line.startswith("intact: ") and "flood" not in line]) == 3
+    if (real_data / "PACS").is_dir():
+        assert "found (9,991 images in 4 domains, as many a domain as published): " in done.out
+    if (real_data / "sen1floods11").is_dir():
+        assert re.search(r"found \(\d+ of 446 chips\): ", done.out)
+        assert done.out.count("flood_handlabeled/flood_") == 4
 
 
 def test_get_fetches_once_and_verify_notices_later_damage(run: Run, publisher: Publisher) -> None:
@@ -174,6 +231,10 @@ def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) ->
         (("list", "--data", "absent"), "no such data folder: absent"),
         (("get", "tpt-48"), "unknown dataset 'tpt-48'. Did you mean 'tpt48'?"),
         (("get", "dg15"), "dg15 has no place to fetch it from. toporo generates it when needed"),
+        (("get", "pacs"), "DomainBed's download script gets it; its images go into the data folder as PACS/<domain>"),
+        (("get", "sen1floods11"), "sen1floods11 has no place to fetch it from. Copy gs://sen1floods11/v1.1"),
+        (("table", "pacs", "--out", "t.csv"), "pacs is made of pictures, which are no table. To write as one: dg15"),
+        (("table", "sen1floods11", "--out", "t.csv"), "sen1floods11 is made of pictures, which are no table."),
         (("get", "tpt48", "--release", "2020"), "release is '2020': expected a date as YYYYMMDD"),
         (("get", "tpt48", "--url", "file:///tmp"), "expected https://"),
     ],

@@ -39,6 +39,7 @@ def test_the_commands_people_start_with_are_covered(messages: dict[Any, str]) ->
     assert counts["predict"] >= 12
     assert counts["topology"] >= 8
     assert counts["doctor"] >= 8
+    assert counts["reproduce"] >= 20
 
 
 def test_every_message_is_a_sentence_of_toporo_that_names_what_was_found(messages: dict[Any, str]) -> None:
@@ -96,6 +97,27 @@ def judged(tool: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[],
 
 def test_an_orderly_end_gives_the_message(judged: Callable[..., str]) -> None:
     assert judged(ends(1)) == "toporo: no such file: x.csv. Look again."
+
+
+def test_a_folder_may_stay_behind_where_the_case_says_so_and_only_empty(
+    tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = importlib.import_module("error_cases").Case("a title", "toporo fit x.csv", "x.csv", leaves="runs/cache")
+
+    def main() -> None:
+        Path("runs/cache").mkdir(parents=True)
+        ends(1)()
+
+    monkeypatch.setattr(tool.cli, "main", main)
+    assert tool.run(case).startswith("toporo: no such file")
+
+    def worse() -> None:
+        Path("runs/cache").mkdir(parents=True)
+        ends(1, leaves="runs/cache/half")()
+
+    monkeypatch.setattr(tool.cli, "main", worse)
+    with pytest.raises(ValueError, match=r"made or changed: \['runs/cache/half'\]"):
+        tool.run(case)
 
 
 @pytest.mark.parametrize(

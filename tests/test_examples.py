@@ -22,7 +22,7 @@ def run(name: str, *arguments: str) -> str:
 def test_no_example_is_left_out() -> None:
     tested = Path(__file__).read_text(encoding="utf-8")
     names = [path.name for path in EXAMPLES.glob("*.py")]
-    assert len(names) >= 8
+    assert len(names) >= 10
     assert [name for name in names if f'run("{name}"' not in tested] == []
 
 
@@ -121,3 +121,36 @@ def test_compare_methods_shows_where_the_gain_comes_from() -> None:
     assert {title for title, what in saw.items() if what != "nothing"} == {
         "TRO", "prior alone (control)", "shuffled prior (control)"
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_data")
+def test_images_gains_where_the_background_gives_the_class_away(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    text = run("images.py", str(tmp_path))
+    right = {title: percent(text, title) for title in ("ERM", "TRO", "TRO, uniform prior (control)")}
+    assert right["TRO"] > right["ERM"] + 5
+    assert right["TRO"] >= right["TRO, uniform prior (control)"] - 2
+    assert text.count("(100% of resamples)") == 2
+    weights = ast.literal_eval(text.split("prior: ")[1].split(" saw")[0])
+    assert max(weights, key=weights.get) == "depot", "the place that has something of both lies between them"
+    assert text.endswith("saw: nothing\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"depot", "forest", "harbour", "village"}
+
+
+@pytest.mark.usefixtures("no_data")
+def test_flood_tiles_finds_water_in_a_flood_not_trained_on(tmp_path: Path) -> None:
+    pytest.importorskip("imagecodecs")
+    text = run("flood_tiles.py", str(tmp_path))
+    found = [float(line.split("IoU of water ")[1].split()[0]) for line in text.splitlines() if "IoU" in line]
+    assert len(found) == 3
+    assert min(found) > 0.6
+    assert max(found) - min(found) < 0.1, "as the example says, all come out alike"
+    weights = ast.literal_eval(text.split("prior: ")[1].split(" saw")[0])
+    assert max(weights, key=weights.get) == "India", "its levels lie between the others'"
+    assert "Bolivia" not in weights
+
+
+def percent(text: str, title: str) -> float:
+    """Of the line that begins with a title and spaces."""
+    line = next(line for line in text.splitlines() if line.startswith(f"{title}  "))
+    return float(line.removeprefix(title).split("%")[0])

@@ -6,6 +6,7 @@ the command, a few words that the message must hold to name what was found, and 
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,13 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+import tifffile
+import torch
+from PIL import Image
+from safetensors.torch import save
+
+from toporo.datasets.domainbed import SPECS
 from toporo.tabular import fit_table
 
 #: Exit codes: something about the files or settings is wrong, or the command was mistyped.
@@ -24,7 +32,11 @@ Row = list[str]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One mistake. ``look`` is a command of the form ``head -n 3 FILE``, shown above to make the mistake visible."""
+    """One mistake.
+
+    ``look`` is a command of the form ``head -n 3 FILE``, shown above to make the mistake visible; ``leaves`` is a folder
+    that stays behind, empty.
+    """
 
     title: str
     command: str
@@ -32,6 +44,7 @@ class Case:
     files: Files = field(default_factory=dict)
     code: int = MISTAKE
     look: str = ""
+    leaves: str = ""
 
 
 def beside(usual: Files, cases: Iterable[Case]) -> list[Case]:
@@ -111,6 +124,88 @@ def edited(**entries: object) -> Files:
     return {"model/model.json": json.dumps(content, indent=1).encode()}
 
 
+def picture(seed: int) -> bytes:
+    """A PNG file of coloured noise."""
+    made = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(made, "PNG")
+    return made.getvalue()
+
+
+@cache
+def pictures() -> Files:
+    """PACS, were it tiny: four domains, two classes, a picture each."""
+    return {
+        f"data/PACS/{domain}/{label}/pic_001.png": picture(place)
+        for domain in SPECS["pacs"].domains
+        for place, label in enumerate(("dog", "horse"))
+    }
+
+
+def tiff(pixels: np.ndarray) -> bytes:
+    """A TIFF file of one channel or several."""
+    made = io.BytesIO()
+    tifffile.imwrite(made, pixels, compression="lzw", photometric="minisblack", metadata=None)
+    return made.getvalue()
+
+
+FLOODS = "data/sen1floods11/v1.1"
+CHIPS = {"Ghana_1": "train", "India_1": "train", "Spain_1": "test", "Bolivia_1": "bolivia"}
+
+
+def image_of(chip: str) -> str:
+    """Where a chip's image is."""
+    return f"{FLOODS}/data/flood_events/HandLabeled/S1Hand/{chip}_S1Hand.tif"
+
+
+def label_of(chip: str) -> str:
+    """Where a chip's label is."""
+    return f"{FLOODS}/data/flood_events/HandLabeled/LabelHand/{chip}_LabelHand.tif"
+
+
+def radar(channels: int = 2, side: int = 16) -> np.ndarray:
+    """Decibels: dark water on the left, bright land on the right."""
+    image = np.full((channels, side, side), -9.0, dtype=np.float32)
+    image[..., : side // 2] = -20.0
+    return image
+
+
+def water(side: int = 16) -> np.ndarray:
+    """Labels: 1 on the left, 0 on the right."""
+    return np.repeat(np.arange(side)[None] < side // 2, side, axis=0).astype(np.int16)
+
+
+@cache
+def floods() -> Files:
+    """Sen1Floods11's bucket, were it tiny: four chips and the lists."""
+    lists = {
+        f"{FLOODS}/splits/flood_handlabeled/flood_{role}_data.csv": "".join(
+            f"{chip}_S1Hand.tif,{chip}_LabelHand.tif\n" for chip, used in CHIPS.items() if used == role
+        ).encode()
+        for role in ("train", "valid", "test", "bolivia")
+    }
+    chips = {image_of(chip): tiff(radar()) for chip in CHIPS} | {label_of(chip): tiff(water()) for chip in CHIPS}
+    return {**lists, **chips}
+
+
+def weights(*names: str) -> bytes:
+    """A safetensors file with tensors of these names."""
+    return save({name: torch.zeros(1) for name in names})
+
+
+def resnet18() -> bytes:
+    """A file with the names, if not the shapes, of a ResNet-18."""
+    blocks = [f"layer{layer}.{block}.conv{number}" for layer in (1, 2, 3, 4) for block in (0, 1) for number in (1, 2)]
+    return weights("conv1.weight", *(f"{block}.weight" for block in blocks))
+
+
+def pickled() -> bytes:
+    """What torch.save writes."""
+    made = io.BytesIO()
+    torch.save({"conv1.weight": torch.zeros(1)}, made)
+    return made.getvalue()
+
+
 # ---------------------------------------------------------------- cases, the likely ones first
 
 FIT = "toporo fit sales.csv --target sold --group state --out model"
@@ -118,6 +213,8 @@ PREDICT = "toporo predict model new.csv"
 EVALUATE = "toporo evaluate model new.csv"
 TOPOLOGY = "toporo topology sales.csv --group state"
 DOCTOR = "toporo doctor sales.csv --group state"
+PACS = "toporo reproduce pacs --data data --device cpu --steps 2 --size 16"
+SEN1FLOODS11 = "toporo reproduce sen1floods11 --data data --device cpu --network unet --steps 2 --size 16"
 ALL = ",".join(STATES)
 
 
@@ -559,6 +656,125 @@ def report_cases() -> list[Case]:
     )
 
 
+def reproduce_cases() -> list[Case]:
+    """Mistakes with ``toporo reproduce`` on images: in the folders, the files, the weights, the command."""
+    dog, packed = "data/PACS/photo/dog/pic_001.png", "runs/pacs/cache/pacs-16"
+    images = [
+        Case("The data folder is not there", PACS.replace("--data data", "--data date"), "date"),
+        Case("The data set is not in the data folder", PACS.replace("pacs", "vlcs"), "VLCS/"),
+        Case(
+            "A domain's folder is missing",
+            PACS,
+            "'sketch'",
+            {name: data for name, data in pictures().items() if "sketch" not in name},
+        ),
+        Case("A picture is cut off", PACS, dog, {dog: pictures()[dog][:400]}, leaves=packed),
+        Case(
+            "A file has a picture's name, and is none",
+            PACS,
+            dog,
+            {dog: b"<html>404 Not Found</html>"},
+            look=f"head -n 1 {dog}",
+            leaves=packed,
+        ),
+        Case(
+            "A class folder is empty",
+            PACS,
+            "data/PACS/cartoon/horse",
+            {
+                **{name: data for name, data in pictures().items() if "cartoon/horse" not in name},
+                "data/PACS/cartoon/horse/list.txt": b"horse\n",
+            },
+        ),
+        Case(
+            "A class is in one domain only",
+            PACS,
+            "'hrose' (in 'photo')",
+            {**pictures(), "data/PACS/photo/hrose/pic_001.png": picture(2)},
+        ),
+        Case("A test domain is misspelt", f"{PACS} --test photos", "'photos'"),
+        Case("A method is misspelt", f"{PACS} --methods erm,tro", "'tro'"),
+        Case("There is no GPU", PACS.replace("--device cpu", "--device cuda"), "no GPU"),
+        Case("A network for tiles", f"{PACS} --network unet", "unet"),
+        Case("The weights are not there", f"{PACS} --weights resnet50.safetensors", "resnet50.safetensors"),
+        Case(
+            "The weights are of a smaller network",
+            f"{PACS} --weights resnet18.safetensors",
+            "ResNet-18",
+            {"resnet18.safetensors": resnet18()},
+        ),
+        Case(
+            "The weights are of a network of another kind",
+            f"{PACS} --weights vit.safetensors",
+            "not a ResNet",
+            {"vit.safetensors": weights("blocks.0.attn.qkv.weight", "cls_token")},
+        ),
+        Case(
+            "The weights are cut off",
+            f"{PACS} --weights resnet18.safetensors",
+            "truncated",
+            {"resnet18.safetensors": resnet18()[:-8]},
+        ),
+        Case(
+            "The weights are a pickle",
+            f"{PACS} --weights resnet50.pth",
+            "resnet50.pth is a pickle",
+            {"resnet50.pth": pickled()},
+        ),
+        Case("A style, and no weights", f"{PACS} --weights-style caffe", "'caffe'"),
+        Case("Pictures too small to see", PACS.replace("--size 16", "--size 4"), "--size", code=MISTYPED),
+        Case("A benchmark without images is to have a GPU", "toporo reproduce dg15 --device cuda", "dg15"),
+    ]
+    radar_images = [
+        Case(
+            "A label has another size than its image",
+            SEN1FLOODS11,
+            "India_1_LabelHand.tif",
+            {label_of("India_1"): tiff(water(32))},
+        ),
+        Case(
+            "A chip has a channel too many",
+            SEN1FLOODS11,
+            "India_1_S1Hand.tif",
+            {image_of("India_1"): tiff(radar(channels=3))},
+        ),
+        Case(
+            "A chip is cut off",
+            SEN1FLOODS11,
+            "Ghana_1_S1Hand.tif",
+            {image_of("Ghana_1"): floods()[image_of("Ghana_1")][:90]},
+        ),
+        Case(
+            "A label has numbers of its own",
+            SEN1FLOODS11,
+            "Ghana_1_LabelHand.tif",
+            {label_of("Ghana_1"): tiff(255 * water())},
+        ),
+        Case(
+            "The only chip of the test event has no measurement",
+            f"{SEN1FLOODS11} --test Spain",
+            "Spain_1: no measurement",
+            {image_of("Spain_1"): tiff(np.full_like(radar(), np.nan))},
+        ),
+        Case("A test event is misspelt", f"{SEN1FLOODS11} --test Bolivie", "'Bolivie'"),
+        Case("Tiles that do not fit into the chips", SEN1FLOODS11.replace("--size 16", "--size 12"), "tile=12"),
+        Case(
+            "A list is missing",
+            SEN1FLOODS11,
+            "flood_valid_data.csv",
+            {name: data for name, data in floods().items() if "valid" not in name},
+        ),
+        Case("Weights, where there are none to have", f"{SEN1FLOODS11} --weights timm:resnet50", "timm:resnet50"),
+    ]
+    return [*_in(pictures(), images), *_in(floods(), radar_images)]
+
+
+def _in(usual: Files, cases: Iterable[Case]) -> list[Case]:
+    """As :func:`beside`, but a case with the first of the usual files has all that it wants."""
+    first = next(iter(usual))
+    return [case if first in case.files else replace(case, files={**usual, **case.files}) for case in cases]
+
+
 @cache
 def all_cases() -> tuple[Case, ...]:
     """All of them, by command."""
@@ -570,5 +786,6 @@ def all_cases() -> tuple[Case, ...]:
         doctor_cases,
         explain_cases,
         report_cases,
+        reproduce_cases,
     )
     return tuple(case for part in parts for case in part())

@@ -233,7 +233,7 @@ def test_a_prior_from_features_needs_a_network(folder: Path, tmp_path: Path) -> 
     protocol = PROTOCOLS["tpt48"]
     benchmark = load_dataset("tpt48", folder)
     method = protocol.method("tro-data")
-    given = fits.Assignment(protocol, method, 0, benchmark, lambda phase: tmp_path / phase)
+    given = fits.Assignment(protocol, method, 0, benchmark, tmp_path.joinpath, tmp_path.joinpath)
     with pytest.raises(SettingError, match="a network's features"):
         given.prior(given.train)
 

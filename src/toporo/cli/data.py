@@ -37,8 +37,12 @@ def list_data(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
+    before = None
     for row in rows:
-        typer.echo(f"{row['name']:<6} {row['title']}\n       {row['status']}: {row['file']}")
+        if row["name"] != before:
+            typer.echo(f"{row['name']:<12} {row['title']}")
+        before = row["name"]
+        typer.echo(f"{'':<12} {row['status']}: {row['file']}")
 
 
 def verify_data(
@@ -47,6 +51,7 @@ def verify_data(
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
     The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
+    Images and radar chips have none: those that are there are counted, and read when they are loaded.
     """
     rows = _data_rows(data)
     if as_json:
@@ -54,7 +59,8 @@ def verify_data(
     else:
         for row in rows:
             typer.echo(f"{row['status']}: {row['file']}")
-    if any(row["status"] in ("differs", "damaged") for row in rows):
+    bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
+    if bad:
         typer.echo(
             "A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True
         )
@@ -85,10 +91,7 @@ def get_data(
     source = DATASETS[name].fetch
     if source is None:
         can = [other for other, dataset in DATASETS.items() if dataset.fetch is not None]
-        raise SettingError(
-            f"{name} has no place to fetch it from. toporo generates it when needed; published files go into the data "
-            f"folder as {', '.join(DATASETS[name].files)}. To fetch: {', '.join(can)}."
-        )
+        raise SettingError(f"{name} has no place to fetch it from. {_how_to_get(name)} To fetch: {', '.join(can)}.")
     folder = download_folder(data)
     try:
         with DownloadProgress(name) as progress:
@@ -155,12 +158,83 @@ def _data_rows(data: Path | None) -> list[dict[str, Any]]:
     ]
 
 
+_ABSENT = "absent (toporo data get {} says how to get it)"
+
+
+def _how_to_get(name: str) -> str:
+    """What to do for a data set that no publisher serves as a file."""
+    from toporo.datasets import DATASETS
+    from toporo.datasets.domainbed import SPECS
+    from toporo.datasets.sen1floods11 import BUCKET, FOLDER
+
+    if DATASETS[name].generated:
+        files = ", ".join(DATASETS[name].files)
+        return f"toporo generates it when needed; published files go into the data folder as {files}."
+    if name in SPECS:
+        layout = f"{SPECS[name].folders[0]}/<domain>/<class>/<image>"
+        return f"DomainBed's download script gets it; its images go into the data folder as {layout}."
+    return f"Copy {BUCKET}/v1.1 with Google Cloud's tools; it goes into the data folder as {FOLDER}."
+
+
+def _image_folder(name: str, folder: Path | None) -> tuple[str, str]:
+    """The folder of a data set of images, with what is in it."""
+    from toporo.datasets.domainbed import SPECS, count_images, find_folder
+    from toporo.errors import DataError, DatasetNotFoundError
+
+    spec = SPECS[name]
+    absent = f"{spec.folders[0]}/<domain>/<class>/<image>", _ABSENT.format(name)
+    if folder is None:
+        return absent
+    try:
+        root = find_folder(spec, folder)
+        counts = count_images(spec, root)
+    except DatasetNotFoundError:
+        return absent
+    except DataError as error:
+        return str(root), f"damaged ({error})"
+    found, published = sum(counts.values()), sum(spec.images.values())
+    more = ""
+    if spec.images:
+        more = ", as many a domain as published" if counts == spec.images else f"; {published:,} were published"
+    return str(root), f"found ({found:,} images in {len(counts)} domains{more})"
+
+
+def _chip_folder(folder: Path | None) -> list[tuple[str, str]]:
+    """The folder of radar chips, with how many of them there are; and the official lists."""
+    from toporo.datasets import sha256
+    from toporo.datasets.sen1floods11 import FILES, FOLDER, LISTS, count_chips, find_root
+    from toporo.errors import DataError, DatasetNotFoundError
+
+    absent = [(FOLDER, _ABSENT.format("sen1floods11"))]
+    if folder is None:
+        return absent
+    try:
+        root = find_root(folder)
+    except DatasetNotFoundError:
+        return absent
+    try:
+        counts = count_chips(root)
+        rows = [(str(root), f"found ({counts['found']} of {counts['listed']} chips)")]
+    except DataError as error:
+        rows = [(str(root), f"damaged ({error})")]
+    for file, checksum in FILES.items():
+        path = root / LISTS / Path(file).name
+        if path.is_file():
+            rows.append((str(path), "intact" if sha256(path) == checksum else "differs"))
+    return rows
+
+
 def _files(name: str, folder: Path | None) -> list[tuple[str, str]]:
     """A data set's files, each with its state."""
     from toporo.datasets import DATASETS, find_file, sha256
+    from toporo.datasets.domainbed import SPECS
     from toporo.datasets.download import state_of
 
     dataset = DATASETS[name]
+    if name in SPECS:
+        return [_image_folder(name, folder)]
+    if name == "sen1floods11":
+        return _chip_folder(folder)
     if dataset.fetch is not None:
         found = dataset.fetch.found(folder) if folder is not None else []
         absent = f"{dataset.fetch.folder}/{dataset.fetch.file.format(release='YYYYMMDD')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -175,12 +176,14 @@ def reproduce(
         typer.echo("toporo: interrupted. What is done is kept; the same command goes on from here.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     report = write_report(outcome, folder)
-    _print(outcome.protocol, outcome.rows, as_json, as_markdown)
+    for name, why in (outcome.about or {}).get("skipped", {}).items():
+        typer.echo(f"toporo: not run: {name}. {why}", err=True)
+    _print(outcome.protocol, outcome.rows, outcome.about, as_json, as_markdown)
     typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
 
 
-def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row]]:
-    """A table that was made before: its rows, and the protocol as it was run."""
+def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mapping[str, Any]]:
+    """A table that was made before: the protocol as it was run, its rows, and what is said about them."""
     from toporo.experiments.protocols import get_protocol
     from toporo.experiments.results import read_about, read_rows
 
@@ -189,18 +192,20 @@ def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row]]:
     if other or not rows:
         found = f"results of {', '.join(other)}" if other else "no rows"
         raise DataError(f"{path} has {found}: expected those of {benchmark}.")
-    used = read_about(path).get("settings", {})
-    return replace(protocol, epochs=used.get("steps", protocol.epochs)), rows
+    about = read_about(path)
+    return replace(protocol, epochs=about.get("settings", {}).get("steps", protocol.epochs)), rows, about
 
 
-def _print(protocol: Protocol, rows: list[Row], as_json: bool, as_markdown: bool) -> None:
+def _print(
+    protocol: Protocol, rows: list[Row], about: Mapping[str, Any] | None, as_json: bool, as_markdown: bool
+) -> None:
     from rich.console import Console
 
     from toporo.experiments.tables import (
         caption,
         markdown_table,
         overview_markdown,
-        overview_table,
+        overview_tables,
         terminal_tables,
     )
 
@@ -214,14 +219,15 @@ def _print(protocol: Protocol, rows: list[Row], as_json: bool, as_markdown: bool
         if by_variant[variant.name]
     ]
     if as_markdown:
-        tables = [f"{caption(each, found)}\n\n{markdown_table(found)}" for each, found in parts]
+        tables = [f"{caption(each, found, about)}\n\n{markdown_table(found)}" for each, found in parts]
         if len(tables) > 1:
             tables.insert(0, overview_markdown(protocol, rows))
         typer.echo("\n\n".join(tables))
         return
     console = Console(width=None if sys.stdout.isatty() else 132)
     for each, found in parts:
-        for table in terminal_tables(each, found):
+        for table in terminal_tables(each, found, about):
             console.print(table)
     if len(parts) > 1:
-        console.print(overview_table(protocol, rows))
+        for table in overview_tables(protocol, rows):
+            console.print(table)

@@ -22,7 +22,7 @@ from toporo.errors import DataError, DatasetNotFoundError, SettingError, Unknown
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["SPECS", "Spec", "find_folder", "load"]
+__all__ = ["SPECS", "Spec", "count_images", "find_folder", "load"]
 
 SOURCES = ("auto", "file")
 SMALLEST = 8
@@ -171,6 +171,11 @@ def find_folder(spec: Spec, folder: str | os.PathLike[str] | None = None) -> Pat
         f"DomainBed's layout, {spec.folders[0]}/<domain>/<class>/<image>, with the domains {listed(spec.domains)}; its "
         "download script makes it. Name the folder that holds it with --data or $TOPORO_DATA."
     )
+
+
+def count_images(spec: Spec, root: Path) -> dict[str, int]:
+    """Image files by domain in a data set's folder; a folder that cannot be loaded is an error here too."""
+    return {domain: sum(map(len, by.values())) for domain, by in _find_files(spec, root).items()}
 
 
 def _find_files(spec: Spec, root: Path) -> dict[str, dict[str, list[ImageFile]]]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from toporo.datasets import DATASETS, load_dataset
 from toporo.datasets.tpt48 import YEARS
-from toporo.errors import UnknownNameError
+from toporo.errors import SettingError, UnknownNameError
 
 __all__ = ["BenchmarkTable", "export"]
 
+#: Data sets whose rows are numbers.
+TABLES = ("dg15", "dg60", "tpt48")
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun")
 
 
@@ -43,6 +45,11 @@ def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: s
     """
     if name not in DATASETS:
         raise UnknownNameError("dataset", name, DATASETS)
+    if name not in TABLES:
+        raise SettingError(
+            f"{name} is made of pictures, which are no table. To write as one: {', '.join(TABLES)}; to load the "
+            f"pictures in Python: toporo.load_dataset({name!r})."
+        )
     benchmark = load_dataset(name, folder, source=source)
     data, about = benchmark.data, benchmark.about
     names = data.ids.names

@@ -48,14 +48,17 @@ from toporo.progress import Progress, Report
 from toporo.topology.graph import GroupGraph
 
 __all__ = [
+    "BUCKET",
     "CHANNELS",
     "EVENTS",
     "FILES",
+    "FOLDER",
     "HELD_OUT",
     "SPLITS",
     "Metadata",
     "Scaling",
     "apply_scaling",
+    "count_chips",
     "find_root",
     "fit_scaling",
     "load",
@@ -91,6 +94,9 @@ LISTS = Path("splits/flood_handlabeled")
 IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
 LABELS = Path("data/flood_events/HandLabeled/LabelHand")
 METADATA = Path("Sen1Floods11_Metadata.geojson")
+#: Where it all is published, and where a copy goes in a data folder.
+BUCKET = "gs://sen1floods11"
+FOLDER = "sen1floods11/v1.1"
 
 _CHECKSUMS = {
     "train": "57be4dc440bf8a526effa77e06d4b8cb7a8484589c0bffa201d8e0f49e994beb",
@@ -99,12 +105,11 @@ _CHECKSUMS = {
     "bolivia": "4775d100fae1f1ca66a842b8af6d2a97b8bfc5847f29d88ff0affff2c1e22768",
 }
 #: The lists' paths in a data folder, and their checksums. The publishers give none for the chips.
-FILES = {f"sen1floods11/v1.1/{LISTS.as_posix()}/flood_{role}_data.csv": _CHECKSUMS[role] for role in ROLES}
+FILES = {f"{FOLDER}/{LISTS.as_posix()}/flood_{role}_data.csv": _CHECKSUMS[role] for role in ROLES}
 
 #: Names of events in the metadata that differ from those of their chips.
 _RENAMED = {"Cambodia": "Mekong"}
-_BUCKET = "gs://sen1floods11"
-_EXPECTED = f"Expected the layout of the bucket {_BUCKET}, folder v1.1."
+_EXPECTED = f"Expected the layout of the bucket {BUCKET}, folder v1.1."
 _PAIR = re.compile(r"([^_/\\,]+_[^_/\\,]+)_S1Hand\.tif,\1_LabelHand\.tif")
 #: Missing chips that are named one by one.
 _NAMED = 20
@@ -126,7 +131,7 @@ def find_root(folder: str | os.PathLike[str] | None = None) -> Path:
                 return root
     looked = f"{where}, its v1.1/ or its sen1floods11/v1.1/" if where is not None else "any data folder: there is none"
     raise DatasetNotFoundError(
-        f"sen1floods11: no {LISTS}/ and no {IMAGES}/ in {looked}. Copy {_BUCKET}/v1.1 (its splits/, its metadata and "
+        f"sen1floods11: no {LISTS}/ and no {IMAGES}/ in {looked}. Copy {BUCKET}/v1.1 (its splits/, its metadata and "
         "the hand-labelled chips) there, or name the folder with --data / folder=."
     )
 
@@ -396,7 +401,7 @@ def load(
     official = _is_official(root, insist=source == "published")
     events = sorted({_event(chip) for chip in roles})
     _check_event(test, events, root)
-    there = {chip: [path.is_file() for path in _paths(root, chip)] for chip in roles}
+    there = _there(root, roles)
     found = {chip: role for chip, role in roles.items() if all(there[chip])}
     chips = _count_chips(root, there)
     if not found:
@@ -463,7 +468,7 @@ def load(
 def _check_settings(source: str, tile: int, splits: str) -> None:
     if source == "generated":
         raise SettingError(
-            f"sen1floods11 is made of real radar images and cannot be generated. Copy {_BUCKET}/v1.1 into a data "
+            f"sen1floods11 is made of real radar images and cannot be generated. Copy {BUCKET}/v1.1 into a data "
             "folder, then use --source auto or published."
         )
     if source not in SOURCES:
@@ -480,6 +485,11 @@ def _check_event(test: str, events: Sequence[str], root: Path) -> None:
     if test not in events:
         close = closest(str(test), list(events))
         hint = f" Did you mean {close!r}?" if close else ""
+        if test in EVENTS:
+            raise NothingToTestError(
+                f"the lists in {root / LISTS} name no chip of the test event {test!r}. They have: "
+                f"{listed(events, len(events))}."
+            )
         raise DataError(
             f"unknown test event {test!r}.{hint} The lists in {root / LISTS} have: {listed(events, len(events))}."
         )
@@ -494,6 +504,16 @@ def _is_official(root: Path, *, insist: bool) -> bool:
             "use --source auto to take the lists as they are."
         )
     return not changed
+
+
+def count_chips(root: Path) -> dict[str, Any]:
+    """How many chips the lists in the bucket's folder name, and how many of them are there."""
+    return _count_chips(root, _there(root, read_lists(root)))
+
+
+def _there(root: Path, roles: Iterable[str]) -> dict[str, list[bool]]:
+    """Whether a chip's image and its label are there."""
+    return {chip: [path.is_file() for path in _paths(root, chip)] for chip in roles}
 
 
 def _count_chips(root: Path, there: Mapping[str, Sequence[bool]]) -> dict[str, Any]:

@@ -20,12 +20,14 @@ from toporo.experiments.definitions import Protocol
 from toporo.models import NETWORKS, read_weights
 from toporo.training import StepSettings, pick_device
 
-__all__ = ["Deep", "describe", "settle"]
+__all__ = ["Deep", "describe", "learned_priors", "settle"]
 
 Record = dict[str, Any]
 #: Networks that fit a task.
 FITTING = {"images": ("resnet18", "resnet50"), "segmentation": ("fcn18", "fcn50", "unet")}
 RANDOM = "a random start"
+#: What a results file says of the data.
+TOLD = ("chips", "subset", "tile", "splits", "size", "complete")
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,26 @@ def settle(protocol: Protocol, deep: Deep, out: Path) -> tuple[Protocol, Runtime
     elif deep.style is not None:
         raise SettingError(f"style {deep.style!r} without weights: it says how weights want to be used.")
     precision = deep.precision or ("bf16" if device == "cuda" else "fp32")
-    steps = deep.steps or protocol.epochs
+    steps = protocol.epochs if deep.steps is None else deep.steps
     # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
-    every = deep.evaluate_every or min(protocol.evaluate_every, max(1, steps // 4))
+    every = min(protocol.evaluate_every, max(1, steps // 4)) if deep.evaluate_every is None else deep.evaluate_every
     network = {"name": name} | ({"norm": protocol.network["norm"]} if protocol.task == "images" else {})
     if source == RANDOM and "norm" in network:
         network["norm"] = "batch"  # there are no statistics to freeze
+    changes = _in_proportion(protocol, steps)
+    notes = [note.replace("{steps}", str(steps)) for note in protocol.notes]
+    if source == RANDOM and protocol.task == "images":
+        notes.append(
+            "Networks began at random here; the paper's began with weights of ImageNet, which counts for much."
+        )
     settled = replace(
         protocol,
         epochs=steps,
         evaluate_every=every,
-        per_group=deep.per_group or protocol.per_group,
+        per_group=protocol.per_group if deep.per_group is None else deep.per_group,
         network=network | {"precision": precision, "weights": source},
-        changes=protocol.changes if deep.penalty is None else _with_penalty(protocol, deep.penalty),
+        changes=changes if deep.penalty is None else _with_penalty(changes, deep.penalty),
+        notes=tuple(notes),
     )
     StepSettings(steps, settled.per_group, evaluate_every=every, precision=precision)  # a wrong one is an error now
     loading: dict[str, Any] = {}
@@ -104,11 +113,22 @@ def settle(protocol: Protocol, deep: Deep, out: Path) -> tuple[Protocol, Runtime
     return settled, Runtime(device, deep.weights, deep.style, deep.keep_models), loading
 
 
-def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
+def _in_proportion(protocol: Protocol, steps: int) -> dict[str, Mapping[str, Any]]:
+    """What of methods is particular, where what lasts for a share of the steps lasts for that share of these."""
+    changes = dict(protocol.changes)
+    for name, change in changes.items():
+        settings = change.get("settings", {})
+        if "anneal" in settings:
+            anneal = settings["anneal"] * steps // protocol.epochs
+            changes[name] = {**change, "settings": {**settings, "anneal": anneal}}
+    return changes
+
+
+def _with_penalty(found: Mapping[str, Mapping[str, Any]], penalty: float) -> dict[str, Mapping[str, Any]]:
     """What of methods is particular, with another λ for TRO; its step is made smaller where q would not settle."""
     if not 0 <= penalty < math.inf:
         raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0.")
-    changes = dict(protocol.changes)
+    changes = dict(found)
     for name in ("tro-data", "tro-uniform"):
         step = changes[name]["settings"]["step"]
         settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
@@ -148,16 +168,14 @@ def describe(
                 if any(record["method"] == method.name for record in records)
             },
         },
-        "data": {
-            key: value for key, value in first.about.items() if key in ("chips", "subset", "tile", "splits", "size")
-        }
+        "data": {key: value for key, value in first.about.items() if key in TOLD}
         | {"source": first.source, "rows": len(first.data)},
         "skipped": dict(skipped),
-        "priors": _priors(records),
+        "priors": learned_priors(records),
     }
 
 
-def _priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
+def learned_priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
     """The learned priors, by variant: one a seed."""
     found: dict[str, list[dict[str, float]]] = {}
     for record in records:

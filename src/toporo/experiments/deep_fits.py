@@ -269,12 +269,14 @@ def _architecture(given: Assignment) -> dict[str, Any]:
 
 def _weights(given: Assignment) -> Weights | None:
     runtime = given.runtime
-    return None if runtime.weights is None else _read(runtime.weights, runtime.style)
+    if runtime.weights is None:
+        return None
+    return _read(runtime.weights, runtime.style, int(given.protocol.network["name"].removeprefix("resnet")))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(source: str, style: str | None) -> Weights:
-    return read_weights(source, style=style)
+def _read(source: str, style: str | None, depth: int) -> Weights:
+    return read_weights(source, style=style, depth=depth)
 
 
 _KEPT: dict[tuple[str, str], Resident] = {}
@@ -285,7 +287,7 @@ def _resident_images(store: ImageStore, targets: tuple[int, ...], device: str) -
     key = (store.digest, device)
     if key not in _KEPT:
         _KEPT.clear()
-        images = torch.from_numpy(np.array(store.images) if device == "cpu" else np.asarray(store.images).copy())
+        images = torch.from_numpy(np.array(store.images))
         _KEPT[key] = Resident(images.to(device), torch.tensor(targets, device=device))
     return _KEPT[key]
 

@@ -107,7 +107,7 @@ def _images(name: str) -> Protocol:
             "80 % is trained on and 20 % chooses the step; “last” and “oracle” show what that choice costs.",
             "TRO-data learns its topology from the features of the ERM run with the same seed and training images; "
             "it sees nothing of the test domain. TRO with a uniform prior is its control.",
-            f"{_STEPS} steps a run, against DomainBed's 5 000, with DomainBed's default settings and no search; the "
+            "{steps} steps a run, against DomainBed's 5 000, with DomainBed's default settings and no search; the "
             "paper's figures come from a search over settings, so that they stand beside ours, not against them.",
         ),
     )

@@ -50,6 +50,7 @@ class Protocol:
     ----------
     methods : names, in the order of the table.
     changes : what of a method (a field of :class:`Method`) is particular to this benchmark, by its name.
+    notes : for the report; ``{steps}`` stands for the steps of a run.
     metric, metrics : what the figures are, in words; and the columns, of which the last one is over all test groups.
     better : whether ``"higher"`` or ``"lower"`` figures are better.
     priors : settings of :func:`toporo.topology.prior.make_prior`.

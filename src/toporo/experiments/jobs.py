@@ -73,13 +73,14 @@ class Job:
         """Where a phase of it leaves its checkpoints."""
         return out / "runs" / f"{self.key}.{phase}.checkpoint"
 
-    def finished(self, out: Path) -> dict[str, Any] | None:
-        """Its stored record, if it is done."""
+    def finished(self, out: Path, *, network: bool = False) -> dict[str, Any] | None:
+        """Its stored record, if it is done; where its network is wanted, if that was stored too."""
         try:
             record: dict[str, Any] = json.loads(self.record_path(out).read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return None
-        return record if record.get("key") == self.key and self.model_path(out).is_file() else None
+        lacking = network and not record.get("network_kept", True)
+        return record if record.get("key") == self.key and self.model_path(out).is_file() and not lacking else None
 
 
 @functools.cache
@@ -96,7 +97,8 @@ def _code() -> str:
 
 def run_job(job: Job, benchmark: Benchmark, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
     """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
-    done = job.finished(out)
+    runtime = runtime or Runtime()
+    done = job.finished(out, network=runtime.keep_models)
     if done is not None:
         return done
     torch.set_num_threads(1)  # the same bytes whatever the machine; runs, not operations, are done in parallel
@@ -112,7 +114,7 @@ def run_job(job: Job, benchmark: Benchmark, out: Path, runtime: Runtime | None =
                 benchmark,
                 checkpoint,
                 lambda name: out / "runs" / f"{plain.key}.{name}",
-                runtime or Runtime(),
+                runtime,
             )
         )
     record = {
@@ -132,6 +134,8 @@ def run_job(job: Job, benchmark: Benchmark, out: Path, runtime: Runtime | None =
     for name, value in (("samples", fitted.samples), ("timing", fitted.timing)):
         if value is not None:
             record[name] = dict(value)
+    if fitted.timing is not None:
+        record["network_kept"] = runtime.keep_models
     tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
     write_whole(job.model_path(out), lambda temporary: temporary.write_bytes(save(tensors)))
     write_text(job.record_path(out), json.dumps(record))

@@ -66,6 +66,8 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
 def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
     """The mean over all variants, seed by seed, of the methods that ran on every one; where there are several."""
     variants = list(dict.fromkeys(row.variant for row in rows))
+    # A published average is over all of them; beside one over some it would mislead.
+    published = (protocol.average or {}) if len(variants) == len(protocol.variants) else {}
     by_place: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         by_place.setdefault((row.method, row.selection, row.metric), []).append(row)
@@ -79,7 +81,7 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
             mean=round(float(np.mean(values)), 6),
             sd=round(float(np.std(values, ddof=1)), 6) if seeds > 1 else None,
             per_seed=values,
-            paper=(protocol.average or {}).get(method) if metric == protocol.metrics[-1].name else None,
+            paper=published.get(method) if metric == protocol.metrics[-1].name else None,
             variant=AVERAGE,
         )
 
@@ -129,8 +131,8 @@ def read_rows(path: Path) -> list[Row]:
 def read_about(path: Path) -> dict[str, Any]:
     """Hardware, time and settings of what :func:`write_rows` wrote; empty where it was not told."""
     content = _read(path)
-    about: dict[str, Any] = content.get("about", {}) if isinstance(content, dict) else {}
-    return about
+    about = content.get("about") if isinstance(content, dict) else None
+    return about if isinstance(about, dict) else {}
 
 
 def _read(path: Path) -> Any:
@@ -140,5 +142,7 @@ def _read(path: Path) -> Any:
         raise DataError(
             f"no results in {path.parent}: run `toporo reproduce` with --out {path.parent} first."
         ) from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder: give the results.json in it.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a results file of toporo ({error}).") from None

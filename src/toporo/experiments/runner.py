@@ -99,8 +99,6 @@ def reproduce(
     deep : where and how to train networks for images.
     """
     protocol = get_protocol(name)
-    chosen = protocol.get_methods(protocol.methods if methods is None else methods)
-    single = [method for method in (protocol.get_methods(once) if once else []) if method not in chosen]
     variants = protocol.get_variants(**options)
     runtime = Runtime()
     loading: dict[str, Any] = {}
@@ -110,13 +108,16 @@ def reproduce(
         raise SettingError(
             f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
         )
+    # As they are settled: a user's choices are in them too.
+    chosen = protocol.get_methods(protocol.methods if methods is None else methods)
+    single = [method for method in (protocol.get_methods(once) if once else []) if method not in chosen]
     if seeds < 1 or workers < 1:
         raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
     benchmarks, skipped = _load(name, variants, data, source, loading)
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
     jobs = [
         Job(protocol.for_variant(variant), method, seed, benchmarks[variant.name].fingerprint, variant.name)
         for methods_now, seeds_now in ((chosen, seeds), (single, 1))
@@ -126,7 +127,8 @@ def reproduce(
         for seed in range(seeds_now if method.seeded else 1)
     ]
     keys = [job.key for job in jobs]
-    records = {key: record for job, key in zip(jobs, keys, strict=True) if (record := job.finished(folder)) is not None}
+    stored = {key: job.finished(folder, network=runtime.keep_models) for job, key in zip(jobs, keys, strict=True)}
+    records = {key: record for key, record in stored.items() if record is not None}
     resumed = len(records)
     pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     if progress is not None:

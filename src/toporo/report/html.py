@@ -56,7 +56,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
     chapters = [
         Chapter(
             part.title,
-            caption(part.protocol, part.rows),
+            caption(part.protocol, part.rows, outcome.about),
             make_columns(part.protocol),
             make_lines(part.rows),
             kind.findings(part),

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.robust.simplex import project_simplex
+from toporo.robust.simplex import project_simplex, simplex_threshold
 
 __all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
 
@@ -59,6 +59,39 @@ def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     xp = array_namespace(losses, p)
     # Losses relative to the worst: a tiny lambda must not drown p in large numbers where losses are equal.
     return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
+
+
+#: Points a round and rounds of the search below. Sixteen decades of speeds are a factor of 1.2 from point to point.
+_POINTS, _ROUNDS = 256, 2
+
+
+def _l2_within(losses: Any, p: Any, radius: float) -> Any:
+    xp = array_namespace(losses, p)
+    m = losses.shape[-1]
+    below = losses - xp.max(losses, axis=-1, keepdims=True)
+    limits = xp.finfo(below.dtype)
+    # 0 for the worst group, 1 for the best
+    lag = below / xp.clip(xp.min(below, axis=-1, keepdims=True), max=-float(limits.smallest_normal))
+    # In units in which the radius is m: no two points of the simplex are further apart than D = 1.
+    unit = math.sqrt(0.5 * m / min(radius, 1.0))
+    lag, start = xp.broadcast_arrays(lag, unit * p)
+    one, nothing = xp.ones_like(lag), xp.zeros_like(lag)
+    inside = xp.stack([one, one, lag * lag, nothing, lag])[..., None, :]
+    outside = xp.stack([nothing, 1.0 - start * start, nothing, start, nothing])[..., None, :]
+    step = math.log(unit / float(limits.eps)) / (_POINTS - 1)
+    count = xp.arange(_POINTS, dtype=lag.dtype, device=getattr(losses, "device", None))[:, None]
+    speeds = 2.0 * xp.exp(count * step)
+    finer = 1.0 + count * (math.expm1(step) / (_POINTS - 1))
+    for i in range(_ROUNDS):
+        if i:
+            speeds = xp.sqrt(farthest)[..., None] * finer
+            finer = 1.0 + count * ((math.expm1(step) / (_POINTS - 1)) / (_POINTS - 1))
+        moved = start[..., None, :] - speeds * lag[..., None, :]
+        sums = xp.sum(xp.where(moved > simplex_threshold(moved, unit), inside, outside), axis=-1)
+        products = sums[0] * sums[1:3] - sums[3:5] ** 2
+        farthest = xp.max(products[0] / xp.clip(products[1], min=float(limits.eps) ** 2), axis=-1, keepdims=True)
+    moved = start - xp.sqrt(farthest) * lag
+    return xp.clip(moved - simplex_threshold(moved, unit), min=0.0) / unit
 
 
 def _l2_mobility(q: Any, p: Any) -> Any:

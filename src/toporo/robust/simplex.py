@@ -24,10 +24,14 @@ def project_simplex(values: Any) -> Any:
     """
     xp = array_namespace(values)
     values = values - xp.max(values, axis=-1, keepdims=True)  # changes nothing but the digits that are left
-    ordered = -xp.sort(-values, axis=-1)
+    return xp.clip(values - simplex_threshold(values), min=0.0)
+
+
+def simplex_threshold(values: Any, total: float = 1.0) -> Any:
+    r"""The :math:`\tau` for which :math:`\max(v - \tau, 0)` sums to the total, along the last axis, which is kept."""
+    xp = array_namespace(values)
+    ordered = xp.sort(values, axis=-1, descending=True, stable=False)
     rank = xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
     # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is
     # consistent with itself, and its threshold is the largest of them all.
-    thresholds = (xp.cumulative_sum(ordered, axis=-1) - 1.0) / rank
-    threshold = xp.max(thresholds, axis=-1, keepdims=True)
-    return xp.clip(values - threshold, min=0.0)
+    return xp.max((xp.cumulative_sum(ordered, axis=-1) - total) / rank, axis=-1, keepdims=True)

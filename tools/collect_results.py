@@ -1,0 +1,55 @@
+"""Make a results file from the stored runs of one machine, whichever commands they came from.
+
+``python tools/collect_results.py RUNS LIKE OUT [NOTE ...]`` reads the run records in the folder RUNS (``OUT/runs`` of
+``toporo reproduce`` on the machine with the GPU), takes hardware, software and the network's settings from LIKE, a
+results.json that one of those commands wrote, and writes rows, times and learned priors of all runs to OUT. Settings of
+the methods are the protocol's: collect only runs that were made with them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toporo.experiments.deep import learned_priors
+from toporo.experiments.protocols import get_protocol
+from toporo.experiments.results import make_rows, read_about, write_rows
+
+
+def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
+    records: list[dict[str, Any]] = []
+    for path in sorted(runs.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if "timing" in content:
+            records.append(content)
+    about = read_about(like)
+    protocol = get_protocol(about["benchmark"])
+    used = {record["method"] for record in records}
+    seconds = [record["timing"]["seconds"] for record in records]
+    speeds = [record["timing"]["images_per_second"] for record in records]
+    about |= {
+        "runs": len(records),
+        "seconds": round(float(np.sum(seconds)), 1),
+        "seconds_a_run": round(float(np.median(seconds)), 2),
+        "images_per_second": round(float(np.median(speeds)), 1),
+        "priors": learned_priors(records),
+        "notes": notes,
+    }
+    about["settings"]["methods"] = {
+        method.name: {"objective": method.objective, **method.settings, "prior": method.prior}
+        for method in protocol.get_methods()
+        if method.name in used
+    }
+    # Reasons name the folder that the chips were looked for in.
+    about["skipped"] = {
+        name: "no " + reason.split(" no ", 1)[1].split(". ")[0] for name, reason in about["skipped"].items()
+    }
+    write_rows(make_rows(protocol, records), out, about)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
