@@ -3,7 +3,7 @@
 ``python tools/collect_results.py RUNS LIKE OUT [NOTE ...]`` reads the run records in the folder RUNS (``OUT/runs`` of
 ``toporo reproduce`` on the machine with the GPU), takes hardware, software and the network's settings from LIKE, a
 results.json that one of those commands wrote, and writes rows, times and learned priors of all runs to OUT. Settings of
-the methods are the protocol's: collect only runs that were made with them.
+methods are what the runs recorded; the first ones did not, and were made with those of the protocol.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from toporo.experiments.results import make_rows, read_about, write_rows
 
 
 def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
+    """Collect the runs."""
     records: list[dict[str, Any]] = []
     for path in sorted(runs.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -28,7 +29,6 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
             records.append(content)
     about = read_about(like)
     protocol = get_protocol(about["benchmark"])
-    used = {record["method"] for record in records}
     seconds = [record["timing"]["seconds"] for record in records]
     speeds = [record["timing"]["images_per_second"] for record in records]
     about |= {
@@ -39,11 +39,8 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
         "priors": learned_priors(records),
         "notes": notes,
     }
-    about["settings"]["methods"] = {
-        method.name: {"objective": method.objective, **method.settings, "prior": method.prior}
-        for method in protocol.get_methods()
-        if method.name in used
-    }
+    as_now = {m.name: {"objective": m.objective, **m.settings, "prior": m.prior} for m in protocol.get_methods()}
+    about["settings"]["methods"] = {r["method"]: r.get("settings", as_now[r["method"]]) for r in records}
     # Reasons name the folder that the chips were looked for in.
     about["skipped"] = {
         name: "no " + reason.split(" no ", 1)[1].split(". ")[0] for name, reason in about["skipped"].items()

@@ -34,8 +34,8 @@ Row = list[str]
 class Case:
     """One mistake.
 
-    ``look`` is a command of the form ``head -n 3 FILE``, shown above to make the mistake visible; ``leaves`` is a folder
-    that stays behind, empty.
+    ``look`` is a command of the form ``head -n 3 FILE``, shown above to make the mistake visible.
+    ``leaves`` is an empty folder that stays behind.
     """
 
     title: str

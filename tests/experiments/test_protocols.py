@@ -48,9 +48,9 @@ def test_every_network_has_an_objective_and_a_prior_exactly_if_it_takes_one() ->
 
 @EVERY
 def test_the_controls_that_any_claim_needs_are_there(protocol: Protocol) -> None:
-    """On images there is no given graph, and Group DRO is in the table for λ = 0."""
-    on_images = protocol.unit == "steps"
-    wanted = {"tro-uniform", "iw-erm-data"} if on_images else {"iw-erm", "tro-uniform", "tro-lambda0"}
+    """On images there is no given graph: importance weighting has the learned prior."""
+    weighted = "iw-erm-data" if protocol.unit == "steps" else "iw-erm"
+    wanted = {weighted, "tro-uniform", "tro-lambda0"}
     wanted |= {"tro-shuffled", "linear-tro-uniform", "linear-tro-shuffled"} if protocol.benchmark == "tpt48" else set()
     assert wanted <= {method.name for method in protocol.get_methods() if method.control}
 

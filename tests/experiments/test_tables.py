@@ -12,7 +12,7 @@ from rich.table import Table
 
 from toporo.errors import DataError
 from toporo.experiments.protocols import PROTOCOLS
-from toporo.experiments.results import Row, read_rows
+from toporo.experiments.results import AVERAGE, Row, read_about, read_rows
 from toporo.experiments.tables import (
     caption,
     make_lines,
@@ -168,6 +168,62 @@ def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> No
         assert row.source == "published"
         assert row.paper == protocol.paper(row.variant, row.method, row.metric)
         assert row.control == protocol.method(row.method).control
+
+
+@pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
+def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: str) -> None:
+    """The methods of the table on every variant that could be run, beside the paper's figures, with their settings."""
+    path = ROOT / "results" / f"{benchmark}.json"
+    protocol, found, about = PROTOCOLS[benchmark], read_rows(path), read_about(path)
+    ran = [variant.name for variant in protocol.variants if variant.name not in about["skipped"]]
+    assert {(row.variant, row.method, row.metric, row.selection) for row in found} >= {
+        (variant, method, metric.name, rule)
+        for variant in (*ran, AVERAGE)
+        for method in protocol.methods
+        for metric in protocol.metrics
+        for rule in SELECTIONS
+    }
+    for row in found:
+        if row.variant != AVERAGE:
+            assert row.paper == protocol.paper(row.variant, row.method, row.metric)
+        assert row.control == protocol.method(row.method).control
+    for name, settings in about["settings"]["methods"].items():
+        method = protocol.method(name)
+        assert settings == {"objective": method.objective, **method.settings, "prior": method.prior}
+    assert about["hardware"] == ["NVIDIA H200"]
+    assert about["settings"]["steps"] == protocol.epochs
+    assert about["seconds"] < 30 * 60
+
+
+@pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
+def test_the_readme_shows_the_committed_results_on_images(benchmark: str) -> None:
+    """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
+    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    assert overview_markdown(PROTOCOLS[benchmark], found) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_says_how_tro_fares_on_pacs() -> None:
+    """In the words and figures of the committed results: a miss is called one."""
+    path = ROOT / "results" / "pacs.json"
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    found = {
+        (r.method, r.selection): r for r in read_rows(path) if (r.variant, r.metric) == (AVERAGE, "test accuracy (%)")
+    }
+    by_erm, by_dro = (
+        round(found[other, "validation"].mean - found["tro-data", "validation"].mean, 1)
+        for other in ("erm", "group-dro")
+    )
+    assert f"it is {by_erm} below ERM and {by_dro} below group DRO" in text
+    last = [f"{found[m, 'last'].mean:.1f} ± {found[m, 'last'].sd:.1f}" for m in ("tro-data", "erm", "group-dro")]
+    assert f"TRO-data {last[0]}, ERM {last[1]}, group DRO {last[2]}" in text
+    swept = {0.01: "tro-data-0.01", 0.1: "tro-data-0.1", 1: "tro-data", 10: "tro-data-10"}
+    rows = {
+        r.method: r
+        for r in read_rows(path)
+        if (r.variant, r.metric, r.selection) == (AVERAGE, "validation accuracy (%)", "validation")
+    }
+    chosen = max(swept, key=lambda penalty: rows[swept[penalty]].per_seed[0])
+    assert f"validation would have chosen λ = {chosen:g}" in text
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])

@@ -162,11 +162,8 @@ def describe(
             "selection": protocol.headline,
             "topology": dict(protocol.data_topology),
             "prior": dict(protocol.priors),
-            "methods": {
-                method.name: {"objective": method.objective, **method.settings, "prior": method.prior}
-                for method in protocol.get_methods()
-                if any(record["method"] == method.name for record in records)
-            },
+            # As each run recorded them, not as the protocol has them now.
+            "methods": {record["method"]: record["settings"] for record in records},
         },
         "data": {key: value for key, value in first.about.items() if key in TOLD}
         | {"source": first.source, "rows": len(first.data)},

@@ -17,7 +17,7 @@ from toporo.experiments.methods import GRID
 
 __all__ = ["DEEP"]
 
-_ACCURACY = "test accuracy (%)"
+_ACCURACY, _VALIDATION = "test accuracy (%)", "validation accuracy (%)"
 _STEPS, _EVALUATE = 600, 200
 
 # DomainBed's defaults. Its IRM and V-REx start after a tenth of the steps; ours has that for IRM alone.
@@ -79,7 +79,16 @@ def _images(name: str) -> Protocol:
         benchmark=name,
         title=spec.title,
         methods=("erm", "group-dro", "coral", "tro-data", "tro-uniform"),
-        extra=("irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", *(f"tro-data-{penalty:g}" for penalty in GRID)),
+        extra=(
+            "irm",
+            "vrex",
+            "sd",
+            "mmd",
+            "dann",
+            "iw-erm-data",
+            "tro-lambda0",
+            *(f"tro-data-{penalty:g}" for penalty in GRID),
+        ),
         epochs=_STEPS,
         evaluate_every=_EVALUATE,
         unit="steps",
@@ -88,7 +97,7 @@ def _images(name: str) -> Protocol:
         hidden=(),
         validation=0.2,
         metric=_ACCURACY,
-        metrics=(Metric(_ACCURACY, "test", 100.0),),
+        metrics=(Metric(_VALIDATION, "validation", 100.0), Metric(_ACCURACY, "test", 100.0)),
         data_topology={"scales": 10, "sigma": "knn", "cut": "mst-knn"},
         inputs_topology={},
         variants=tuple(
@@ -117,7 +126,16 @@ _FLOODS = Protocol(
     benchmark="sen1floods11",
     title="Sen1Floods11",
     methods=("erm", "group-dro", "coral", "tro-data", "tro-uniform"),
-    extra=("irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", *(f"tro-data-{penalty:g}" for penalty in GRID)),
+    extra=(
+        "irm",
+        "vrex",
+        "sd",
+        "mmd",
+        "dann",
+        "iw-erm-data",
+        "tro-lambda0",
+        *(f"tro-data-{penalty:g}" for penalty in GRID),
+    ),
     epochs=150,
     evaluate_every=50,
     unit="steps",

@@ -124,6 +124,7 @@ def run_job(job: Job, benchmark: Benchmark, out: Path, runtime: Runtime | None =
         "variant": job.variant,
         "source": benchmark.source,
         "method": job.method.name,
+        "settings": {"objective": job.method.objective, **job.method.settings, "prior": job.method.prior},
         "seed": job.seed,
         "prior": fitted.prior.to_dict() if fitted.prior else None,
         "topology": json.loads(fitted.graph.to_json()) if fitted.graph else None,

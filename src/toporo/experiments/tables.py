@@ -91,7 +91,7 @@ def make_columns(protocol: Protocol) -> list[Column]:
 def paper_title(protocol: Protocol) -> str:
     """The head of the paper's column: ``paper``, or with the metrics that its figures are."""
     names = [metric.name for metric in _published(protocol)]
-    if not names or len(protocol.metrics) == 1:
+    if names in ([], [protocol.metrics[-1].name]):
         return "paper"
     first, *others = names
     return f"paper: {' / '.join([first, *(name.removeprefix('hop ') for name in others)])}"

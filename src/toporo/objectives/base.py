@@ -249,10 +249,11 @@ class WeightedObjective(Objective):
     @torch.no_grad()
     def _advance(self, means: GroupMeans) -> None:
         values = means.values.detach().to(self.q.dtype)
-        usable = (means.present > 0) & torch.isfinite(values)  # one overflowed batch must not spoil q for ever
+        # One overflowed batch must not spoil q for ever. Every operation is a kernel: few of them.
+        usable = torch.logical_and(values.abs() < torch.inf, means.present)
         self.last_losses = torch.where(usable, values, self.last_losses)
-        self.seen = torch.where(usable, 1.0, self.seen)
-        typical = torch.where(usable, values, 0.0).sum() / usable.sum().clamp(min=1)
+        self.seen = torch.maximum(self.seen, usable)
+        typical = values.nan_to_num(0.0, 0.0, 0.0).sum() / usable.sum().clamp(min=1)  # 0 where a group is absent
         self.q = self._rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
 
     @property

@@ -31,6 +31,8 @@ class Penalty(NamedTuple):
     """Value, gradient, best response and mobility of one divergence.
 
     ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
+    ``within(losses, p, radius)`` is the best response with D at most the radius instead of a penalty, if there is a
+    quicker way to it than the search that :func:`~toporo.robust.weights.constrained_response` does for any divergence.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Penalty(NamedTuple):
     best_response: Callable[[Any, Any, Any], Any]
     mobility: Callable[[Any, Any], Any]
     bounded: bool = False
+    within: Callable[[Any, Any, float], Any] | None = None
 
 
 # ---------------------------------------------------------------- l2, the paper's
@@ -61,36 +64,47 @@ def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
 
 
-#: Points a round and rounds of the search below. Sixteen decades of speeds are a factor of 1.2 from point to point.
-_POINTS, _ROUNDS = 256, 2
+#: Speeds tried at once in the search below, and how often.
+_SPEEDS, _ROUNDS = 256, 2
 
 
 def _l2_within(losses: Any, p: Any, radius: float) -> Any:
+    r""":math:`\mathrm{Proj}_\Delta(p + s \ell)` at the speed s for which D is the radius, or past the last change.
+
+    With lags x (how far a group's loss is below the worst) and a support S of n groups, q moves along a line and
+
+    .. math:: 2 D = s^2 \Big(\sum_S x^2 - \tfrac1n \big(\sum_S x\big)^2\Big)
+              + \sum_{\bar S} p^2 + \tfrac1n \big(\sum_{\bar S} p\big)^2 .
+
+    A group's :math:`p + s\ell` less the projection's threshold is concave in s and not negative at 0, so that a group
+    which has left never comes back. The support only shrinks, and D over :math:`s^2` is made of lines each less steep
+    than the one before. None of them reaches the radius later than D does, and the line that D is on there reaches it
+    at the same place: the answer is the farthest of all lines. Each speed tried tells one line. A first round of tries
+    spans all answers, a second one goes from the farthest so far up to the next speed tried, which is past the answer.
+    That is exact as soon as a try falls on the answer's line; if that line is shorter than the last distance between
+    tries, q stays inside the radius by less than that.
+    """
     xp = array_namespace(losses, p)
-    m = losses.shape[-1]
     below = losses - xp.max(losses, axis=-1, keepdims=True)
-    limits = xp.finfo(below.dtype)
-    # 0 for the worst group, 1 for the best
-    lag = below / xp.clip(xp.min(below, axis=-1, keepdims=True), max=-float(limits.smallest_normal))
-    # In units in which the radius is m: no two points of the simplex are further apart than D = 1.
-    unit = math.sqrt(0.5 * m / min(radius, 1.0))
-    lag, start = xp.broadcast_arrays(lag, unit * p)
-    one, nothing = xp.ones_like(lag), xp.zeros_like(lag)
-    inside = xp.stack([one, one, lag * lag, nothing, lag])[..., None, :]
-    outside = xp.stack([nothing, 1.0 - start * start, nothing, start, nothing])[..., None, :]
-    step = math.log(unit / float(limits.eps)) / (_POINTS - 1)
-    count = xp.arange(_POINTS, dtype=lag.dtype, device=getattr(losses, "device", None))[:, None]
-    speeds = 2.0 * xp.exp(count * step)
-    finer = 1.0 + count * (math.expm1(step) / (_POINTS - 1))
-    for i in range(_ROUNDS):
-        if i:
-            speeds = xp.sqrt(farthest)[..., None] * finer
-            finer = 1.0 + count * ((math.expm1(step) / (_POINTS - 1)) / (_POINTS - 1))
-        moved = start[..., None, :] - speeds * lag[..., None, :]
-        sums = xp.sum(xp.where(moved > simplex_threshold(moved, unit), inside, outside), axis=-1)
-        products = sums[0] * sums[1:3] - sums[3:5] ** 2
-        farthest = xp.max(products[0] / xp.clip(products[1], min=float(limits.eps) ** 2), axis=-1, keepdims=True)
-    moved = start - xp.sqrt(farthest) * lag
+    eps, tiny = float(xp.finfo(below.dtype).eps), float(xp.finfo(below.dtype).smallest_normal)
+    # In units in which 2D is to be m, where no answer is slower than 2; two distributions are never further than D = 1.
+    unit = math.sqrt(0.5 * losses.shape[-1] / min(max(eps**3, radius), 1.0))
+    start, lag = xp.broadcast_arrays(unit * p, below / xp.clip(xp.min(below, axis=-1, keepdims=True), max=-tiny))
+    one, none = xp.ones_like(lag), xp.zeros_like(lag)
+    inside = xp.stack([one, one, lag * lag, none, lag])[..., None, :]
+    outside = xp.stack([none, 1.0 - start * start, none, start, none])[..., None, :]
+    tries = xp.arange(_SPEEDS, dtype=lag.dtype, device=getattr(losses, "device", None))[:, None]
+    farthest: Any = 2.0
+    step = math.log(unit / eps) / (_SPEEDS - 1)
+    for _ in range(_ROUNDS):
+        moved = start[..., None, :] - farthest * xp.exp(step * tries) * lag[..., None, :]
+        # n, m - sum of p² outside, sum of x² inside; sum of p outside, sum of x inside
+        sums = xp.sum(xp.where(moved <= simplex_threshold(moved, unit), outside, inside), axis=-1)
+        lines = sums[0] * sums[1:3] - sums[3:] ** 2
+        reached = lines[0] / xp.clip(lines[1], min=eps**2)  # s² where the line of a try's piece is at the radius
+        farthest = xp.sqrt(xp.max(reached, axis=-1, keepdims=True))[..., None]
+        step /= _SPEEDS - 1
+    moved = start - farthest[..., 0] * lag
     return xp.clip(moved - simplex_threshold(moved, unit), min=0.0) / unit
 
 
@@ -196,7 +210,7 @@ def _below_worst(losses: Any, inside: Any) -> Any:
 
 #: Name to penalty. A new one is four functions and a line here; the property tests pick it up.
 PENALTIES: dict[str, Penalty] = {
-    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, _l2_mobility, bounded=True),
+    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, _l2_mobility, True, _l2_within),
     "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response, _kl_mobility),
     "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response, _chi2_mobility),
 }

@@ -203,7 +203,7 @@ class Stepper:
             [*network.parameters(), *objective.parameters()],
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
-            fused=settings.on_gpu or None,
+            fused=True,
             capturable=settings.on_gpu,
         )
         compiled = settings.on_gpu if settings.compiled is None else settings.compiled

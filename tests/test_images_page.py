@@ -1,0 +1,82 @@
+"""docs/images.md speaks of options, folders, methods and files that are there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toporo.datasets.domainbed import SPECS
+from toporo.experiments.protocols import PROTOCOLS
+from toporo.models import NETWORKS, STYLES
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"```\n(.*?)```", PAGE, flags=re.DOTALL)
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.startswith("toporo reproduce")
+]
+
+
+def options() -> set[str]:
+    """All options of ``toporo reproduce``."""
+    from typer.main import get_command
+
+    from toporo.cli import app
+
+    command = get_command(app).commands["reproduce"]  # type: ignore[attr-defined]  # a group has them
+    return {name for parameter in command.params for name in parameter.opts} | {"--help"}
+
+
+def test_every_option_on_the_page_is_one_of_the_command() -> None:
+    named = set(re.findall(r"--[a-z][a-z-]*", PAGE))
+    assert len(named) > 15
+    assert named <= options() | {"--data"}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_folders_and_domains_are_those_of_the_loader(name: str) -> None:
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| `{name}` |"))
+    assert f"`{SPECS[name].folders[0]}/" in row
+    assert ", ".join(SPECS[name].domains) in row
+
+
+def test_networks_styles_and_methods_exist() -> None:
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `--network` |"))
+    assert set(re.findall(r"`([a-z0-9]+)`", row)) == set(NETWORKS)
+    assert all(f"`{style}`" in PAGE for style in STYLES)
+    for listed in re.findall(r"--(?:methods|once) ([a-z0-9,.-]+)", PAGE):
+        assert set(listed.split(",")) <= set(PROTOCOLS["pacs"].known)
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)", PAGE))))
+def test_links_lead_somewhere(target: str) -> None:
+    assert (ROOT / "docs" / target).exists()
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "--out try" in c], ids=lambda c: c.split()[2])
+def test_the_commands_to_try_run(
+    command: str, toporo: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("PIL")
+    pytest.importorskip("imagecodecs")
+    from tests.datasets.tiny_floods import write_floods
+    from tests.datasets.tiny_images import write_tiny
+
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command, comments=True)[1:]
+    if words[1] == "pacs":
+        write_tiny(tmp_path / "DIR", SPECS["pacs"], per_class=5)
+        words += ["--steps", "2", "--test", "photo"]  # what comes last counts; a quarter of the work
+    else:
+        write_floods(tmp_path / "DIR", side=32)
+        words += ["--size", "16"]  # chips of 32 pixels
+    done = toporo(*words)
+    assert done.code == 0, done.err
+    assert (tmp_path / words[words.index("--out") + 1] / "results.json").is_file()
