@@ -245,3 +245,16 @@ def test_the_readme_shows_the_committed_overview_of_tpt48() -> None:
         chosen = whole[f"{split}/season", "linear-chosen"]
         assert chosen <= target
         assert f"{chosen:.3f}" in text
+
+
+def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
+    """One lucky seed is not marked above a mean over several; what no seed changes takes part."""
+    row = Row(
+        "pacs", "erm", "test accuracy (%)", "validation", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo"
+    )
+    lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
+    lines = make_lines([row, lucky])
+    assert [bool(line.best) for line in lines] == [True, False]
+    overview = make_overview(PROTOCOLS["pacs"], [row, lucky])
+    assert [bool(line.best) for line in overview.lines] == [True, False]
+    assert [bool(line.best) for line in make_lines([lucky])] == [True]

@@ -114,8 +114,7 @@ def make_lines(rows: Sequence[Row]) -> list[Line]:
     for row in rows:
         by_method.setdefault(row.method, {})[row.metric, row.selection] = row
     keys = [column.key for column in make_columns(protocol)]
-    best = BETTER[protocol.better]
-    tops = {key: best([found[key].mean for found in by_method.values() if key in found] or [0.0]) for key in keys}
+    tops = {key: _top([found[key] for found in by_method.values() if key in found], protocol) for key in keys}
     lines: list[Line] = []
     for name, found in by_method.items():
         method = protocol.method(name)
@@ -127,12 +126,20 @@ def make_lines(rows: Sequence[Row]) -> list[Line]:
                 paper=_paper(protocol, found),
                 saw=", ".join(last.saw) or "nothing",
                 control=last.control,
-                best=frozenset(key for key in keys if key in found and found[key].mean == tops[key]),
+                best=frozenset(key for key in keys if key in found and found[key] in tops[key]),
                 method=method,
                 starts_section=bool(lines) and _kind(lines[-1].method) != _kind(method),
             )
         )
     return lines
+
+
+def _top(rows: Sequence[Row], protocol: Protocol) -> list[Row]:
+    """The best of a column; what ran with fewer seeds than others is too uncertain to be called that."""
+    most = max((len(row.per_seed) for row in rows), default=0)
+    sure = [row for row in rows if len(row.per_seed) == most or not protocol.method(row.method).seeded]
+    best = BETTER[protocol.better]([row.mean for row in sure] or [0.0])
+    return [row for row in sure if row.mean == best]
 
 
 def _kind(method: Method) -> str:
@@ -228,8 +235,7 @@ def make_overview(protocol: Protocol, rows: Sequence[Row]) -> Overview:
             heads.append("paper")
             paper.append(True)
             columns.append(columns[-1])
-    best = BETTER[protocol.better]
-    tops = [best([row.mean for row in column.values()]) for column in columns]
+    tops = [_top(list(column.values()), protocol) for column in columns]
     lines: list[OverviewLine] = []
     before: Method | None = None
     for method in protocol.get_methods():
@@ -248,7 +254,7 @@ def make_overview(protocol: Protocol, rows: Sequence[Row]) -> Overview:
                     for row, published in zip(found, paper, strict=True)
                 ],
                 best=frozenset(
-                    i for i, row in enumerate(found) if row is not None and not paper[i] and row.mean == tops[i]
+                    i for i, row in enumerate(found) if row is not None and not paper[i] and row in tops[i]
                 ),
                 starts_section=before is not None and _kind(before) != _kind(method),
             )
