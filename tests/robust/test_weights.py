@@ -1,13 +1,17 @@
 """How q moves: each rule is its formula, settles where it should, and refuses what it cannot do."""
 
+import itertools
 import math
 import warnings
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.robust.cases import LAW, maximize_on_simplex, problems, simplex_by_root_finding
 from toporo.errors import SettingError, TopoRoWarning, UnknownNameError
@@ -21,6 +25,7 @@ from toporo.robust import (
     exact,
     make_rule,
     mirror,
+    project_simplex,
 )
 
 PRIOR = np.array([0.2, 0.5, 0.3])
@@ -271,6 +276,143 @@ def test_constrained_batch_is_its_rows(array, divergence):
         for a, p in zip(losses, prior, strict=True)
     ]
     assert_allclose(batch, rows, atol=1e-12)
+
+
+# ---------------------------------------------------------------- constrained, in the l2 geometry
+
+#: Without its own way to the answer: the search that serves every divergence.
+SEARCHED = PENALTIES["l2"]._replace(within=None)
+
+
+@st.composite
+def nasty_problems(draw):
+    """``(losses, prior, radius)`` with equal and nearly equal losses, groups without prior, and any scale."""
+    m = draw(st.integers(2, 9))
+    shares = draw(st.lists(st.sampled_from([0.0, 1e-9, 0.1, 0.1, 0.5, 3.0]), min_size=m, max_size=m))
+    assume(sum(shares) > 0.05)
+    levels = st.one_of(st.integers(-2, 2).map(float), st.floats(-2, 2), st.sampled_from([2.0 - 1e-9, 2.0 - 1e-13]))
+    losses = np.array(draw(st.lists(levels, min_size=m, max_size=m)))
+    scale, radius = draw(st.sampled_from([1.0, 1e-150, 1e150])), 10.0 ** draw(st.floats(-10, 0.5))
+    return scale * losses, np.array(shares) / sum(shares), radius
+
+
+@LAW
+@given(problem=nasty_problems())
+def test_constrained_l2_equals_the_search_for_any_divergence(array, problem):
+    losses, prior, radius = problem
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = np.asarray(constrained_response(array(losses), array(prior), radius))
+    searched = constrained_response(losses, prior, radius, SEARCHED)
+    assert (found >= 0).all()
+    assert_allclose(found.sum(), 1, rtol=1e-14)
+    assert np.linalg.norm(found - prior) <= math.sqrt(2 * radius) + 1e-15
+    lags = (losses - losses.max()) / max(np.ptp(losses), 1e-300)
+    assert found @ lags >= searched @ lags - 1e-14
+    # Only what decides the loss is determined: among groups that differ by 1e-13, the digits of q are not.
+    if np.diff(np.unique(lags)).min(initial=1.0) > 1e-10:
+        assert_allclose(found, searched, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("losses", "prior", "radius", "expected"),
+    [
+        ([0.0, 0.0, 0.0, 0.0, 1.0], [0, 0, 1, 0, 0], 1.5, [0, 0, 0, 0, 1]),
+        ([0.0, 0.0, 0.0, 0.0, 1.0], [0, 0, 1, 0, 0], 1.0, [0, 0, 0, 0, 1]),
+        ([-4.0, 0.0], [1, 0], 0.25, [1 - math.sqrt(0.25), math.sqrt(0.25)]),
+        ([2.0, 2.0 - 1e-13, 2.0 - 1e-13, 0.0], [0, 0, 1, 0], 1e-12, [1e-6, 0, 1 - 1e-6, 0]),
+        ([2.0, 2.0 - 1e-14, 2.0 - 1e-13, 0.0], [0, 0, 1, 0], 1e-12, None),
+    ],
+    ids=["past the vertex", "to the vertex", "two groups", "nearly equal", "three nearly equal"],
+)
+def test_constrained_l2_from_a_vertex(array, losses, prior, radius, expected):
+    """A prior of one group: the others enter at once, be they so slow that rounding hides it."""
+    found = np.asarray(constrained_response(array(losses), array(np.array(prior, dtype=float)), radius))
+    if expected is None:
+        expected = constrained_response(np.array(losses), np.array(prior, dtype=float), radius, SEARCHED)
+    assert_allclose(found, expected, atol=1e-15, rtol=1e-9)
+
+
+@pytest.mark.parametrize("m", [60, 400])
+def test_constrained_l2_equals_the_search_with_many_groups(array, m):
+    """... whose supports change at hundreds of speeds."""
+    rng = np.random.default_rng(m)
+    for radius in (1e-4, 1e-2, 0.2):
+        losses, prior = rng.normal(size=m), rng.dirichlet(np.full(m, 0.3))
+        found = constrained_response(array(losses), array(prior), radius)
+        assert_allclose(np.asarray(found), constrained_response(losses, prior, radius, SEARCHED), atol=1e-13)
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-6])
+def test_constrained_l2_where_many_groups_leave_together(array, width):
+    """The worst there is for it: dozens of changes of the support crowd around the answer."""
+    rng = np.random.default_rng(0)
+    lags = np.concatenate([[0.0, 0.05], rng.uniform(0.8, 1.0, 30)])
+    q = np.concatenate([[0.7, 0.3], np.zeros(30)])
+    prior = q + 0.25 * (lags - lags.mean())  # q is the response at speed 0.25, where thirty groups have just left
+    prior[2:] *= 1 + width * rng.normal(size=30)
+    prior /= prior.sum()
+    radius = float(PENALTIES["l2"].value(q, prior))
+    found = np.asarray(constrained_response(array(-lags), array(prior), radius))
+    assert PENALTIES["l2"].value(found, prior) <= radius * (1 + 1e-12)
+    assert_allclose(found, constrained_response(-lags, prior, radius, SEARCHED), atol=1e-8)
+
+
+@LAW
+@given(problem=nasty_problems(), speeds=st.lists(st.floats(-3, 3), min_size=2, max_size=6))
+def test_a_group_that_has_left_does_not_come_back(array, problem, speeds):
+    """... and D over the squared speed is concave: what the l2 rule stands on."""
+    losses, prior, _ = problem
+    lags = (losses - losses.max()) / max(np.ptp(losses), 1e-300)
+    squares = np.sort(10.0 ** (2 * np.array(speeds)))[:, None]
+    path = np.asarray(project_simplex(array(prior + np.sqrt(squares) * lags)))
+    for now, later in itertools.pairwise(path):
+        assert (later[now == 0] <= 1e-12).all()
+    middle = project_simplex(array(prior + np.sqrt((squares[:-1] + squares[1:]) / 2) * lags))
+    distance = np.asarray(PENALTIES["l2"].value(array(path), array(prior)))
+    between = np.asarray(PENALTIES["l2"].value(middle, array(prior)))
+    assert (between >= (distance[:-1] + distance[1:]) / 2 - 1e-12).all()
+
+
+@pytest.mark.parametrize("losses", [[0.1, math.nan, 0.2], [math.nan] * 3])
+def test_constrained_l2_passes_nan_on(array, losses):
+    """... to all weights, and without a word from numpy."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(np.asarray(constrained_response(array(losses), array(PRIOR), 0.05))).all()
+
+
+def test_one_prior_serves_many_losses_and_the_other_way_round(array):
+    rng = np.random.default_rng(0)
+    losses, priors = rng.normal(size=(4, 3)), rng.dirichlet(np.ones(3), 4)
+    for many_losses, many_priors in ((losses, PRIOR), (LOSSES, priors)):
+        batch = np.asarray(constrained_response(array(many_losses), array(many_priors), 0.05))
+        pairs = zip(*np.broadcast_arrays(many_losses, many_priors), strict=True)
+        rows = [constrained_response(a, p, 0.05) for a, p in pairs]
+        assert_allclose(batch, rows, atol=1e-15)
+
+
+class Operations(TorchDispatchMode):
+    """Counts what torch is asked to compute; views are free."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        self.count += not function.is_view
+        return found
+
+
+@pytest.mark.parametrize("m", [3, 100])
+@pytest.mark.parametrize(("name", "most"), [("ascent", 15), ("exact", 14), ("mirror", 15), ("constrained", 81)])
+def test_a_rule_takes_few_operations(m, name, most):
+    """On a GPU each is a kernel of some microseconds, whatever the number of groups, in every step of training."""
+    losses, prior = torch.linspace(0, 1, m, dtype=torch.float64), torch.full((m,), 1 / m, dtype=torch.float64)
+    with Operations() as operations:
+        rule_named(name).update(prior, losses, prior)
+    assert operations.count <= most
 
 
 # ---------------------------------------------------------------- settings

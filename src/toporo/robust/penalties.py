@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.robust.simplex import project_simplex, simplex_threshold
+from toporo.robust.simplex import project_simplex, ranks, simplex_threshold
 
 __all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
 
@@ -64,8 +64,8 @@ def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
     return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
 
 
-#: Speeds tried at once in the search below, and how often.
-_SPEEDS, _ROUNDS = 256, 2
+#: Rounds of the search below after the first, and the speeds tried in each: more for few groups, where they are cheap.
+_ROUNDS, _LEAST, _MOST, _ENTRIES = 2, 160, 512, 16384
 
 
 def _l2_within(losses: Any, p: Any, radius: float) -> Any:
@@ -80,32 +80,45 @@ def _l2_within(losses: Any, p: Any, radius: float) -> Any:
     which has left never comes back. The support only shrinks, and D over :math:`s^2` is made of lines each less steep
     than the one before. None of them reaches the radius later than D does, and the line that D is on there reaches it
     at the same place: the answer is the farthest of all lines. Each speed tried tells one line. A first round of tries
-    spans all answers, a second one goes from the farthest so far up to the next speed tried, which is past the answer.
-    That is exact as soon as a try falls on the answer's line; if that line is shorter than the last distance between
-    tries, q stays inside the radius by less than that.
+    spans all answers; the next go from the best so far up to the next speed tried, which is past the answer. That is
+    exact as soon as a try falls on the answer's line. If that line is shorter than the last distance between tries,
+    q stays inside the radius, by less than that distance.
     """
     xp = array_namespace(losses, p)
     below = losses - xp.max(losses, axis=-1, keepdims=True)
     eps, tiny = float(xp.finfo(below.dtype).eps), float(xp.finfo(below.dtype).smallest_normal)
-    # In units in which 2D is to be m, where no answer is slower than 2; two distributions are never further than D = 1.
-    unit = math.sqrt(0.5 * losses.shape[-1] / min(max(eps**3, radius), 1.0))
+    # In units in which 2D is to be m, where no answer is slower than 2. D is at most 1, so that 2 lets everything in.
+    m = losses.shape[-1]
+    unit = math.sqrt(0.5 * m / min(max(eps**3, radius), 2.0))
     start, lag = xp.broadcast_arrays(unit * p, below / xp.clip(xp.min(below, axis=-1, keepdims=True), max=-tiny))
-    one, none = xp.ones_like(lag), xp.zeros_like(lag)
-    inside = xp.stack([one, one, lag * lag, none, lag])[..., None, :]
+    one, none, rank = xp.ones_like(lag), xp.zeros_like(lag), ranks(lag)
+    # Sums over the inside: n, x², x, over the outside: p², p. A line must not be quite level to be divided by.
+    inside = xp.stack([one, one, lag * lag + eps**4, none, lag])[..., None, :]
     outside = xp.stack([none, 1.0 - start * start, none, start, none])[..., None, :]
-    tries = xp.arange(_SPEEDS, dtype=lag.dtype, device=getattr(losses, "device", None))[:, None]
-    farthest: Any = 2.0
-    step = math.log(unit / eps) / (_SPEEDS - 1)
+
+    def lines(speeds: Any) -> Any:
+        """How far below m is 2D's line at speed 0, and how steep is it over s²? Both n times over."""
+        moved = start[..., None, :] - speeds * lag[..., None, :]
+        sums = xp.sum(xp.where(moved <= simplex_threshold(moved, rank, unit), outside, inside), axis=-1)
+        return sums[0] * sums[1:3] - sums[3:] ** 2
+
+    def tries(low: float, high: float) -> Any:
+        return xp.linspace(low, high, count, dtype=lag.dtype, device=getattr(lag, "device", None))[:, None]
+
+    count = max(_LEAST, min(_MOST, _ENTRIES // m))
+    speeds = xp.exp(tries(math.log(2.0), math.log(2.0 * unit / eps)))
+    room, slope = lines(speeds)
+    # The fastest try inside. Its line is not asked yet: at slow tries supports may drown in rounding.
+    within = room >= (speeds * speeds)[:, 0] * slope
+    speed = xp.max(xp.where(within, speeds[:, 0], speeds[:1, 0]), axis=-1, keepdims=True)
+    spacing = math.expm1(math.log(unit / eps) / (count - 1))
     for _ in range(_ROUNDS):
-        moved = start[..., None, :] - farthest * xp.exp(step * tries) * lag[..., None, :]
-        # n, m - sum of p² outside, sum of x² inside; sum of p outside, sum of x inside
-        sums = xp.sum(xp.where(moved <= simplex_threshold(moved, unit), outside, inside), axis=-1)
-        lines = sums[0] * sums[1:3] - sums[3:] ** 2
-        reached = lines[0] / xp.clip(lines[1], min=eps**2)  # s² where the line of a try's piece is at the radius
-        farthest = xp.sqrt(xp.max(reached, axis=-1, keepdims=True))[..., None]
-        step /= _SPEEDS - 1
-    moved = start - farthest[..., 0] * lag
-    return xp.clip(moved - simplex_threshold(moved, unit), min=0.0) / unit
+        # From a little below, since a change of the support may be just there.
+        room, slope = lines(speed[..., None] * tries(1.0 - spacing / count, 1.0 + spacing))
+        speed = xp.sqrt(xp.max(room / slope, axis=-1, keepdims=True))
+        spacing *= (1.0 + 1.0 / count) / (count - 1)
+    moved = start - speed * lag
+    return xp.clip(moved - simplex_threshold(moved, rank, unit), min=0.0) / unit
 
 
 def _l2_mobility(q: Any, p: Any) -> Any:

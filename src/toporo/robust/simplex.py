@@ -24,14 +24,19 @@ def project_simplex(values: Any) -> Any:
     """
     xp = array_namespace(values)
     values = values - xp.max(values, axis=-1, keepdims=True)  # changes nothing but the digits that are left
-    return xp.clip(values - simplex_threshold(values), min=0.0)
+    return xp.clip(values - simplex_threshold(values, ranks(values)), min=0.0)
 
 
-def simplex_threshold(values: Any, total: float = 1.0) -> Any:
+def simplex_threshold(values: Any, rank: Any, total: float = 1.0) -> Any:
     r"""The :math:`\tau` for which :math:`\max(v - \tau, 0)` sums to the total, along the last axis, which is kept."""
     xp = array_namespace(values)
     ordered = xp.sort(values, axis=-1, descending=True, stable=False)
-    rank = xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
     # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is
     # consistent with itself, and its threshold is the largest of them all.
     return xp.max((xp.cumulative_sum(ordered, axis=-1) - total) / rank, axis=-1, keepdims=True)
+
+
+def ranks(values: Any) -> Any:
+    """1, 2, … along the last axis."""
+    xp = array_namespace(values)
+    return xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
