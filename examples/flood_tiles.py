@@ -19,10 +19,9 @@ from torch import nn
 
 import toporo as tr
 from toporo.datasets.sen1floods11 import apply_scaling, fit_scaling, validation_rows
-from toporo.training import Resident, StepSettings, train_steps
+from toporo.training import Resident, StepSettings, outputs_at, train_steps
 from toporo.training.augment import DRAWS_TILES, flip_rotate
 from toporo.training.metrics import count_pixels, iou, pixel_loss
-from toporo.training.steps import outputs_at
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the usual
 TEST = "Bolivia"

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.datasets.tiny_floods import write_floods
+from tests.datasets.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.datasets.tiny_images import write_tiny
 from tests.experiments.small_network import SmallNet
 from toporo.datasets.domainbed import SPECS
@@ -124,6 +125,23 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
         sure, best = kept.eval()(torch.as_tensor(images).permute(0, 3, 1, 2) / 255).softmax(dim=1).max(dim=1)
     assert best.tolist() == record["samples"]["predicted"]
     assert sure.tolist() == pytest.approx(record["samples"]["confidence"], abs=2e-4)
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(toporo: Run, tmp_path: Path) -> None:
+    bucket = write_floods(tmp_path / "data")
+    chip = next(name for name in chip_names() if name.startswith("India"))
+    image, label = make_chip(chip)
+    write_chip(bucket, chip, np.full_like(image, np.nan), label)
+    done = toporo(
+        "reproduce", "sen1floods11", "--data", "data", *QUICK, "--network", "unet", "--methods", "erm",
+        "--test", "Bolivia,Mekong", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    line = f"toporo: left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)"
+    lines = done.err.splitlines()
+    assert lines.count(line) == 1
+    assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")
 
 
 # ---------------------------------------------------------------------- interrupted
@@ -240,12 +258,15 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--network", "unet"), "the network unet does not fit pacs; it takes resnet18, resnet50."),
         (("sen1floods11", "--network", "resnet50"), "does not fit sen1floods11; it takes fcn18, fcn50, unet."),
         (("sen1floods11", "--weights", "WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
-        (("pacs", "--network", "resnet50", "--weights", "WEIGHTS"), "holds a ResNet-18, expected a ResNet-50"),
+        (
+            ("pacs", "--network", "resnet50", "--weights", "WEIGHTS"),
+            "holds a ResNet-18, expected a ResNet-50: pass depth=18 (on the command line --network resnet18), or other",
+        ),
         (("pacs", "--weights", "absent.safetensors"), "absent.safetensors is not there"),
         (("pacs", "--weights-style", "caffe"), "style 'caffe' without weights"),
         (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--weights-style", "tf"), "'tf'"),
-        (("pacs", "--test", "skech"), "unknown test 'skech'. Did you mean 'sketch'?"),
-        (("sen1floods11", "--test", "Bolvia"), "Did you mean 'Bolivia'?"),
+        (("pacs", "--test", "skech"), "unknown test domain or event 'skech'. Did you mean 'sketch'?"),
+        (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
         (("pacs", "--precision", "fp16"), "unknown precision 'fp16'"),
         (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
         (("pacs", "--methods", "erm", "--once", "tro"), "unknown method 'tro'"),

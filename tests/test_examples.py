@@ -124,12 +124,11 @@ def test_compare_methods_shows_where_the_gain_comes_from() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_images_gains_where_the_background_gives_the_class_away(tmp_path: Path) -> None:
+def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     text = run("images.py", str(tmp_path))
-    right = {title: percent(text, title) for title in ("ERM", "TRO", "TRO, uniform prior (control)")}
-    assert right["TRO"] > right["ERM"] + 5
-    assert right["TRO"] >= right["TRO, uniform prior (control)"] - 2
+    right = [percent(text, title) for title in ("ERM", "TRO", "TRO, uniform prior (control)")]
+    assert min(right) > 95, "as the example says, all get it right"
     assert text.count("(100% of resamples)") == 2
     weights = ast.literal_eval(text.split("prior: ")[1].split(" saw")[0])
     assert max(weights, key=weights.get) == "depot", "the place that has something of both lies between them"

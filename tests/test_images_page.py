@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toporo.datasets.domainbed import SPECS
+from toporo.datasets.domainbed import SPECS, Spec
 from toporo.experiments.protocols import PROTOCOLS
 from toporo.models import NETWORKS, STYLES
 
@@ -53,6 +53,22 @@ def test_networks_styles_and_methods_exist() -> None:
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--(?:methods|once) ([a-z0-9,.-]+)", PAGE):
         assert set(listed.split(",")) <= set(PROTOCOLS["pacs"].known)
+
+
+def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("PIL")
+    from tests.datasets.tiny_images import write_tiny
+
+    cameras = ("new_camera", "old_camera", "other_camera")
+    write_tiny(tmp_path, Spec("photos", "Photos", "", ("photos",), cameras))
+    monkeypatch.chdir(tmp_path)
+    (lines,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(lines.replace('"cuda"', '"cpu"'), names)
+    assert names["benchmark"].train == cameras[1:]
+    assert len(names["train"]) == 2 * 3 * 3
+    assert names["data"].x.shape == (3 * 3 * 3, 224, 224, 3)
+    assert (tmp_path / "decoded" / "photos-224").is_dir()
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)", PAGE))))

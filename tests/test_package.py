@@ -47,8 +47,8 @@ def test_public_face_is_pinned() -> None:
         "GraphHopSplit", "GroupDROClassifier", "GroupDRORegressor", "GroupGraph", "GroupIds", "GroupedData", "Groups",
         "LeaveRegionOut", "Prior", "TROClassifier", "TRORegressor", "TopoRoError", "TopoRoWarning", "data", "datasets",
         "differentiable_emd", "diffusion_emd", "doctor", "estimators", "fit_table", "group_batches", "learn_topology",
-        "load_dataset", "load_model", "models", "objectives", "robust", "splits", "tabular", "theory", "topology",
-        "training", "write_model_report",
+        "load_dataset", "load_images", "load_model", "models", "objectives", "robust", "splits", "tabular", "theory",
+        "topology", "training", "write_model_report",
     }  # fmt: skip
 
 

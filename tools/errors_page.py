@@ -55,9 +55,8 @@ standard output, so that a pipe never carries the one for the other. The exit co
 
 Nothing is half-written: after an error every folder holds what it held before, and a model or file that was to be
 replaced is still the old one. (Only `toporo predict` without `--out` prints a long table as it goes: rows before a bad
-one may have come out already, and the exit code tells. And `toporo reproduce` may leave an empty folder, meant for
-decoded pictures.) In Python the messages of exit code 1 come as exceptions, all of them kinds of `toporo.TopoRoError`.
-What is merely risky about a table is no error: `toporo doctor` lists it.
+one may have come out already, and the exit code tells.) In Python the messages of exit code 1 come as exceptions, all
+of them kinds of `toporo.TopoRoError`. What is merely risky about a table is no error: `toporo doctor` lists it.
 
 In the examples `sales.csv` and `new.csv` hold sales in six states, `borders.csv` says which of the states touch, and
 `model` was fitted to the sales; `data` holds a few tiny pictures in the layout of PACS, or radar chips in that of
@@ -113,9 +112,7 @@ def run(case: Case) -> str:
             raise ValueError(f"{type(error).__name__} came through: {error}") from error
         after = _content(folder)
     message = plain(seen.err)
-    left = {path.as_posix(): b"" for path in (Path(case.leaves), *Path(case.leaves).parents)} if case.leaves else {}
-    expected = {**left, **before}
-    touched = sorted(name for name in {*before, *after} if expected.get(name) != after.get(name))
+    touched = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     wrong = {
         f"the exit code is {seen.code}, expected {case.code}": seen.code != case.code,
         f"standard output holds {seen.out[:80]!r}": bool(seen.out),

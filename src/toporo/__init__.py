@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData
-    from toporo.datasets import load_dataset
+    from toporo.datasets import load_dataset, load_images
     from toporo.errors import TopoRoError, TopoRoWarning
     from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
     from toporo.groups import GroupIds, Groups
@@ -68,6 +68,7 @@ __all__ = [
     "group_batches",
     "learn_topology",
     "load_dataset",
+    "load_images",
     "load_model",
     "models",
     "objectives",
@@ -101,6 +102,7 @@ _HOME = {
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.datasets",
+    "load_images": "toporo.datasets",
     "load_model": "toporo.tabular",
     "write_model_report": "toporo.report.model",
 }

@@ -18,7 +18,7 @@ from PIL import Image
 from tests.datasets.tiny_images import CLASSES, write_tiny
 from toporo.datasets import domainbed, images
 from toporo.datasets.base import Benchmark
-from toporo.datasets.domainbed import SPECS, load
+from toporo.datasets.domainbed import SPECS, Spec, load, load_images
 from toporo.datasets.images import Decoded, decode, decode_portions, find_images
 from toporo.datasets.stores import ImageStore
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
@@ -324,6 +324,104 @@ def test_without_pillow_it_says_how_to_get_it(data: Path, monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(SettingError, match=r"pip install 'toporo\[vision\]'"):
         tiny(data)
+
+
+# ---------------------------------------------------------------------- one's own pictures
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Pictures of birds, cars and dogs by three cameras and one to come, with what else lies about in folders."""
+    spec = Spec("signs", "Signs", "", ("signs",), ("east", "north", "west", "south"))
+    folder = write_tiny(tmp_path, spec)
+    (folder / ".cache" / "dog").mkdir(parents=True)
+    (folder / "readme.md").write_text("mine")
+    return folder
+
+
+def mine(folder: Path, **options: object) -> Benchmark:
+    return load_images(folder, **{"test": "south", "size": 16, "progress": False, **options})  # type: ignore[arg-type]
+
+
+def test_ones_own_pictures_have_the_domains_and_classes_of_their_folders(own: Path) -> None:
+    found = mine(own)
+    assert (found.name, found.task, found.source) == ("signs", "images", "file")
+    assert (found.train, found.test) == (("east", "north", "west"), ("south",))
+    assert store_of(found).classes == CLASSES
+    assert found.about["counts"] == {d: dict.fromkeys(CLASSES, 3) for d in ("east", "north", "south", "west")}
+    for row, name in enumerate(store_of(found).names):
+        domain, label, _ = name.split("/")
+        assert found.data.groups.decode([int(found.data.codes[row])]) == [domain]
+        assert store_of(found).classes[found.data.y[row]] == label
+
+
+def test_a_published_data_set_is_read_the_same_as_ones_own(data: Path) -> None:
+    assert mine(data / "PACS", test="photo").fingerprint == tiny(data, test="photo").fingerprint
+
+
+def test_several_domains_can_be_held_out(own: Path) -> None:
+    found = mine(own, test=["west", "south", "west"])
+    assert (found.train, found.test) == (("east", "north"), ("west", "south"))
+
+
+def test_a_domain_may_be_called_like_its_folder(own: Path) -> None:
+    (own / "east").rename(own / "signs")
+    assert mine(own).train == ("north", "signs", "west")
+
+
+def test_ones_own_pictures_are_packed_beside_others(own: Path, tmp_path: Path) -> None:
+    cached = mine(own, cache=tmp_path / "cache")
+    assert cached.fingerprint == mine(own).fingerprint
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["signs-16"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"test": "sout"},
+            DataError,
+            r"unknown test domain 'sout' of signs\. Did you mean 'south'\? .*'east', 'north'",
+        ),
+        ({"test": ["south", "nord"]}, DataError, "unknown test domain 'nord'"),
+        ({"test": []}, SettingError, r"no test domain: .*'east', 'north', 'south', 'west'"),
+        ({"test": ["east", "north", "west"]}, DataError, r"leaves 1 domain\(s\) to train on .*at least two"),
+        ({"size": 4}, DataError, "size is 4"),
+        ({"cache": "signs/cache"}, SettingError, "would look like a domain"),
+        ({"cache": "signs"}, SettingError, "would look like a domain"),
+    ],
+)
+def test_what_cannot_be_made_of_ones_own_pictures(
+    options: dict[str, object], error: type[Exception], message: str, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own.parent)
+    there = set(own.rglob("*"))
+    with pytest.raises(error, match=message):
+        mine(own, **options)
+    assert set(own.rglob("*")) == there
+
+
+def test_a_folder_above_or_below_the_domains_is_recognised(own: Path) -> None:
+    with pytest.raises(DataError, match=r"'south' is no domain in .* but a folder in .*signs: give that one"):
+        mine(own.parent)
+    with pytest.raises(DataError, match=r"no images: expected <domain>/<class>/<image>"):
+        mine(own / "east", test="dog")
+    with pytest.raises(DataError, match="Valid domains: none: it has no folders"):
+        mine(own / "east" / "dog", test="dog")
+
+
+def test_a_folder_that_is_none_is_refused(own: Path) -> None:
+    with pytest.raises(DatasetNotFoundError, match=r"nowhere is not there: expected a folder with <domain>/<class>"):
+        mine(own / "nowhere")
+    with pytest.raises(DatasetNotFoundError, match=r"readme\.md is a file"):
+        mine(own / "readme.md")
+
+
+def test_one_class_alone_is_nothing_to_tell_apart(own: Path) -> None:
+    for path in [*own.glob("*/bird"), *own.glob("*/car")]:
+        shutil.rmtree(path)
+    with pytest.raises(DataError, match="all images are of one class, 'dog'"):
+        mine(own)
 
 
 # ---------------------------------------------------------------------- the real images

@@ -293,6 +293,27 @@ def test_bad_images_leave_what_was_packed_before(cache: Path, source: Path, monk
     assert load_tiny(cache, source).digest == before.digest
 
 
+@pytest.mark.parametrize("before", ["", "cache", "cache/pacs-16"])
+def test_bad_images_leave_no_folder_that_was_not_there(before: str, tmp_path: Path, cache: Path, source: Path) -> None:
+    (tmp_path / before).mkdir(parents=True, exist_ok=True)
+    (source / "sketch" / "dog" / "pic_003.webp").write_bytes(b"nothing")
+    there = set(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match="pic_003"):
+        load_tiny(cache, source)
+    assert set(tmp_path.rglob("*")) == there
+
+
+def test_bad_images_leave_what_others_have_put_there_meanwhile(cache: Path, source: Path) -> None:
+    (source / "sketch" / "dog" / "pic_003.webp").write_bytes(b"nothing")
+
+    def other(done: int, total: int) -> None:
+        (cache.parent / "vlcs-16").mkdir(exist_ok=True)
+
+    with pytest.raises(DataError, match="pic_003"):
+        load_packed(cache, find_images(source, source), CLASSES, SIZE, progress=other)
+    assert [path.name for path in cache.parent.iterdir()] == ["vlcs-16"]
+
+
 def test_an_interruption_leaves_nothing_half_written(cache: Path, source: Path) -> None:
     def stop(done: int, total: int) -> None:
         if done == total // 2:
@@ -301,7 +322,7 @@ def test_an_interruption_leaves_nothing_half_written(cache: Path, source: Path) 
     files = find_images(source, source)
     with pytest.raises(KeyboardInterrupt):
         load_packed(cache, files, CLASSES, SIZE, progress=stop)
-    assert not list(cache.iterdir())
+    assert not cache.parent.exists(), "nor the folders made for it"
 
 
 def test_new_pixels_are_not_taken_for_those_of_an_old_manifest(
@@ -350,6 +371,7 @@ def test_too_little_room_is_said_before_decoding(
     with pytest.raises(DataError, match=r"only 0\.00 GB are free"):
         load_tiny(cache, source)
     assert not decoded
+    assert not cache.exists()
 
 
 def test_a_cache_that_is_a_file_is_refused(tmp_path: Path, source: Path) -> None:

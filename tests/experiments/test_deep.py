@@ -18,7 +18,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.datasets.tiny_floods import chip_names, make_chip, write_chip, write_floods
+from tests.datasets.tiny_floods import ROOT, chip_names, make_chip, write_chip, write_floods
 from tests.datasets.tiny_images import write_tiny
 from tests.experiments.small_network import SmallNet
 from toporo.data.grouped import GroupedData
@@ -31,7 +31,7 @@ from toporo.experiments.deep import Deep, settle
 from toporo.experiments.jobs import Job
 from toporo.experiments.protocols import PROTOCOLS
 from toporo.experiments.results import AVERAGE, Row, read_about, read_rows
-from toporo.experiments.runner import Outcome, reproduce
+from toporo.experiments.runner import Outcome, _left_out, reproduce
 from toporo.experiments.tables import caption, make_overview, overview_tables, paper_title
 from toporo.groups import Groups
 from toporo.models import NETWORKS, UNet
@@ -518,6 +518,70 @@ def test_one_that_cannot_be_tested_is_an_error_where_it_was_asked_for(
     with pytest.raises(DataError, match="no water"):
         reproduce("sen1floods11", tmp_path / "out", data=flooded, deep=FLOODS, test="Ghana,Spain")
     assert not (tmp_path / "out").exists()
+
+
+def test_chips_left_out_are_named_in_the_results(floods: Trainings) -> None:
+    """Whatever event they are of, and whichever event was held out first."""
+    dropped = read_about(floods.out / "results.json")["data"]["dropped"]
+    spain = [chip for chip in chip_names() if chip.startswith("Spain")]
+    assert dropped == dict.fromkeys(spain, "no measurement: every pixel is NaN")
+
+
+def test_a_chip_of_the_event_never_trained_on_is_named_where_that_is_tested(flooded: Path, tmp_path: Path) -> None:
+    bucket = Path(shutil.copytree(flooded, tmp_path / "data")) / ROOT
+    bolivia = next(chip for chip in chip_names() if chip.startswith("Bolivia"))
+    image, label = make_chip(bolivia)
+    write_chip(bucket, bolivia, image, np.full_like(label, -1))
+    said: dict[str, list[str]] = {}
+    for test in ("India", "India,Bolivia"):
+        lines = said.setdefault(test, [])
+        outcome = reproduce(
+            "sen1floods11", tmp_path / test, seeds=1, methods=["erm"], data=tmp_path / "data", deep=FLOODS, test=test,
+            say=lines.append,
+        )  # fmt: skip
+        assert (bolivia in (outcome.about or {})["data"]["dropped"]) is ("Bolivia" in test)
+    (alone,), (both,) = said.values()
+    assert alone.startswith("left out, without a usable pixel: Spain_500 (no measurement: every pixel is NaN), ")
+    assert both.startswith(f"left out, without a usable pixel: {bolivia} (no label: every pixel is −1), Spain_500 (")
+
+
+def test_of_many_chips_left_out_some_are_said() -> None:
+    chips = [f"Spain_{number}" for number in range(12)]
+    said = _left_out(dict.fromkeys(chips, "no label"))
+    assert said.count("Spain_") == 5
+    assert said.endswith("Spain_4 (no label), … (12 in all; results.json names them)")
+
+
+@pytest.mark.parametrize("per_class", [1, 2, 3])
+def test_few_images_have_as_many_neighbours_as_there_are_others(per_class: int, tmp_path: Path) -> None:
+    """The command line has no option for neighbours; a topology of so few says little, and the run says that."""
+    write_tiny(tmp_path / "data", SPECS["pacs"], per_class=per_class)
+    outcome = reproduce(
+        "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data",
+        deep=replace(CHOICES, steps=1), test="photo",
+    )  # fmt: skip
+    erm, tro = outcome.records
+    trained_on = 3 * (3 * per_class - round(0.2 * 3 * per_class))
+    graph = GroupGraph.from_json(json.dumps(tro["topology"]))
+    assert graph.origin is not None
+    assert graph.origin.details["neighbors"] == min(15, trained_on - 1)
+    assert len(graph.components()) == 1
+    warned = [text for text in erm["warnings"] if "--size" in text]
+    assert bool(warned) is (trained_on <= 15)
+    if warned:
+        assert f"learned from {trained_on} training rows" in warned[0]
+
+
+def test_too_few_images_or_tiles_to_validate_on_are_an_error_before_the_first_run(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "data", SPECS["pacs"], per_class=1, classes=("cat", "dog"))
+    with pytest.raises(
+        DataError, match=r"too few images .* 20% aside: art_painting \(2\), cartoon \(2\), .*least 3 .*add"
+    ):
+        reproduce("pacs", tmp_path / "out", data=tmp_path / "data", deep=CHOICES, test="photo")
+    write_floods(tmp_path / "data", counts={"train": 2})
+    with pytest.raises(DataError, match=r"too few tiles .* Ghana \(2\), .*training event: .*smaller tiles with --size"):
+        reproduce("sen1floods11", tmp_path / "out", data=tmp_path / "data", deep=replace(FLOODS, size=32))
+    assert not (tmp_path / "out" / "runs").exists()
 
 
 def test_an_event_without_water_is_trained_on_all_the_same(floods: Trainings) -> None:

@@ -64,12 +64,15 @@ def test_the_page_holds_every_figure_of_each_event(outcome: tuple[Outcome, Path]
 def test_a_subset_is_marked_at_the_top_and_in_every_chapter(outcome: tuple[Outcome, Path]) -> None:
     found, folder = outcome
     html = (folder / "report.html").read_text(encoding="utf-8")
-    notice = html.index("A subset: 14 of the 446 hand-labelled chips were at hand (1 of them without a usable pixel).")
-    assert notice < html.index("<table>")
+    notice = html.index("A subset: 14 of the 446 hand-labelled chips were at hand.")
+    left_out = html.index("Left out, without a usable pixel: Paraguay_34417, no measurement.")
+    assert notice < left_out < html.index("<table>")
     assert html.count("14 of 446 chips: a subset, not the published data set.") == 2
     whole = {name: replace(b, about={**b.about, "subset": False}) for name, b in found.benchmarks.items()}
     complete = replace(found, benchmarks=whole)
-    assert floods.notices(complete) == []
+    assert floods.notices(complete) == ["Left out, without a usable pixel: Paraguay_34417, no measurement."]
+    none = {name: replace(b, about={**b.about, "dropped": {}}) for name, b in whole.items()}
+    assert floods.notices(replace(found, benchmarks=none)) == []
     assert not any("subset" in sentence for part in complete.parts for sentence in floods.findings(part))
 
 

@@ -214,6 +214,13 @@ class RunProgress:
             what = what if job else f"{done} found from before" if done else "starting"
             typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
+    def say(self, text: str) -> None:
+        """One line, above the bar where there is one."""
+        if self._live:
+            self._bar.console.print(f"toporo: {text}", highlight=False, markup=False)
+        else:
+            typer.echo(f"toporo: {text}", err=True)
+
 
 class DownloadProgress:
     """A bar of bytes on a terminal, elsewhere only what is said; always on standard error."""

@@ -168,6 +168,7 @@ def reproduce(
                 progress=progress,
                 once=once.split(",") if once is not None else (),
                 deep=Deep(**chosen) if chosen else None,
+                say=progress.say,
                 split=split,
                 window=window,
                 test=test,

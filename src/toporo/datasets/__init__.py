@@ -11,6 +11,7 @@ from typing import Any
 
 from toporo.datasets import dg, domainbed, sen1floods11, tpt48
 from toporo.datasets.base import Benchmark, Fetch, cache_folder, data_folder, find_file, sha256
+from toporo.datasets.domainbed import load_images
 from toporo.errors import UnknownNameError
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "data_folder",
     "find_file",
     "load_dataset",
+    "load_images",
     "sha256",
 ]
 

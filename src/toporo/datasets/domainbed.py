@@ -1,4 +1,4 @@
-"""PACS, VLCS, TerraIncognita and OfficeHome: folders of images, ``<data set>/<domain>/<class>/<file>``.
+"""PACS, VLCS, TerraIncognita and OfficeHome: folders of images, ``<data set>/<domain>/<class>/<file>``; and one's own.
 
 The layout, the domains and the way images are read are those of DomainBed (Gulrajani & Lopez-Paz, ICLR 2021). Groups
 are domains; one of them is the test group and the others train. Classes are joined by name across domains.
@@ -7,7 +7,7 @@ are domains; one of them is the test group and the others train. Classes are joi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from toporo.errors import DataError, DatasetNotFoundError, SettingError, Unknown
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["SPECS", "Spec", "count_images", "find_folder", "load"]
+__all__ = ["SPECS", "Spec", "count_images", "find_folder", "load", "load_images"]
 
 SOURCES = ("auto", "file")
 SMALLEST = 8
@@ -92,10 +92,80 @@ def load(
     progress : see :class:`toporo.progress.Progress`.
     """
     _check_source(spec, source)
-    held_out = _domain(spec, test)
-    if size < SMALLEST:
-        raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
-    found = _find_files(spec, find_folder(spec, folder))
+    held_out = (_domain(spec, spec.domains[0] if test is None else test),)
+    _check_size(size)
+    return _read(spec, find_folder(spec, folder), held_out, size, cache, workers, progress)
+
+
+def load_images(
+    folder: str | os.PathLike[str],
+    *,
+    test: str | Iterable[str],
+    size: int = 224,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: bool | Report | None = None,
+) -> Benchmark:
+    """Pictures of your own, in a folder ``<domain>/<class>/<file>``: cameras, hospitals, styles, years, …
+
+    Domains and classes are the folders' names; hidden folders, and files that are no images by their names, are passed
+    over. At least two domains are to be trained on. The rest is as for the published data sets; see :func:`load`.
+
+    Parameters
+    ----------
+    folder : the one that holds the domains.
+    test : the domain that training never sees, or several.
+    size, workers, progress : see :func:`load`.
+    cache : a folder, not in ``folder``, for decoded images. They are packed there once, as ``<name of folder>-<size>``,
+        and mapped from then on. Without it they are decoded into memory.
+
+    Returns
+    -------
+    Benchmark
+        ``data`` has the row numbers, classes and domains, ``store`` the pixels and the names of files and classes.
+    """
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "is not there"
+        raise DatasetNotFoundError(f"{root} {what}: expected a folder with <domain>/<class>/<image> in it.")
+    _check_size(size)
+    if cache is not None and Path(cache).expanduser().resolve().is_relative_to(root.resolve()):
+        raise SettingError(f"the cache {cache} is in {root}, where it would look like a domain: name another folder.")
+    wanted = tuple(dict.fromkeys([test] if isinstance(test, str) else test))
+    name, domains = root.resolve().name, tuple(_subfolders(root))
+    if not wanted:
+        raise SettingError(f"no test domain: name one that training never sees, or several. {_has(root, domains)}")
+    within = [place for place in domains if not {*wanted} & {*domains} and (root / place / wanted[0]).is_dir()]
+    if len(within) == 1:
+        raise DataError(
+            f"{wanted[0]!r} is no domain in {root} but a folder in {root / within[0]}: give that one if it holds the "
+            f"domains. {_has(root, domains)}"
+        )
+    spec = Spec(name, name, "own pictures", (name,), domains)
+    held_out = tuple(_domain(spec, one) for one in wanted)
+    if len(domains) - len(held_out) < 2:
+        raise DataError(
+            f"{root} leaves {len(domains) - len(held_out)} domain(s) to train on beside the test domain(s) "
+            f"{listed(held_out)}: expected at least two, each a folder <domain>/<class>/<image>. {_has(root, domains)}"
+        )
+    return _read(spec, root, held_out, size, cache, workers, progress)
+
+
+def _has(root: Path, domains: Iterable[str]) -> str:
+    return f"The folders in {root}: {listed(domains) or 'none'}."
+
+
+def _read(
+    spec: Spec,
+    root: Path,
+    held_out: tuple[str, ...],
+    size: int,
+    cache: str | os.PathLike[str] | None,
+    workers: int | None,
+    progress: bool | Report | None,
+) -> Benchmark:
+    """The benchmark in a folder that has the domains."""
+    found = _find_files(spec, root)
     classes = _classes(found)
     rows = [(domain, label, file) for domain, by in found.items() for label in sorted(by) for file in by[label]]
     files = [file for _, _, file in rows]
@@ -114,8 +184,8 @@ def load(
         name=spec.name,
         data=GroupedData.from_arrays(np.arange(len(rows)), targets, [domain for domain, _, _ in rows]),
         graph=GroupGraph(spec.domains, {}),
-        train=tuple(domain for domain in spec.domains if domain != held_out),
-        test=(held_out,),
+        train=tuple(domain for domain in spec.domains if domain not in held_out),
+        test=held_out,
         source="file",
         task="images",
         about={
@@ -143,13 +213,17 @@ def _check_source(spec: Spec, source: str) -> None:
         raise UnknownNameError("source", source, SOURCES)
 
 
-def _domain(spec: Spec, test: str | None) -> str:
-    if test is None:
-        return spec.domains[0]
+def _check_size(size: int) -> None:
+    if size < SMALLEST:
+        raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
+
+
+def _domain(spec: Spec, test: str) -> str:
     if test not in spec.domains:
         close = closest(str(test), list(spec.domains))
         hint = f" Did you mean {close!r}?" if close else ""
-        raise DataError(f"unknown test domain {test!r} of {spec.name}.{hint} Valid domains: {listed(spec.domains)}.")
+        known = listed(spec.domains) or "none: it has no folders"
+        raise DataError(f"unknown test domain {test!r} of {spec.name}.{hint} Valid domains: {known}.")
     return test
 
 
@@ -216,6 +290,8 @@ def _subfolders(folder: Path) -> list[str]:
 def _classes(found: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     """All classes, sorted. One that a single domain has is an error, one that some lack is a warning."""
     classes = sorted({label for by in found.values() for label in by})
+    if len(classes) == 1:
+        raise DataError(f"all images are of one class, {classes[0]!r}: expected at least two to tell apart.")
     having = {label: [domain for domain, by in found.items() if label in by] for label in classes}
     single = [f"{label!r} (in {domains[0]!r})" for label, domains in having.items() if len(domains) == 1]
     if single:

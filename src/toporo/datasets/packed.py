@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,10 @@ def pack(
     progress: bool | Report | None = None,
     title: str = "packing images",
 ) -> Manifest:
-    """Decode the files into a packed folder, a portion at a time; whatever was packed there is replaced."""
+    """Decode the files into a packed folder, a portion at a time; whatever was packed there is replaced.
+
+    Where that fails, what was there before is there still, and nothing else.
+    """
     place = Path(folder)
     checksums: list[str] = []
     digest = hashlib.sha256()
@@ -189,26 +192,40 @@ def pack(
         (place / MANIFEST).unlink(missing_ok=True)
 
     try:
-        _make_room(place, 3 * size * size * len(files))
-        write_whole(place / PIXELS, write)
-        names = tuple(file.name for file in files)
-        manifest = Manifest(
-            size=size,
-            names=names,
-            classes=tuple(classes),
-            bytes=tuple(file.bytes for file in files),
-            modified=tuple(file.modified for file in files),
-            checksums=tuple(checksums),
-            pixels=digest.hexdigest(),
-            digest=image_digest(digest.hexdigest(), size, names, classes),
-        )
-        _write_manifest(place, manifest)
+        with _removed_if_in_vain(place):
+            _make_room(place, 3 * size * size * len(files))
+            write_whole(place / PIXELS, write)
+            names = tuple(file.name for file in files)
+            manifest = Manifest(
+                size=size,
+                names=names,
+                classes=tuple(classes),
+                bytes=tuple(file.bytes for file in files),
+                modified=tuple(file.modified for file in files),
+                checksums=tuple(checksums),
+                pixels=digest.hexdigest(),
+                digest=image_digest(digest.hexdigest(), size, names, classes),
+            )
+            _write_manifest(place, manifest)
     except OSError as error:
         raise DataError(
             f"cannot pack images into {place}: {error.strerror or error}. Name a folder that can be written to, or "
             "none to keep the images in memory."
         ) from error
     return manifest
+
+
+@contextlib.contextmanager
+def _removed_if_in_vain(folder: Path) -> Iterator[None]:
+    """Whatever fails within: of the folders that were not there before, this one and those above, none stays empty."""
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # someone else has put something there
+            for place in absent:
+                place.rmdir()
+        raise
 
 
 def _make_room(folder: Path, wanted: int) -> None:

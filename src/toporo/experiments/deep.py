@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import torch
 
 import toporo
 from toporo.datasets import Benchmark
-from toporo.errors import SettingError, UnknownNameError
+from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.experiments.assignment import Runtime
 from toporo.experiments.definitions import Protocol
 from toporo.models import NETWORKS, read_weights
 from toporo.training import StepSettings, pick_device
 
-__all__ = ["Deep", "describe", "learned_priors", "settle"]
+__all__ = ["Deep", "check_rows", "describe", "dropped_chips", "learned_priors", "settle"]
 
 Record = dict[str, Any]
 #: Networks that fit a task.
@@ -136,6 +137,27 @@ def _with_penalty(found: Mapping[str, Mapping[str, Any]], penalty: float) -> dic
     return changes
 
 
+def check_rows(protocol: Protocol, benchmarks: Iterable[Benchmark]) -> None:
+    """An error, before the first run, where a training group has too few rows to train and to validate on."""
+    least = next(count for count in itertools.count(2) if 0 < round(protocol.validation * count) < count)
+    few = {
+        name: size
+        for each in benchmarks
+        if each.about.get("splits") != "official"  # the publishers' lists say which rows validate
+        for name, size in each.data.select(each.train).sizes.items()
+        if size < least
+    }
+    if few:
+        what, more = "images", "add some"
+        if protocol.task == "segmentation":
+            what, more = "tiles", "add chips, or cut them into smaller tiles with --size"
+        raise DataError(
+            f"too few {what} to train on and to set {protocol.validation:.0%} aside: "
+            f"{', '.join(f'{name} ({size})' for name, size in few.items())}. Expected at least {least} of every "
+            f"training {'domain' if what == 'images' else 'event'}: {more}."
+        )
+
+
 def describe(
     protocol: Protocol, records: Sequence[Record], benchmarks: Sequence[Benchmark], skipped: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -166,10 +188,18 @@ def describe(
             "methods": {record["method"]: record["settings"] for record in records},
         },
         "data": {key: value for key, value in first.about.items() if key in TOLD}
-        | {"source": first.source, "rows": len(first.data)},
+        | {"source": first.source, "rows": len(first.data)}
+        | ({"dropped": dropped_chips(benchmarks)} if "dropped" in first.about else {}),
         "skipped": dict(skipped),
         "priors": learned_priors(records),
     }
+
+
+def dropped_chips(benchmarks: Iterable[Benchmark]) -> dict[str, str]:
+    """Chips that none of the benchmarks could use, and why; each names only those of its own events."""
+    return dict(
+        sorted({chip: why for each in benchmarks for chip, why in each.about.get("dropped", {}).items()}.items())
+    )
 
 
 def learned_priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:

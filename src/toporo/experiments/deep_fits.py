@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from toporo.data.grouped import GroupedData, Split, group_rng
+from toporo.datasets.base import Benchmark
 from toporo.datasets.sen1floods11 import apply_scaling, fit_scaling, validation_rows
 from toporo.datasets.stores import ImageStore, TileStore
-from toporo.errors import DataError
+from toporo.errors import DataError, warn
 from toporo.experiments.assignment import Assignment, Fitted
 from toporo.experiments.methods import METHODS, Method
 from toporo.files import write_text
@@ -38,6 +39,8 @@ __all__ = ["fit_images", "fit_segmentation"]
 Rows = npt.NDArray[np.int64]
 #: Rows of a group whose features the topology is learned from.
 POINTS = 500
+#: Rows nearest to a row that it is joined to, where there are as many.
+NEIGHBORS = 15
 #: Test rows whose predictions are kept for the report.
 SHOWN_IMAGES, SHOWN_TILES = 8, 3
 
@@ -62,7 +65,7 @@ def fit_images(given: Assignment) -> Fitted:
     store = given.benchmark.store
     if not isinstance(store, ImageStore):
         raise DataError(f"{given.benchmark.name} has no images: load it with toporo.load_dataset.")
-    data = _resident_images(store, tuple(given.benchmark.data.y.tolist()), given.runtime.device)
+    data = _resident_images(given.benchmark, store.digest, given.runtime.device)
     split = given.train.split(given.protocol.validation, given.seed)
     settings = _settings(given)
     weights = _weights(given)
@@ -246,7 +249,16 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettin
     some = train.take(np.sort(chosen))
     parts = outputs_at(network, kit.data, some.x, settings, prepare=kit.plain, of=_features, batch=250)
     features = torch.cat([values for _, values in parts]).cpu().numpy()
-    return learn_topology(features, some.ids, resamples=0, **given.protocol.data_topology)
+    how = {"neighbors": NEIGHBORS} | dict(given.protocol.data_topology)
+    others = len(np.unique(features, axis=0)) - 1
+    if 0 < others < how["neighbors"]:
+        warn(
+            f"the topology is learned from {len(features)} training rows with {others + 1} different features, "
+            f"{others} neighbour(s) each instead of {how['neighbors']}: it says little. Give more images or chips, or "
+            "cut chips into smaller tiles (--size)."
+        )
+        how["neighbors"] = others
+    return learn_topology(features, some.ids, resamples=0, **how)
 
 
 def _settings(given: Assignment) -> StepSettings:
@@ -282,13 +294,12 @@ def _read(source: str, style: str | None, depth: int) -> Weights:
 _KEPT: dict[tuple[str, str], Resident] = {}
 
 
-def _resident_images(store: ImageStore, targets: tuple[int, ...], device: str) -> Resident:
+def _resident_images(benchmark: Benchmark, digest: str, device: str) -> Resident:
     """All images on the device, once a process: the runs of a table share them."""
-    key = (store.digest, device)
+    key = (digest, device)
     if key not in _KEPT:
         _KEPT.clear()
-        images = torch.from_numpy(np.array(store.images))
-        _KEPT[key] = Resident(images.to(device), torch.tensor(targets, device=device))
+        _KEPT[key] = Resident.of(benchmark, device)
     return _KEPT[key]
 
 

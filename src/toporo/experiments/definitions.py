@@ -13,6 +13,8 @@ __all__ = ["Metric", "Protocol", "Variant"]
 
 #: Instead of an option's value: all of them, where there are two or more.
 BOTH, ALL = "both", "all"
+#: What a message calls an option whose name does not say enough.
+_TITLES = {"test": "test domain or event"}
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class Protocol:
             wanted = [name.strip() for name in value.split(",") if name.strip()] or [value]
             for name in wanted:
                 if name not in (*known, every):
-                    raise UnknownNameError(option, name, (*known, every))
+                    raise UnknownNameError(_TITLES.get(option, option), name, (*known, every))
             found = [variant for variant in found if {variant.options[option], every} & set(wanted)]
         return found
 

@@ -14,7 +14,7 @@ from typing import Any
 from toporo.datasets import Benchmark, load_dataset
 from toporo.errors import DataError, NothingToTestError, SettingError
 from toporo.experiments.assignment import Runtime
-from toporo.experiments.deep import Deep, describe, settle
+from toporo.experiments.deep import Deep, check_rows, describe, dropped_chips, settle
 from toporo.experiments.jobs import Job, run_job
 from toporo.experiments.protocols import Protocol, Variant, get_protocol
 from toporo.experiments.results import Row, make_rows, write_rows
@@ -24,6 +24,8 @@ __all__ = ["Outcome", "Part", "reproduce"]
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images a second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
 Record = dict[str, Any]
+#: Chips left out that are named one by one before the runs.
+NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ def reproduce(
     progress: Progress | None = None,
     once: Iterable[str] = (),
     deep: Deep | None = None,
+    say: Callable[[str], object] | None = None,
     **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
@@ -97,6 +100,7 @@ def reproduce(
     methods : names; those of the protocol's table unless given.
     once : names of further methods, for the first seed alone.
     deep : where and how to train networks for images.
+    say : called before the first run with a line on what of the data cannot be used, if anything.
     """
     protocol = get_protocol(name)
     variants = protocol.get_variants(**options)
@@ -117,6 +121,10 @@ def reproduce(
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
     benchmarks, skipped = _load(name, variants, data, source, loading)
+    if protocol.unit == "steps":
+        check_rows(protocol, benchmarks.values())
+    if say is not None and (dropped := dropped_chips(benchmarks.values())):
+        say(_left_out(dropped))
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     jobs = [
         Job(protocol.for_variant(variant), method, seed, benchmarks[variant.name].fingerprint, variant.name)
@@ -160,6 +168,12 @@ def _load(
     if not found:
         raise DataError("; ".join(skipped.values()))
     return found, skipped
+
+
+def _left_out(dropped: Mapping[str, str]) -> str:
+    named = ", ".join(f"{chip} ({why})" for chip, why in islice(dropped.items(), NAMED))
+    more = f", … ({len(dropped)} in all; results.json names them)" if len(dropped) > NAMED else ""
+    return f"left out, without a usable pixel: {named}{more}"
 
 
 def _run_all(

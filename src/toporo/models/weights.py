@@ -259,7 +259,8 @@ def _fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], s
     found = _family(tensors)
     if found != depth:
         what = f"a ResNet-{found}" if found else f"not a ResNet (tensors {listed(sorted(tensors), 4)})"
-        advice = f"pass depth={found}, or other weights" if found in (18, 50) else "pass other weights"
+        network = f"pass depth={found} (on the command line --network resnet{found}), or other weights"
+        advice = network if found in (18, 50) else "pass other weights"
         raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {advice}.")
     wanted = {name for name in shapes if not name.endswith(COUNTER)} - set(HEAD)
     present = set(tensors) - set(HEAD)

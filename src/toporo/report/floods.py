@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from toporo.datasets.stores import TileStore
 from toporo.errors import DataError
+from toporo.experiments.deep import dropped_chips
 from toporo.experiments.results import AVERAGE
 from toporo.experiments.runner import Outcome, Part
 from toporo.report.network_figures import group_table, method_scores
@@ -44,22 +45,19 @@ COMPARED = {LEARNED: ("erm", "group-dro", "coral", "iw-erm-data", "tro-uniform")
 
 
 def notices(outcome: Outcome) -> list[str]:
-    """What a reader has to know before anything else: whether this is the whole of the data."""
-    found = (_subset(part) for part in outcome.parts)
-    return list(dict.fromkeys(text for text in found if text))
+    """What a reader has to know before anything else: whether this is the whole of the data, and what was left out."""
+    dropped = dropped_chips(part.benchmark for part in outcome.parts)
+    left_out = [f"Left out, without a usable pixel: {'; '.join(f'{chip}, {why}' for chip, why in dropped.items())}."]
+    subsets = dict.fromkeys(_subset(part) for part in outcome.parts if part.benchmark.about.get("subset"))
+    return [" ".join([*subsets, *(left_out if dropped else [])])] if subsets or dropped else []
 
 
-def _subset(part: Part) -> str | None:
-    about = part.benchmark.about
-    if not about.get("subset"):
-        return None
-    chips = about.get("chips", {})
-    dropped = len(about.get("dropped", {}))
-    unusable = f" ({dropped} of them without a usable pixel)" if dropped else ""
+def _subset(part: Part) -> str:
+    chips = part.benchmark.about.get("chips", {})
     return (
-        f"A subset: {chips.get('found', '?')} of the {chips.get('listed', '?')} hand-labelled chips were at hand"
-        f"{unusable}. The figures stand for these chips and are not comparable with published ones; on the whole data "
-        "set the same command gives the table proper."
+        f"A subset: {chips.get('found', '?')} of the {chips.get('listed', '?')} hand-labelled chips were at hand. The "
+        "figures stand for these chips and are not comparable with published ones; on the whole data set the same "
+        "command gives the table proper."
     )
 
 

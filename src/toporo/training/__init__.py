@@ -2,7 +2,7 @@
 
 from toporo.training.checkpoint import load_checkpoint, save_checkpoint
 from toporo.training.loop import EpochRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
-from toporo.training.steps import Resident, Stepper, StepSettings, Trained, pick_device, train_steps
+from toporo.training.steps import Resident, Stepper, StepSettings, Trained, outputs_at, pick_device, train_steps
 
 __all__ = [
     "EpochRecord",
@@ -14,6 +14,7 @@ __all__ = [
     "accuracy_by_group",
     "features_of",
     "load_checkpoint",
+    "outputs_at",
     "outputs_of",
     "pick_device",
     "save_checkpoint",
