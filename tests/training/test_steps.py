@@ -279,6 +279,11 @@ def test_what_does_not_fit_together_is_an_error():
     )
     with pytest.raises(DataError, match=r"expected \(steps, 12\) and \(steps, 12, 2\)"):
         stepper.load(np.zeros((3, 11), dtype=np.int64), np.zeros((3, 11, 2), dtype=np.float32))
+    wanted = {"seed": 0, "first": 0, "count": 3}
+    stepper.load(stream_rows(rows, 4, **wanted), stream_uniforms(12, DRAWS, **wanted))
+    stepper.run(2)
+    with pytest.raises(SettingError, match="2 steps to run, but 1 are loaded"):
+        stepper.run(2)
     with pytest.raises(DataError, match="60 inputs but 59 targets"):
         Resident(data.x, data.y[1:])
 

@@ -15,25 +15,22 @@ chips will do: what is missing is counted in ``about["chips"]``.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import array_api_compat
 import numpy as np
-import numpy.typing as npt
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.datasets.base import Benchmark, data_folder, sha256
-from toporo.datasets.geotiff import read_geotiff, require_geotiff
+from toporo.datasets.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips
+from toporo.datasets.geotiff import require_geotiff
 from toporo.datasets.stores import TileStore
+from toporo.datasets.tile_scaling import Scaling, apply_scaling, fit_scaling
 from toporo.errors import (
     DataError,
     DatasetNotFoundError,
@@ -43,8 +40,7 @@ from toporo.errors import (
     closest,
     listed,
 )
-from toporo.machine import cores
-from toporo.progress import Progress, Report
+from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
 __all__ = [
@@ -86,13 +82,10 @@ EVENTS = (
 )
 #: The event that is never trained on.
 HELD_OUT = "Bolivia"
-CHANNELS = ("VV", "VH")
 #: What the publishers' lists use a chip for; each list is ``flood_<role>_data.csv``.
 ROLES = ("train", "valid", "test", "bolivia")
 
 LISTS = Path("splits/flood_handlabeled")
-IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
-LABELS = Path("data/flood_events/HandLabeled/LabelHand")
 METADATA = Path("Sen1Floods11_Metadata.geojson")
 #: Where it all is published, and where a copy goes in a data folder.
 BUCKET = "gs://sen1floods11"
@@ -113,10 +106,6 @@ _EXPECTED = f"Expected the layout of the bucket {BUCKET}, folder v1.1."
 _PAIR = re.compile(r"([^_/\\,]+_[^_/\\,]+)_S1Hand\.tif,\1_LabelHand\.tif")
 #: Missing chips that are named one by one.
 _NAMED = 20
-#: Tiles whose sums are taken at a time.
-_BLOCK = 64
-
-Array = npt.NDArray[Any]
 
 
 # ---------------------------------------------------------------------- the lists and the metadata
@@ -222,153 +211,6 @@ def _event(chip: str) -> str:
     return chip.split("_")[0]
 
 
-# ---------------------------------------------------------------------- chips and tiles
-
-
-@dataclass(frozen=True, eq=False)
-class _Tiles:
-    """Usable tiles of one chip, or why there are none."""
-
-    x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int8]
-    corners: npt.NDArray[np.int64]
-    dropped: str | None
-    total: int
-
-
-def _read_tiles(root: Path, chip: str, tile: int) -> _Tiles:
-    image, label = _paths(root, chip)
-    x, y = _read_image(image), _read_label(label)
-    if x.shape[1:] != y.shape:
-        raise DataError(
-            f"{image} is {_by(x.shape[1:])} pixels, but its label {label.name} {_by(y.shape)}: expected the same size."
-        )
-    _check_tile(image, x.shape[1:], tile)
-    measured, labelled = np.logical_and.reduce(np.isfinite(x)), y >= 0
-    x[:, ~measured] = np.nan
-    y[~measured] = -1
-    tiles_x, tiles_y, corners = _cut(x, tile), _cut(y[None], tile)[:, 0], _corners(y.shape, tile)
-    usable = np.flatnonzero((tiles_y >= 0).any(axis=(1, 2)))
-    why = None if len(usable) else _why_unusable(measured, labelled)
-    return _Tiles(tiles_x[usable], tiles_y[usable], corners[usable], why, len(tiles_y))
-
-
-def _cut(pixels: Array, tile: int) -> Array:
-    """Channels, height and width to tiles, row by row: ``(tiles, channels, tile, tile)``."""
-    channels, height, width = pixels.shape
-    grid = pixels.reshape(channels, height // tile, tile, width // tile, tile)
-    return grid.transpose(1, 3, 0, 2, 4).reshape(-1, channels, tile, tile)
-
-
-def _corners(size: tuple[int, ...], tile: int) -> npt.NDArray[np.int64]:
-    """Row and column of the first pixel of every tile, in the order of :func:`_cut`."""
-    return tile * np.indices([side // tile for side in size], dtype=np.int64).reshape(2, -1).T
-
-
-def _why_unusable(measured: Array, labelled: Array) -> str:
-    if not measured.any():
-        return "no measurement: every pixel is NaN"
-    if not labelled.any():
-        return "no label: every pixel is −1"
-    return "no pixel has both a measurement and a label"
-
-
-def _paths(root: Path, chip: str) -> tuple[Path, Path]:
-    return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
-
-
-def _read_image(path: Path) -> npt.NDArray[np.float32]:
-    pixels = read_geotiff(path)
-    if len(pixels) != len(CHANNELS):
-        raise DataError(
-            f"{path} has {len(pixels)} channel(s) of {_by(pixels.shape[1:])} pixels, expected {len(CHANNELS)}: "
-            f"{' and '.join(CHANNELS)} of Sentinel-1."
-        )
-    if pixels.dtype.kind != "f":
-        raise DataError(f"{path} holds {pixels.dtype} numbers, expected backscatter in decibels as floating point.")
-    return pixels.astype(np.float32, copy=False)
-
-
-def _read_label(path: Path) -> npt.NDArray[np.int8]:
-    pixels = read_geotiff(path)
-    if len(pixels) != 1:
-        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label a pixel.")
-    known = np.isin(pixels, (-1, 0, 1))
-    if not known.all():
-        others = np.unique(pixels[~known]).tolist()
-        raise DataError(
-            f"{path} has labels other than −1 (no label), 0 (land) and 1 (water): {listed(others, 5)}, in "
-            f"{int((~known).sum())} pixel(s)."
-        )
-    labels: npt.NDArray[np.int8] = pixels[0].astype(np.int8)
-    return labels
-
-
-def _check_tile(path: Path, size: tuple[int, ...], tile: int) -> None:
-    if any(side % tile for side in size):
-        fits = [side for side in range(1, min(size) + 1) if not any(full % side for full in size)]
-        raise DataError(
-            f"{path} is {_by(size)} pixels, which tile={tile} does not divide. Expected one of "
-            f"{', '.join(map(str, fits[::-1][:8]))}."
-        )
-
-
-def _by(size: tuple[int, ...]) -> str:
-    return "×".join(map(str, size))
-
-
-@dataclass(frozen=True, eq=False)
-class _Read:
-    """All chips that were asked for; ``totals`` are their tiles, usable or not."""
-
-    store: TileStore
-    dropped: Mapping[str, str]
-    totals: Mapping[str, int]
-
-
-#: What was read last and the files it was read from: the variants of a table, one a test event, share it.
-_LAST: dict[tuple[Any, ...], _Read] = {}
-
-
-def _read_once(root: Path, roles: Mapping[str, str], tile: int, shown: bool | Report | None, subset: str) -> _Read:
-    """All chips, read again only if a file has changed; half a gigabyte is kept, of a whole bucket twice that."""
-    stamps = [path.stat() for chip in roles for path in _paths(root, chip)]
-    key = (root, tile, tuple(roles.items()), tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps))
-    if key not in _LAST:
-        _LAST.clear()
-        with Progress("reading chips", len(roles), shown) as progress:
-            if subset:
-                progress.say(subset)
-            _LAST[key] = _read_all(root, roles, tile, progress)
-    return _LAST[key]
-
-
-def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progress) -> _Read:
-    parts: list[_Tiles] = []
-    with ThreadPoolExecutor(max_workers=min(8, cores())) as pool:
-        for part in pool.map(lambda chip: _read_tiles(root, chip, tile), roles):
-            parts.append(part)
-            progress.step()
-    x = np.concatenate([part.x for part in parts])
-    y = np.concatenate([part.y for part in parts])
-    corners = np.concatenate([part.corners for part in parts])
-    chips = tuple(chip for chip, part in zip(roles, parts, strict=True) for _ in part.y)
-    used = tuple(roles[chip] for chip in chips)
-    return _Read(
-        store=TileStore(x, y, chips, corners, used, _digest(x, y, corners, chips, used)),
-        dropped={chip: part.dropped for chip, part in zip(roles, parts, strict=True) if part.dropped is not None},
-        totals={chip: part.total for chip, part in zip(roles, parts, strict=True)},
-    )
-
-
-def _digest(x: Array, y: Array, corners: Array, *names: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(repr((x.shape, names)).encode())
-    for array in (x, y, corners):
-        for row in array:
-            digest.update(np.ascontiguousarray(row).data)
-    return digest.hexdigest()
-
-
 # ---------------------------------------------------------------------- the benchmark
 
 
@@ -416,7 +258,7 @@ def load(
             "those that are there."
         )
     subset = f"sen1floods11: {len(found)} of {len(roles)} chips are there; this is a subset"
-    read = _read_once(root, found, tile, progress, subset if len(found) < len(roles) else "")
+    read = read_chips(root, found, tile, progress, subset if len(found) < len(roles) else "")
     wanted = {event for event in events if event == test or event != HELD_OUT}
     rows = np.array([i for i, chip in enumerate(read.store.chips) if _event(chip) in wanted], dtype=np.int64)
     names = [_event(read.store.chips[i]) for i in rows]
@@ -513,13 +355,13 @@ def count_chips(root: Path) -> dict[str, Any]:
 
 def _there(root: Path, roles: Iterable[str]) -> dict[str, list[bool]]:
     """Whether a chip's image and its label are there."""
-    return {chip: [path.is_file() for path in _paths(root, chip)] for chip in roles}
+    return {chip: [path.is_file() for path in chip_paths(root, chip)] for chip in roles}
 
 
 def _count_chips(root: Path, there: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
     """Chips of the lists that are there or not; of one without its image or its label, the file that is missing."""
     missing = [chip for chip, files in there.items() if not all(files)]
-    half = [_paths(root, chip)[files.index(False)].name for chip, files in there.items() if len(set(files)) > 1]
+    half = [chip_paths(root, chip)[files.index(False)].name for chip, files in there.items() if len(set(files)) > 1]
     return {
         "listed": len(there),
         "found": len(there) - len(missing),
@@ -583,82 +425,3 @@ def _tiles_of(benchmark: Benchmark) -> TileStore:
     if not isinstance(benchmark.store, TileStore):
         raise DataError(f"benchmark {benchmark.name!r} has no tiles: expected one that sen1floods11.load gave.")
     return benchmark.store
-
-
-# ---------------------------------------------------------------------- scaling
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Mean and standard deviation of every channel, in decibels."""
-
-    mean: tuple[float, ...]
-    sd: tuple[float, ...]
-
-
-def fit_scaling(store: TileStore, rows: npt.ArrayLike) -> Scaling:
-    """Mean and standard deviation of the measurements in these rows of a store; pixels without one do not count."""
-    chosen = _checked_rows(store, rows)
-    channels = [_moments(store, chosen, channel) for channel in range(store.x.shape[1])]
-    return Scaling(tuple(mean for mean, _ in channels), tuple(sd for _, sd in channels))
-
-
-def _moments(store: TileStore, rows: npt.NDArray[np.int64], channel: int) -> tuple[float, float]:
-    """In two passes, block by block: a bucket's pixels in double precision would not fit beside themselves."""
-
-    def measured() -> Iterator[npt.NDArray[np.float64]]:
-        for start in range(0, len(rows), _BLOCK):
-            values = store.x[rows[start : start + _BLOCK], channel]
-            yield values[np.isfinite(values)].astype(np.float64)
-
-    count, total, lowest, highest = 0, 0.0, math.inf, -math.inf
-    for values in measured():
-        count, total = count + values.size, total + float(values.sum())
-        lowest = min(lowest, float(values.min(initial=math.inf)))
-        highest = max(highest, float(values.max(initial=-math.inf)))
-    if not count:
-        raise DataError(
-            f"{_channel(channel)} has no measurement in the {len(rows)} row(s) to scale by: expected at least one."
-        )
-    if lowest == highest:
-        raise DataError(
-            f"{_channel(channel)} is {lowest:g} in every pixel of the {len(rows)} row(s) to scale by: expected "
-            "measurements that differ."
-        )
-    mean = total / count
-    return mean, math.sqrt(sum(float(((values - mean) ** 2).sum()) for values in measured()) / count)
-
-
-def apply_scaling(x: Any, scaling: Scaling) -> Any:
-    """Standardise ``(…, channels, height, width)``, a numpy array or a torch tensor; what is missing becomes 0."""
-    if x.ndim < 3 or x.shape[-3] != len(scaling.mean):
-        raise DataError(
-            f"x has shape {tuple(x.shape)}, expected (…, {len(scaling.mean)}, height, width): the scaling is of "
-            f"{len(scaling.mean)} channels."
-        )
-    xp = array_api_compat.array_namespace(x)
-    mean, sd = (
-        xp.reshape(xp.asarray(values, dtype=x.dtype, device=array_api_compat.device(x)), (-1, 1, 1))
-        for values in (scaling.mean, scaling.sd)
-    )
-    scaled = (x - mean) / sd
-    return xp.where(xp.isfinite(scaled), scaled, xp.zeros_like(scaled))
-
-
-def _checked_rows(store: TileStore, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    chosen = np.asarray(rows)
-    if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
-        raise DataError(
-            f"the rows to scale by are {chosen.dtype} of shape {chosen.shape}: expected a list of row numbers, at "
-            "least one."
-        )
-    if chosen.min() < 0 or chosen.max() >= len(store):
-        raise DataError(
-            f"the rows to scale by run from {chosen.min()} to {chosen.max()}, but the store has rows 0 to "
-            f"{len(store) - 1}."
-        )
-    return chosen.astype(np.int64)
-
-
-def _channel(number: int) -> str:
-    return f"channel {number} ({CHANNELS[number]})" if number < len(CHANNELS) else f"channel {number}"

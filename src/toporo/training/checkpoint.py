@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from toporo.errors import DataError
 from toporo.files import write_whole
 
-__all__ = ["load_checkpoint", "read_about", "save_checkpoint"]
+__all__ = ["load_checkpoint", "read_about", "read_about_run", "save_checkpoint"]
 
 SCHEMA = "toporo.checkpoint/1"
 
@@ -99,6 +99,18 @@ def _restored(group: dict[str, Any]) -> dict[str, Any]:
 def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint says about its run, without restoring anything."""
     about: dict[str, Any] = json.loads(_read(Path(path))[1]["about"])
+    return about
+
+
+def read_about_run(path: str | os.PathLike[str], identity: dict[str, Any]) -> dict[str, Any]:
+    """The same, of a checkpoint of this very run; one of another run is an error that says what differs."""
+    about = read_about(path)
+    other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
+    if other:
+        raise DataError(
+            f"the checkpoint {path} is of another run: it differs in {', '.join(other)}. "
+            "Delete it, or train with what it was made with."
+        )
     return about
 
 

@@ -21,11 +21,18 @@ from toporo.errors import DataError, SettingError
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
 from toporo.topology.prior import Prior
-from toporo.training.checkpoint import load_checkpoint, read_about, save_checkpoint
+from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
 
 __all__ = ["EpochRecord", "TrainSettings", "accuracy_by_group", "features_of", "outputs_of", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def check_ranges(settings: object, *rules: tuple[str, bool, str]) -> None:
+    """Raise for the first setting that does not fit; a rule is its name, whether it does, and what is expected."""
+    for name, fits, expected in rules:
+        if not fits:
+            raise SettingError(f"{name} is {getattr(settings, name)!r}: expected {expected}.")
 
 
 @dataclass(frozen=True)
@@ -39,15 +46,14 @@ class TrainSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, fits, expected in (
+        check_ranges(
+            self,
             ("epochs", self.epochs >= 1, "at least 1"),
             ("per_group", self.per_group >= 1, "at least 1"),
             ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
             ("weight_decay", 0 <= self.weight_decay < math.inf, "at least 0"),
             ("seed", self.seed >= 0, "at least 0"),
-        ):
-            if not fits:
-                raise SettingError(f"{name} is {getattr(self, name)!r}: expected {expected}.")
+        )
 
 
 @dataclass(frozen=True)
@@ -107,13 +113,7 @@ def train(
     history: list[EpochRecord] = []
     identity = identity_of(objective, data, asdict(settings))
     if checkpoint is not None and Path(checkpoint).is_file():
-        about = read_about(checkpoint)
-        other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
-        if other:
-            raise DataError(
-                f"the checkpoint {checkpoint} is of another run: it differs in {', '.join(other)}. "
-                "Delete it, or train with what it was made with."
-            )
+        about = read_about_run(checkpoint, identity)
         load_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer)
         history = [EpochRecord.from_dict(record) for record in about["history"]]
     x, y, codes = tensors(data, device)

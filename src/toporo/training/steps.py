@@ -31,8 +31,8 @@ from toporo.datasets.base import Benchmark
 from toporo.datasets.stores import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.objectives import Objective
-from toporo.training.checkpoint import load_checkpoint, read_about, save_checkpoint
-from toporo.training.loop import EpochRecord, identity_of, seeded
+from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
+from toporo.training.loop import EpochRecord, check_ranges, identity_of, seeded
 
 __all__ = ["Resident", "StepSettings", "Stepper", "Trained", "outputs_at", "pick_device", "stream_rows", "train_steps"]
 
@@ -73,7 +73,8 @@ class StepSettings:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for name, fits, expected in (
+        check_ranges(
+            self,
             ("steps", self.steps >= 1, "at least 1"),
             ("per_group", self.per_group >= 1, "at least 1"),
             ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
@@ -81,9 +82,7 @@ class StepSettings:
             ("seed", self.seed >= 0, "at least 0"),
             ("evaluate_every", self.evaluate_every >= 1, "at least 1"),
             ("checkpoint_seconds", self.checkpoint_seconds >= 0, "at least 0"),
-        ):
-            if not fits:
-                raise SettingError(f"{name} is {getattr(self, name)!r}: expected {expected}.")
+        )
         if self.precision not in PRECISIONS:
             raise UnknownNameError("precision", self.precision, PRECISIONS)
         if self.graph and not self.on_gpu:
@@ -228,7 +227,7 @@ class Stepper:
         self._prepare = _compiled(prepare) if compiled else prepare
         self._graph: torch.cuda.CUDAGraph | None = None
         self._wants_graph = settings.on_gpu if settings.graph is None else settings.graph
-        self._done = 0
+        self._left = 0
         self._rows = torch.zeros((0, self.width), dtype=torch.long)
         self._uniforms = torch.zeros((0, self.width, draws))
         self._next = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -256,10 +255,13 @@ class Stepper:
             self._uniforms[: len(rows)].copy_(new[1])
         self._next.zero_()
         self._total.zero_()
-        self._loaded = len(rows)
+        self._left = len(rows)
 
     def run(self, count: int) -> None:
         """Do this many of the loaded steps."""
+        if count > self._left:
+            raise SettingError(f"{count} steps to run, but {self._left} are loaded: load() more of them first.")
+        self._left -= count
         self.network.train()
         self.objective.train()
         if not self._wants_graph:
@@ -419,13 +421,7 @@ def _now(settings: StepSettings) -> float:
 def _resume(checkpoint: str | os.PathLike[str], stepper: Stepper, identity: dict[str, Any]) -> list[EpochRecord]:
     if not Path(checkpoint).is_file():
         return []
-    about = read_about(checkpoint)
-    other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
-    if other:
-        raise DataError(
-            f"the checkpoint {checkpoint} is of another run: it differs in {', '.join(other)}. "
-            "Delete it, or train with what it was made with."
-        )
+    about = read_about_run(checkpoint, identity)
     flags = [{key: group[key] for key in ("fused", "capturable")} for group in stepper.optimizer.param_groups]
     load_checkpoint(checkpoint, model=stepper.network, objective=stepper.objective, optimizer=stepper.optimizer)
     for group, flag in zip(stepper.optimizer.param_groups, flags, strict=True):
