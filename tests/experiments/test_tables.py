@@ -192,6 +192,7 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
         assert settings == {"objective": method.objective, **method.settings, "prior": method.prior}
     assert about["hardware"] == ["NVIDIA H200"]
     assert about["settings"]["steps"] == protocol.epochs
+    assert about["settings"]["evaluate_every"] == protocol.evaluate_every
     assert about["seconds"] < 30 * 60
 
 

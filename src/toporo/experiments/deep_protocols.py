@@ -18,7 +18,7 @@ from toporo.experiments.methods import GRID
 __all__ = ["DEEP"]
 
 _ACCURACY, _VALIDATION = "test accuracy (%)", "validation accuracy (%)"
-_STEPS, _EVALUATE = 600, 200
+_STEPS, _EVALUATE = 600, 150
 
 # DomainBed's defaults. Its IRM and V-REx start after a tenth of the steps; ours has that for IRM alone.
 _BASELINES: dict[str, dict[str, Any]] = {
@@ -137,7 +137,7 @@ _FLOODS = Protocol(
         *(f"tro-data-{penalty:g}" for penalty in GRID),
     ),
     epochs=150,
-    evaluate_every=50,
+    evaluate_every=37,
     unit="steps",
     per_group=4,
     learning_rate=5e-4,
