@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
+from toporo.bench.choice import PENALTY_GRID, PRIOR_GRID, ROUGH, grow_region
+from toporo.bench.datasets import Benchmark
 from toporo.data.grouped import GroupedData
-from toporo.datasets import Benchmark
-from toporo.experiments.choice import PENALTY_GRID, PRIOR_GRID, ROUGH, grow_region
 from toporo.files import write_text
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import path

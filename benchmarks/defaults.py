@@ -20,10 +20,10 @@ from unittest.mock import patch
 import numpy as np
 
 import toporo as tr
-from toporo.datasets.tpt48 import find_releases, read_temperatures
-from toporo.datasets.us_states import border_graph, get_split
+from toporo.bench.tpt48 import find_releases, read_temperatures
+from toporo.bench.us_states import border_graph, get_split
+from toporo.choice.penalty import choose_penalty
 from toporo.estimators import linear, priors
-from toporo.estimators.auto import choose_penalty
 from toporo.estimators.priors import EVEN, PriorMaker
 from toporo.estimators.rows import Rows
 from toporo.files import write_text

@@ -29,10 +29,10 @@ from engine import (
     bench_peers,
 )
 from peers import indicators_of, squaring_densities, weighted_l1
-from tables import bench_stream, bench_tables
 from vision import bench_vision
 
 import toporo as tr
+from tables import bench_stream, bench_tables
 from toporo.files import write_text
 from toporo.topology.affinity import dense_affinity
 

@@ -79,7 +79,7 @@ train, test = benchmark.data.select(benchmark.train).split(0.2, seed=0).train, b
 print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; {TEST} is to come")
 
 # All pictures go to the device once; `train` and `test` hold their row numbers.
-data = Resident.of(benchmark)
+data = Resident.of(benchmark.store, benchmark.data)
 settings = StepSettings(steps=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import toporo as tr
-from toporo.datasets.export import export
-from toporo.report.model import write_model_report
+from toporo.bench.export import export
+from toporo.pages.model import write_model_report
 
 
 def generated_orchards(folder: Path) -> tuple[str, str]:

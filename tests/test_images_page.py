@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from toporo.datasets.domainbed import SPECS, Spec
-from toporo.experiments.protocols import PROTOCOLS
+from toporo.bench.domainbed import SPECS, Spec
+from toporo.bench.protocols import PROTOCOLS
 from toporo.models import NETWORKS, STYLES
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ def test_networks_styles_and_methods_exist() -> None:
 
 def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL")
-    from tests.datasets.tiny_images import write_tiny
+    from tests.bench.tiny_images import write_tiny
 
     cameras = ("new_camera", "old_camera", "other_camera")
     write_tiny(tmp_path, Spec("photos", "Photos", "", ("photos",), cameras))
@@ -82,8 +82,8 @@ def test_the_commands_to_try_run(
 ) -> None:
     pytest.importorskip("PIL")
     pytest.importorskip("imagecodecs")
-    from tests.datasets.tiny_floods import write_floods
-    from tests.datasets.tiny_images import write_tiny
+    from tests.bench.tiny_floods import write_floods
+    from tests.bench.tiny_images import write_tiny
 
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command, comments=True)[1:]

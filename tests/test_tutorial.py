@@ -156,7 +156,7 @@ def test_pictures_can_be_drawn_again(tool: Any, done: tuple[Path, dict[str, str]
 
 
 def test_what_is_said_of_the_weights_is_so(done: tuple[Path, dict[str, str]]) -> None:
-    from toporo.tabular import load_model
+    from toporo.tables import load_model
 
     table = {row.group: row for row in load_model(done[0] / "model").explain()}
     assert max(table.values(), key=lambda row: row.prior).group == "MO"
@@ -168,7 +168,7 @@ def test_what_is_said_of_the_weights_is_so(done: tuple[Path, dict[str, str]]) ->
 
 
 def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> None:
-    from toporo.tabular import load_model
+    from toporo.tables import load_model
 
     model, control, hindsight = (
         load_model(done[0] / name).evaluate(done[0] / "temperatures.csv", unseen=True, resamples=20)
@@ -192,7 +192,7 @@ def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> 
 
 
 def test_what_is_said_of_the_penalty_is_so(done: tuple[Path, dict[str, str]]) -> None:
-    from toporo.tabular import load_model
+    from toporo.tables import load_model
 
     choice = load_model(done[0] / "model").estimator.choice_
     scores = [score.score for score in choice.scores]

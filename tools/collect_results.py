@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from toporo.experiments.deep import learned_priors
-from toporo.experiments.protocols import get_protocol
-from toporo.experiments.results import make_rows, read_about, write_rows
+from toporo.bench.deep import learned_priors
+from toporo.bench.protocols import get_protocol
+from toporo.bench.results import make_rows, read_about, write_rows
 
 
 def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:

@@ -20,8 +20,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save
 
-from toporo.datasets.domainbed import SPECS
-from toporo.tabular import fit_table
+from toporo.bench.domainbed import SPECS
+from toporo.tables import fit_table
 
 #: Exit codes: something about the files or settings is wrong, or the command was mistyped.
 MISTAKE, MISTYPED = 1, 2

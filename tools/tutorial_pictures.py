@@ -30,7 +30,7 @@ from unittest.mock import patch
 import matplotlib as mpl
 
 from toporo import cli
-from toporo.datasets.export import export
+from toporo.bench.export import export
 from toporo.errors import TopoRoError
 from toporo.files import write_text
 
@@ -165,8 +165,8 @@ def _control_figure(folder: Path) -> str:
     """Model and control by hop, and the difference in every state."""
     from matplotlib.figure import Figure
 
-    from toporo.report.figures import STYLE, to_svg
-    from toporo.tabular import load_model
+    from toporo.pages.figures import STYLE, to_svg
+    from toporo.tables import load_model
     from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 
     model, control = (

@@ -1,6 +1,6 @@
 """Make the outlines of the 48 contiguous states that the report's maps are drawn with.
 
-    python tools/us_outlines.py us-atlas/states-albers-10m.json src/toporo/report/us_outlines.json
+    python tools/us_outlines.py us-atlas/states-albers-10m.json src/toporo/pages/us_outlines.json
 
 The input is one file of the npm package us-atlas 3.0.1 (ISC licence; data of the US Census Bureau, 2017 edition), as
 ``npm pack us-atlas@3.0.1`` fetches it. It is a TopoJSON file: a border that two states share is stored once, as an

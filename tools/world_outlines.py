@@ -1,6 +1,6 @@
 """Make the outlines of the continents that the report's map of flood events is drawn on.
 
-    python tools/world_outlines.py world-atlas/land-110m.json src/toporo/report/world_outlines.json
+    python tools/world_outlines.py world-atlas/land-110m.json src/toporo/pages/world_outlines.json
 
 The input is one file of the npm package world-atlas 2.0.2 (ISC licence; land of Natural Earth 4.1.0, which is in the
 public domain), as ``npm pack world-atlas@2.0.2`` fetches it. What happens to it:

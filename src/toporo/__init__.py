@@ -16,28 +16,28 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from toporo import (
+        bench,
+        choice,
         data,
-        datasets,
         doctor,
         estimators,
         models,
         objectives,
         robust,
-        splits,
-        tabular,
+        tables,
         theory,
         topology,
         training,
     )
+    from toporo.bench.datasets import load_dataset, load_images
+    from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData
-    from toporo.datasets import load_dataset, load_images
     from toporo.errors import TopoRoError, TopoRoWarning
     from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
     from toporo.groups import GroupIds, Groups
-    from toporo.report.model import write_model_report
-    from toporo.splits import GraphHopSplit, LeaveRegionOut
-    from toporo.tabular import fit_table, load_model
+    from toporo.pages.model import write_model_report
+    from toporo.tables import fit_table, load_model
     from toporo.topology.differentiable import differentiable_emd
     from toporo.topology.diffusion import diffusion_emd
     from toporo.topology.graph import GroupGraph
@@ -58,8 +58,9 @@ __all__ = [
     "TRORegressor",
     "TopoRoError",
     "TopoRoWarning",
+    "bench",
+    "choice",
     "data",
-    "datasets",
     "differentiable_emd",
     "diffusion_emd",
     "doctor",
@@ -73,8 +74,7 @@ __all__ = [
     "models",
     "objectives",
     "robust",
-    "splits",
-    "tabular",
+    "tables",
     "theory",
     "topology",
     "training",
@@ -83,14 +83,14 @@ __all__ = [
 
 # Where each public name lives. Everything loads when first used, so that importing toporo costs next to nothing.
 _HOME = {
-    "GraphHopSplit": "toporo.splits",
+    "GraphHopSplit": "toporo.choice.splits",
     "GroupDROClassifier": "toporo.estimators",
     "GroupDRORegressor": "toporo.estimators",
     "GroupGraph": "toporo.topology.graph",
     "GroupIds": "toporo.groups",
     "GroupedData": "toporo.data.grouped",
     "Groups": "toporo.groups",
-    "LeaveRegionOut": "toporo.splits",
+    "LeaveRegionOut": "toporo.choice.splits",
     "Prior": "toporo.topology.prior",
     "TROClassifier": "toporo.estimators",
     "TRORegressor": "toporo.estimators",
@@ -98,24 +98,24 @@ _HOME = {
     "TopoRoWarning": "toporo.errors",
     "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
-    "fit_table": "toporo.tabular",
+    "fit_table": "toporo.tables",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
-    "load_dataset": "toporo.datasets",
-    "load_images": "toporo.datasets",
-    "load_model": "toporo.tabular",
-    "write_model_report": "toporo.report.model",
+    "load_dataset": "toporo.bench.datasets",
+    "load_images": "toporo.bench.datasets",
+    "load_model": "toporo.tables",
+    "write_model_report": "toporo.pages.model",
 }
 _MODULES = (
+    "bench",
+    "choice",
     "data",
-    "datasets",
     "doctor",
     "estimators",
     "models",
     "objectives",
     "robust",
-    "splits",
-    "tabular",
+    "tables",
     "theory",
     "topology",
     "training",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["write_text", "write_whole"]
+__all__ = ["sha256", "write_text", "write_whole"]
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
@@ -32,3 +33,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def _write(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write(text)
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

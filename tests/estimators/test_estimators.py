@@ -25,12 +25,12 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tests.estimators.cases import CHAIN, labels, numbers
+from toporo.choice.splits import GraphHopSplit
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
 from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor, linear
 from toporo.groups import GroupIds, Groups
+from toporo.robust.divergences import get_penalty
 from toporo.robust.linear import fit_linear, fit_logistic
-from toporo.robust.penalties import get_penalty
-from toporo.splits import GraphHopSplit
 from toporo.topology import GroupGraph, Prior
 
 mpl.use("Agg")

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from toporo import GroupDROClassifier, GroupDRORegressor, GroupGraph, TROClassifier, TRORegressor
+from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, TopoRoError, TopoRoWarning
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
-from toporo.robust.penalties import get_penalty
-from toporo.splits import GraphHopSplit, LeaveRegionOut
+from toporo.robust.divergences import get_penalty
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 
+from toporo.bench.datasets import load_dataset
+from toporo.bench.study import StudySettings, TheoryStudy, run_study
 from toporo.data.grouped import GroupedData
-from toporo.datasets import load_dataset
 from toporo.theory.problem import SaddleProblem
-from toporo.theory.study import StudySettings, TheoryStudy, run_study
 
 
 def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> GroupedData:

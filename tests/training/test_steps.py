@@ -9,11 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from toporo.data.grouped import GroupedData
-from toporo.datasets.base import Benchmark
-from toporo.datasets.stores import ImageStore, TileStore
+from toporo.data.stores import ImageStore, TileStore
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES, make_objective
-from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.training import Resident, Stepper, StepSettings, outputs_at, pick_device, train_steps
 from toporo.training.steps import BLOCK, stream_rows, stream_uniforms
@@ -99,16 +97,15 @@ def flat(net):
     return torch.cat([value.detach().cpu().flatten() for value in net.state_dict().values()])
 
 
-def pictured(store, rows, y):
-    data = GroupedData.from_arrays(np.asarray(rows), np.asarray(y), ["a", "b"] * (len(rows) // 2))
-    return Benchmark("signs", data, GroupGraph(["a", "b"], {}), ("a",), ("b",), "file", "images", store=store)
+def pictured(rows, y):
+    return GroupedData.from_arrays(np.asarray(rows), np.asarray(y), ["a", "b"] * (len(rows) // 2))
 
 
 def test_pictures_of_a_benchmark_are_resident_as_bytes_each_with_its_class():
     """By row number, whatever the order of the rows; what the benchmark leaves out is of no class."""
     images = np.random.default_rng(0).integers(0, 256, (5, 4, 4, 3), dtype=np.uint8)
     store = ImageStore(images, tuple("vwxyz"), ("bar", "post", "sign"), "digest")
-    found = Resident.of(pictured(store, [3, 0, 4, 1], [2, 0, 1, 1]))
+    found = Resident.of(store, pictured([3, 0, 4, 1], [2, 0, 1, 1]))
     assert found.x.dtype == torch.uint8
     assert found.x.shape == (5, 4, 4, 3)
     assert (found.x.numpy() == images).all()
@@ -121,9 +118,12 @@ def test_what_has_no_pictures_is_not_made_resident_by_guessing():
     tiles = TileStore(
         np.zeros((2, 2, 4, 4), np.float32), np.zeros((2, 4, 4), np.int8), (), np.zeros((2, 2), int), (), ""
     )
-    for store, what in ((tiles, "signs has tiles, which are to be scaled first"), (None, "signs has no pictures")):
+    for store, what in (
+        (tiles, "there are tiles, which are to be scaled first to train on"),
+        (None, "there are no pictures to train on"),
+    ):
         with pytest.raises(DataError, match=f"{what}: make Resident"):
-            Resident.of(pictured(store, [0, 1], [0, 1]))
+            Resident.of(store, pictured([0, 1], [0, 1]))
 
 
 @settings(max_examples=30, deadline=None)

@@ -16,7 +16,7 @@ import typer
 from toporo.errors import DataError, SettingError, TopoRoWarning
 
 if TYPE_CHECKING:
-    from toporo.experiments.jobs import Job
+    from toporo.bench.jobs import Job
 
 __all__ = [
     "INTERRUPTED",

@@ -83,8 +83,8 @@ def get_data(
 
     What is there and intact is not fetched again. Interrupt it at any time: the same command goes on from there.
     """
-    from toporo.datasets import DATASETS
-    from toporo.datasets.download import download_folder, fetch
+    from toporo.bench.datasets import DATASETS
+    from toporo.bench.download import download_folder, fetch
 
     if name not in DATASETS:
         raise UnknownNameError("dataset", name, DATASETS)
@@ -124,7 +124,7 @@ def table_data(
 
     Example: toporo data table tpt48 --out temperatures.csv --graph borders.csv --test west.txt
     """
-    from toporo.datasets.export import export
+    from toporo.bench.export import export
     from toporo.files import write_text
 
     files = {"--out": out, "--graph": graph, "--test": test}
@@ -148,7 +148,7 @@ def table_data(
 
 
 def _data_rows(data: Path | None) -> list[dict[str, Any]]:
-    from toporo.datasets import DATASETS, data_folder
+    from toporo.bench.datasets import DATASETS, data_folder
 
     folder = data_folder(data)
     return [
@@ -163,9 +163,9 @@ _ABSENT = "absent (toporo data get {} says how to get it)"
 
 def _how_to_get(name: str) -> str:
     """What to do for a data set that no publisher serves as a file."""
-    from toporo.datasets import DATASETS
-    from toporo.datasets.domainbed import SPECS
-    from toporo.datasets.sen1floods11 import BUCKET, FOLDER
+    from toporo.bench.datasets import DATASETS
+    from toporo.bench.domainbed import SPECS
+    from toporo.bench.sen1floods11 import BUCKET, FOLDER
 
     if DATASETS[name].generated:
         files = ", ".join(DATASETS[name].files)
@@ -178,7 +178,7 @@ def _how_to_get(name: str) -> str:
 
 def _image_folder(name: str, folder: Path | None) -> tuple[str, str]:
     """The folder of a data set of images, with what is in it."""
-    from toporo.datasets.domainbed import SPECS, count_images, find_folder
+    from toporo.bench.domainbed import SPECS, count_images, find_folder
     from toporo.errors import DataError, DatasetNotFoundError
 
     spec = SPECS[name]
@@ -201,8 +201,8 @@ def _image_folder(name: str, folder: Path | None) -> tuple[str, str]:
 
 def _chip_folder(folder: Path | None) -> list[tuple[str, str]]:
     """The folder of radar chips, with how many of them there are; and the official lists."""
-    from toporo.datasets import sha256
-    from toporo.datasets.sen1floods11 import FILES, FOLDER, LISTS, count_chips, find_root
+    from toporo.bench.datasets import sha256
+    from toporo.bench.sen1floods11 import FILES, FOLDER, LISTS, count_chips, find_root
     from toporo.errors import DataError, DatasetNotFoundError
 
     absent = [(FOLDER, _ABSENT.format("sen1floods11"))]
@@ -226,9 +226,9 @@ def _chip_folder(folder: Path | None) -> list[tuple[str, str]]:
 
 def _files(name: str, folder: Path | None) -> list[tuple[str, str]]:
     """A data set's files, each with its state."""
-    from toporo.datasets import DATASETS, find_file, sha256
-    from toporo.datasets.domainbed import SPECS
-    from toporo.datasets.download import state_of
+    from toporo.bench.datasets import DATASETS, find_file, sha256
+    from toporo.bench.domainbed import SPECS
+    from toporo.bench.download import state_of
 
     dataset = DATASETS[name]
     if name in SPECS:

@@ -116,12 +116,12 @@ def doctor(
         if found.distances is None:
             why = found.facts["not_measured"].get("distances", "they were not measured")
             raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
-        from toporo.report.doctor import heat_map
+        from toporo.pages.doctor import heat_map
 
         distances = found.distances
         write_picture(plot, lambda: heat_map(distances, coming))
     if out is not None:
-        from toporo.report.doctor import write_doctor_report
+        from toporo.pages.doctor import write_doctor_report
 
         write_doctor_report(found, out)
     if as_json:

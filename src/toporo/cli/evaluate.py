@@ -24,7 +24,7 @@ from toporo.cli.output import print_table, refuse_inside
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
-    from toporo.tabular import Evaluation, Interval
+    from toporo.tables import Evaluation, Interval
 
 __all__ = ["evaluate", "register"]
 
@@ -66,7 +66,7 @@ def evaluate(
     Example: toporo evaluate model new.csv --against control
     """
     from toporo.files import write_text
-    from toporo.tabular import compare, load_model
+    from toporo.tables import compare, load_model
 
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
@@ -143,7 +143,7 @@ def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
 
 def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> None:
     """Two models on the same rows, by the leading metric."""
-    from toporo.tabular import compare
+    from toporo.tables import compare
 
     metric, theirs = found.metric, _lines(other)
     rows = [

@@ -42,7 +42,7 @@ def explain(
     Example: toporo explain model --plot weights.png
     """
     from toporo.files import write_text
-    from toporo.tabular import load_model
+    from toporo.tables import load_model
 
     check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
     refuse_inside(model, {"--out": out, "--plot": plot})

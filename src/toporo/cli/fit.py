@@ -25,7 +25,7 @@ from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
 
 if TYPE_CHECKING:
-    from toporo.tabular import TableModel
+    from toporo.tables import TableModel
 
 __all__ = ["Method", "Model", "Task", "fit", "register"]
 
@@ -182,8 +182,8 @@ def fit(
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
-    from toporo.tabular import fit_table
-    from toporo.tabular.folder import check_target
+    from toporo.tables import fit_table
+    from toporo.tables.folder import check_target
 
     check_target(out, overwrite=overwrite)
     settings: dict[str, Any] = {"ridge": ridge}
@@ -263,7 +263,7 @@ def _show(model: TableModel) -> None:
         typer.echo(f"Groups to come: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
-        from toporo.report.model_words import SAW
+        from toporo.pages.model_words import SAW
 
         saw = f"; of the groups to come it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""

@@ -28,7 +28,7 @@ from toporo.cli.output import refuse_inside
 from toporo.errors import SettingError, listed
 
 if TYPE_CHECKING:
-    from toporo.tabular import Prediction, TableModel
+    from toporo.tables import Prediction, TableModel
 
 __all__ = ["predict", "register"]
 
@@ -73,7 +73,7 @@ def predict(
 
     Example: toporo predict model new.csv > predictions.csv
     """
-    from toporo.tabular import load_model
+    from toporo.tables import load_model
 
     if out is not None:
         if as_json:

@@ -20,8 +20,8 @@ from toporo.cli.common import (
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
-    from toporo.tabular.evaluate import Evaluation
-    from toporo.tabular.model import TableModel
+    from toporo.tables.evaluate import Evaluation
+    from toporo.tables.model import TableModel
 
 __all__ = ["register", "report"]
 
@@ -78,7 +78,7 @@ def report(
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:
     """What would keep the page from being written, or make it replace the model, is an error before the work."""
-    from toporo.tabular.folder import MANIFEST, WEIGHTS
+    from toporo.tables.folder import MANIFEST, WEIGHTS
 
     check_writable(data or "-", {"--out": out})
     if out.resolve() in {(model / name).resolve() for name in (MANIFEST, WEIGHTS)}:
@@ -88,7 +88,7 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
 def _load(
     folder: Path, data: str | None, delimiter: str, unseen: bool, resamples: int, seed: int
 ) -> tuple[TableModel, Evaluation | None]:
-    from toporo.tabular.folder import load_model
+    from toporo.tables.folder import load_model
 
     model = load_model(folder)
     if data is None:
@@ -98,7 +98,7 @@ def _load(
 
 
 def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:
-    from toporo.report.model import describe_model, write_model_report
+    from toporo.pages.model import describe_model, write_model_report
 
     source = None if data is None else "standard input" if data == "-" else Path(data).name
     write_model_report(model, out, evaluation=evaluation, source=source)

@@ -16,8 +16,8 @@ from toporo.errors import DataError
 from toporo.machine import cores
 
 if TYPE_CHECKING:
-    from toporo.experiments.protocols import Protocol
-    from toporo.experiments.results import Row
+    from toporo.bench.protocols import Protocol
+    from toporo.bench.results import Row
 
 __all__ = ["register", "reproduce"]
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 def _list_methods(wanted: bool) -> None:
     if wanted:
-        from toporo.experiments.protocols import PROTOCOLS
+        from toporo.bench.protocols import PROTOCOLS
 
         tables: dict[tuple[str, ...], list[str]] = {}
         for protocol in PROTOCOLS.values():
@@ -136,10 +136,10 @@ def reproduce(
     Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
     from where it was and gives the same figures.
     """
-    from toporo.experiments.deep import Deep
-    from toporo.experiments.protocols import get_protocol
-    from toporo.experiments.runner import reproduce as run
-    from toporo.report.html import write_report
+    from toporo.bench.deep import Deep
+    from toporo.bench.protocols import get_protocol
+    from toporo.bench.runner import reproduce as run
+    from toporo.pages.html import write_report
 
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
@@ -185,8 +185,8 @@ def reproduce(
 
 def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mapping[str, Any]]:
     """A table that was made before: the protocol as it was run, its rows, and what is said about them."""
-    from toporo.experiments.protocols import get_protocol
-    from toporo.experiments.results import read_about, read_rows
+    from toporo.bench.protocols import get_protocol
+    from toporo.bench.results import read_about, read_rows
 
     protocol, rows = get_protocol(benchmark), read_rows(path)
     other = sorted({row.benchmark for row in rows} - {benchmark})
@@ -202,7 +202,7 @@ def _print(
 ) -> None:
     from rich.console import Console
 
-    from toporo.experiments.tables import (
+    from toporo.bench.tables import (
         caption,
         markdown_table,
         overview_markdown,

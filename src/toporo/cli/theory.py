@@ -16,8 +16,8 @@ from toporo.errors import SettingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from toporo.report.theory import TextTable
-    from toporo.theory.study import TheoryStudy
+    from toporo.bench.study import TheoryStudy
+    from toporo.pages.theory import TextTable
 
 __all__ = ["register", "theory"]
 
@@ -59,7 +59,7 @@ def theory(
     else:
         from rich.console import Console
 
-        from toporo.report.theory import tables
+        from toporo.pages.theory import tables
 
         console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
         for table in tables(study):
@@ -70,8 +70,8 @@ def theory(
 
 
 def _run(out: Path, seeds: int | None, quick: bool) -> tuple[TheoryStudy, Path]:
-    from toporo.report.theory import write_theory_report
-    from toporo.theory.study import StudySettings, run_study
+    from toporo.bench.study import StudySettings, run_study
+    from toporo.pages.theory import write_theory_report
 
     changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "training_seeds": min(seeds, 1 if quick else 3)}
     study = run_study(StudySettings.quick(**changes) if quick else StudySettings(**changes))
@@ -90,7 +90,7 @@ def _check_folder(out: Path) -> None:
 def _rich(table: TextTable) -> Table:
     from rich.table import Table
 
-    from toporo.report.theory import BELOW
+    from toporo.pages.theory import BELOW
 
     shown = Table(title=table.title, title_justify="left", title_style="bold")
     for i, column in enumerate(table.columns):

@@ -165,7 +165,7 @@ def _graph(given: Any) -> GroupGraph | None:
 
 
 def _task(case: Case, task: str) -> str | None:
-    from toporo.tabular.fit import guess_task
+    from toporo.tables.fit import guess_task
 
     if case.target is None:
         return None

@@ -29,7 +29,7 @@ from toporo.topology.prior import Prior
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from toporo.estimators.auto import PenaltyChoice, PenaltyScore
+    from toporo.choice.penalty import PenaltyChoice, PenaltyScore
 
 __all__ = ["ClassifierPart", "GroupEstimator", "RegressorPart"]
 

@@ -18,7 +18,7 @@ from toporo.robust.logistic import LogisticLosses
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from toporo.estimators.auto import PenaltyChoice
+    from toporo.choice.penalty import PenaltyChoice
     from toporo.topology.prior import Prior
 
 __all__ = ["LinearFit", "SolveRecord", "choose", "fit", "prepare"]
@@ -125,7 +125,7 @@ def choose(
     labels: Sequence[Any] = (),
 ) -> PenaltyChoice:
     """The penalty that does best on training groups left out; ``labels`` are what messages call the classes."""
-    from toporo.estimators.auto import choose_penalty
+    from toporo.choice.penalty import choose_penalty
 
     if rows.classes is not None and len(rows.x) > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), seed))

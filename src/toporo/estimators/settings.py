@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from toporo.errors import SettingError
-from toporo.robust.penalties import get_penalty
+from toporo.robust.divergences import get_penalty
 
 __all__ = ["Settings", "check_settings"]
 

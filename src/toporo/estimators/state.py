@@ -127,7 +127,7 @@ def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
     estimator.penalty_ = None if content["penalty"] is None else _number(content["penalty"], "penalty")
     estimator.choice_ = estimator.penalty_scores_ = None
     if content["choice"] is not None:
-        from toporo.estimators.auto import PenaltyChoice
+        from toporo.choice.penalty import PenaltyChoice
 
         estimator.choice_ = PenaltyChoice.from_dict(content["choice"])
         estimator.penalty_scores_ = estimator.choice_.scores

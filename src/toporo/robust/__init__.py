@@ -1,7 +1,7 @@
 """Phase 2's inner problem: the worst mixture of groups near a prior, and the convex case solved exactly."""
 
+from toporo.robust.divergences import PENALTIES, Penalty, best_response, get_penalty
 from toporo.robust.linear import RobustFit, fit_linear, fit_logistic, linear_path, logistic_path
-from toporo.robust.penalties import PENALTIES, Penalty, best_response, get_penalty
 from toporo.robust.simplex import project_simplex
 from toporo.robust.weights import RULES, WeightRule, ascent, constrained, constrained_response, exact, make_rule, mirror
 

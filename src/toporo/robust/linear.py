@@ -28,9 +28,9 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
+from toporo.robust.divergences import get_penalty
 from toporo.robust.group_losses import Array, GroupLosses, SquaredLosses
 from toporo.robust.logistic import LogisticLosses
-from toporo.robust.penalties import get_penalty
 from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
 

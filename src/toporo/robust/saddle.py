@@ -4,8 +4,8 @@ r"""The convex saddle point of group weights and a linear model, solved to a cer
           \qquad L(\theta, q) = \sum_e q_e \ell_e(\theta) + \rho \|W\|^2,
 
 where W are the rows of :math:`\theta` without the intercept. Maximising over q in closed form
-(:mod:`toporo.robust.penalties`) leaves a convex function F of :math:`\theta` alone, which for :math:`\lambda > 0` has a
-continuous gradient :math:`\nabla_\theta L(\theta, q^*)` and the (generalised) Hessian
+(:mod:`toporo.robust.divergences`) leaves a convex function F of :math:`\theta` alone, which for :math:`\lambda > 0` has
+a continuous gradient :math:`\nabla_\theta L(\theta, q^*)` and the (generalised) Hessian
 
 .. math:: \nabla^2_\theta L(\theta, q^*) + \tfrac1\lambda J^\top C J,
           \qquad C = \mathrm{diag}(w) - w w^\top / \textstyle\sum w,
@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dposv
 
+from toporo.robust.divergences import PENALTIES, Penalty, best_response
 from toporo.robust.group_losses import Array, Curve, GroupLosses, Place
-from toporo.robust.penalties import PENALTIES, Penalty, best_response
 from toporo.robust.weights import constrained_response
 
 __all__ = ["Saddle", "SaddleProblem"]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from array_api_compat import array_namespace
 
 from toporo.errors import SettingError, UnknownNameError, warn
-from toporo.robust.penalties import Penalty, best_response, get_penalty
+from toporo.robust.divergences import Penalty, best_response, get_penalty
 from toporo.robust.simplex import project_simplex
 
 __all__ = ["RULES", "WeightRule", "ascent", "constrained", "constrained_response", "exact", "make_rule", "mirror"]

@@ -15,7 +15,6 @@ from toporo.theory.convergence import (
 from toporo.theory.gap import DualityGap, SaddlePoint, duality_gap, minimum_on_ball, solve_saddle
 from toporo.theory.problem import SaddleProblem
 from toporo.theory.stationarity import Stationarity, StationarityPoint, inner_suboptimality
-from toporo.theory.study import StudySettings, TheoryStudy, run_study
 
 __all__ = [
     "BoundBreakdown",
@@ -27,8 +26,6 @@ __all__ = [
     "SaddleProblem",
     "Stationarity",
     "StationarityPoint",
-    "StudySettings",
-    "TheoryStudy",
     "averaged_iterates",
     "bound_breakdown",
     "certified_constants",
@@ -42,7 +39,6 @@ __all__ = [
     "minimum_on_ball",
     "mixture_emd",
     "rademacher",
-    "run_study",
     "solve_saddle",
     "step_sizes",
 ]

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from toporo.data.grouped import GroupedData, group_rng
-from toporo.datasets.base import Benchmark
-from toporo.datasets.stores import ImageStore, TileStore
+from toporo.data.stores import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.objectives import Objective
 from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
@@ -126,18 +125,16 @@ class Resident:
             raise DataError(f"{len(self.x)} inputs but {len(self.y)} targets: give one a row.")
 
     @classmethod
-    def of(cls, benchmark: Benchmark, device: str = "cpu") -> Resident:
-        """All pictures of a benchmark as bytes (n, height, width, 3), and their classes.
+    def of(cls, store: ImageStore | TileStore | None, data: GroupedData, device: str = "cpu") -> Resident:
+        """All pictures of a store as bytes (n, height, width, 3), and their classes.
 
-        Rows are those of the store, which is what the benchmark's inputs are numbers of; one that the benchmark leaves
-        out has the class −1, which no loss takes.
+        ``data.x`` are row numbers in the store; a row that the data leave out has the class −1, which no loss takes.
         """
-        store = benchmark.store
         if not isinstance(store, ImageStore):
             instead = "tiles, which are to be scaled first" if isinstance(store, TileStore) else "no pictures"
-            raise DataError(f"{benchmark.name} has {instead}: make Resident(inputs, targets) of them.")
+            raise DataError(f"there are {instead} to train on: make Resident(inputs, targets) of them.")
         classes = np.full(len(store), -1, dtype=np.int64)
-        classes[benchmark.data.x] = benchmark.data.y
+        classes[data.x] = data.y
         return cls(torch.from_numpy(np.array(store.images)).to(device), torch.from_numpy(classes).to(device))
 
 

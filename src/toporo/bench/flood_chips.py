@@ -1,0 +1,173 @@
+"""Radar chips of Sen1Floods11: an image and a label each, read in parallel, checked and cut into tiles."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.bench.geotiff import read_geotiff
+from toporo.data.stores import TileStore
+from toporo.errors import DataError, listed
+from toporo.machine import cores
+from toporo.progress import Progress, Report
+
+__all__ = ["CHANNELS", "IMAGES", "LABELS", "ChipTiles", "chip_paths", "read_chips"]
+
+CHANNELS = ("VV", "VH")
+#: Folders of a bucket.
+IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
+LABELS = Path("data/flood_events/HandLabeled/LabelHand")
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiles:
+    """Usable tiles of one chip, or why there are none."""
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int8]
+    corners: npt.NDArray[np.int64]
+    dropped: str | None
+    total: int
+
+
+def _read_tiles(root: Path, chip: str, tile: int) -> _Tiles:
+    image, label = chip_paths(root, chip)
+    x, y = _read_image(image), _read_label(label)
+    if x.shape[1:] != y.shape:
+        raise DataError(
+            f"{image} is {_by(x.shape[1:])} pixels, but its label {label.name} {_by(y.shape)}: expected the same size."
+        )
+    _check_tile(image, x.shape[1:], tile)
+    measured, labelled = np.logical_and.reduce(np.isfinite(x)), y >= 0
+    x[:, ~measured] = np.nan
+    y[~measured] = -1
+    tiles_x, tiles_y, corners = _cut(x, tile), _cut(y[None], tile)[:, 0], _corners(y.shape, tile)
+    usable = np.flatnonzero((tiles_y >= 0).any(axis=(1, 2)))
+    why = None if len(usable) else _why_unusable(measured, labelled)
+    return _Tiles(tiles_x[usable], tiles_y[usable], corners[usable], why, len(tiles_y))
+
+
+def _cut(pixels: Array, tile: int) -> Array:
+    """Channels, height and width to tiles, row by row: ``(tiles, channels, tile, tile)``."""
+    channels, height, width = pixels.shape
+    grid = pixels.reshape(channels, height // tile, tile, width // tile, tile)
+    return grid.transpose(1, 3, 0, 2, 4).reshape(-1, channels, tile, tile)
+
+
+def _corners(size: tuple[int, ...], tile: int) -> npt.NDArray[np.int64]:
+    """Row and column of the first pixel of every tile, in the order of :func:`_cut`."""
+    return tile * np.indices([side // tile for side in size], dtype=np.int64).reshape(2, -1).T
+
+
+def _why_unusable(measured: Array, labelled: Array) -> str:
+    if not measured.any():
+        return "no measurement: every pixel is NaN"
+    if not labelled.any():
+        return "no label: every pixel is −1"
+    return "no pixel has both a measurement and a label"
+
+
+def chip_paths(root: Path, chip: str) -> tuple[Path, Path]:
+    """Where a chip's image and its label are."""
+    return root / IMAGES / f"{chip}_S1Hand.tif", root / LABELS / f"{chip}_LabelHand.tif"
+
+
+def _read_image(path: Path) -> npt.NDArray[np.float32]:
+    pixels = read_geotiff(path)
+    if len(pixels) != len(CHANNELS):
+        raise DataError(
+            f"{path} has {len(pixels)} channel(s) of {_by(pixels.shape[1:])} pixels, expected {len(CHANNELS)}: "
+            f"{' and '.join(CHANNELS)} of Sentinel-1."
+        )
+    if pixels.dtype.kind != "f":
+        raise DataError(f"{path} holds {pixels.dtype} numbers, expected backscatter in decibels as floating point.")
+    return pixels.astype(np.float32, copy=False)
+
+
+def _read_label(path: Path) -> npt.NDArray[np.int8]:
+    pixels = read_geotiff(path)
+    if len(pixels) != 1:
+        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label a pixel.")
+    known = np.isin(pixels, (-1, 0, 1))
+    if not known.all():
+        others = np.unique(pixels[~known]).tolist()
+        raise DataError(
+            f"{path} has labels other than −1 (no label), 0 (land) and 1 (water): {listed(others, 5)}, in "
+            f"{int((~known).sum())} pixel(s)."
+        )
+    labels: npt.NDArray[np.int8] = pixels[0].astype(np.int8)
+    return labels
+
+
+def _check_tile(path: Path, size: tuple[int, ...], tile: int) -> None:
+    if any(side % tile for side in size):
+        fits = [side for side in range(1, min(size) + 1) if not any(full % side for full in size)]
+        raise DataError(
+            f"{path} is {_by(size)} pixels, which tile={tile} does not divide. Expected one of "
+            f"{', '.join(map(str, fits[::-1][:8]))}."
+        )
+
+
+def _by(size: tuple[int, ...]) -> str:
+    return "×".join(map(str, size))
+
+
+@dataclass(frozen=True, eq=False)
+class ChipTiles:
+    """All chips that were asked for; ``totals`` are their tiles, usable or not."""
+
+    store: TileStore
+    dropped: Mapping[str, str]
+    totals: Mapping[str, int]
+
+
+#: What was read last and the files it was read from: the variants of a table, one a test event, share it.
+_LAST: dict[tuple[Any, ...], ChipTiles] = {}
+
+
+def read_chips(root: Path, roles: Mapping[str, str], tile: int, shown: bool | Report | None, subset: str) -> ChipTiles:
+    """All chips, read again only if a file has changed; half a gigabyte is kept, of a whole bucket twice that."""
+    stamps = [path.stat() for chip in roles for path in chip_paths(root, chip)]
+    key = (root, tile, tuple(roles.items()), tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps))
+    if key not in _LAST:
+        _LAST.clear()
+        with Progress("reading chips", len(roles), shown) as progress:
+            if subset:
+                progress.say(subset)
+            _LAST[key] = _read_all(root, roles, tile, progress)
+    return _LAST[key]
+
+
+def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progress) -> ChipTiles:
+    parts: list[_Tiles] = []
+    with ThreadPoolExecutor(max_workers=min(8, cores())) as pool:
+        for part in pool.map(lambda chip: _read_tiles(root, chip, tile), roles):
+            parts.append(part)
+            progress.step()
+    x = np.concatenate([part.x for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    corners = np.concatenate([part.corners for part in parts])
+    chips = tuple(chip for chip, part in zip(roles, parts, strict=True) for _ in part.y)
+    used = tuple(roles[chip] for chip in chips)
+    return ChipTiles(
+        store=TileStore(x, y, chips, corners, used, _digest(x, y, corners, chips, used)),
+        dropped={chip: part.dropped for chip, part in zip(roles, parts, strict=True) if part.dropped is not None},
+        totals={chip: part.total for chip, part in zip(roles, parts, strict=True)},
+    )
+
+
+def _digest(x: Array, y: Array, corners: Array, *names: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(repr((x.shape, names)).encode())
+    for array in (x, y, corners):
+        for row in array:
+            digest.update(np.ascontiguousarray(row).data)
+    return digest.hexdigest()

@@ -1,0 +1,346 @@
+"""A fitted model in sentences: what it is, and what its page cannot show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toporo.pages.model_figures import metric_name, short_name
+
+if TYPE_CHECKING:
+    from toporo.choice.penalty import PenaltyScore
+    from toporo.estimators.explain import GroupRow
+    from toporo.tables.evaluate import Evaluation, Interval
+    from toporo.tables.model import TableModel
+    from toporo.topology.prior import Prior
+
+__all__ = [
+    "cautions",
+    "effective_groups",
+    "hops_text",
+    "interval_text",
+    "loss_name",
+    "number",
+    "penalty_scores",
+    "penalty_text",
+    "quoted",
+    "share",
+    "summary",
+    "test_hops",
+]
+
+#: Names in sentences are cut here: a page can be told apart from a list.
+NAME = 48
+#: A group with fewer rows has a loss that the next sample would change.
+FEW_ROWS = 30
+#: Means over fewer groups have intervals that are too narrow.
+FEW_GROUPS = 10
+METHODS = {
+    "tro": "topology-aware robust optimisation",
+    "group-dro": "group DRO (the worst group decides)",
+    "erm": "all groups weighed alike",
+}
+SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
+
+
+def number(value: float | None, like: float | None = None) -> str:
+    """Three digits that matter (as many decimals as ``like`` needs, if given), or the sign for what is no number."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(like) if like else abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-4 <= size < 1e7:
+        return f"{value:.2e}".replace("-", "−")
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(size)))}f}".replace("-", "−")
+
+
+def share(value: float) -> str:
+    """A weight: three decimals, and a plain 0 only for none at all."""
+    return "0" if value == 0 else "< 0.001" if value < 0.0005 else f"{value:.3f}"
+
+
+def interval_text(found: Interval) -> str:
+    """``0.830 (0.801 to 0.862)``, all with as many decimals, without the interval where there is none."""
+    if not math.isfinite(found.value):
+        return "no value"
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return number(found.value)
+    value, low, high = (number(end, _largest(found)) for end in (found.value, found.low, found.high))
+    return f"{value} ({low} to {high})"
+
+
+def _largest(found: Interval) -> float:
+    return max(abs(found.value), abs(found.low), abs(found.high))
+
+
+def hops_text(hops: float | None) -> str:
+    """A count of edges, or what there is instead."""
+    return "–" if hops is None else "no path" if math.isinf(hops) else f"{hops:.0f}"
+
+
+def loss_name(model: TableModel) -> str:
+    """What the loss of a group is."""
+    return "log loss" if model.task == "classification" else "mean squared error"
+
+
+def effective_groups(weights: Iterable[float]) -> float:
+    """The exponential of the entropy: how many groups count, were they to count alike."""
+    values = np.asarray([value for value in weights if value > 0])
+    return float(np.exp(-(values * np.log(values)).sum()))
+
+
+def penalty_scores(estimator: Any) -> tuple[PenaltyScore, ...]:
+    """The candidates of a penalty that was chosen; none where it was given."""
+    return tuple(getattr(estimator, "penalty_scores_", None) or ())
+
+
+def test_hops(model: TableModel) -> dict[str, float]:
+    """Of every test group, the edges to the nearest training group; empty without a graph."""
+    if model.graph is None:
+        return {}
+    near = model.graph.hops([name for name in model.groups if name in model.graph])
+    return {name: near[name] for name in model.test_groups if name in near}
+
+
+def penalty_text(penalty: float) -> str:
+    """A penalty and what it means at its ends."""
+    if math.isinf(penalty):
+        return "∞ (the weights are the prior)"
+    return "0 (the worst group decides)" if penalty == 0 else f"{penalty:.3g}"
+
+
+# ---------------------------------------------------------------- the summary
+
+
+def summary(
+    model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
+) -> list[str]:
+    """The page in sentences."""
+    found = [_fitted(model, len(rows)), _penalty(model), *_prior(model), _worst(model, rows), _effective(rows)]
+    if evaluation is not None:
+        found += _evaluated(evaluation, source)
+    return [sentence for sentence in found if sentence]
+
+
+def _fitted(model: TableModel, groups: int) -> str:
+    count, source = model.about.get("rows"), model.about.get("source")
+    kind = "network" if getattr(model.estimator, "coef_", None) is None else "linear model"
+    what = (
+        f"one of {len(model.classes)} classes of {quoted(model.target)}"
+        if model.classes is not None
+        else f"the number {quoted(model.target)}"
+    )
+    method = METHODS.get(str(model.about.get("method")), type(model.estimator).__name__)
+    rows = f"{_many(count, 'row')} in " if isinstance(count, int) else ""
+    where = f" of {_place(source)}" if source else ""
+    weighed = f"; rows are weighted by {quoted(model.weight)}" if model.weight else ""
+    return (
+        f"A {kind} that predicts {what}, fitted by {method} to {rows}{_many(groups, 'group')} (column "
+        f"{quoted(model.group)}){where}{weighed}."
+    )
+
+
+def _penalty(model: TableModel) -> str:
+    if model.about.get("method") in ("erm", "group-dro"):
+        return ""
+    penalty, tau = getattr(model.estimator, "penalty_", None), getattr(model.estimator, "tau", None)
+    scores = penalty_scores(model.estimator)
+    if scores and penalty is not None:
+        folds = _many(max(score.folds for score in scores), "fold")
+        how = f"chosen among {len(scores)} by the loss in training groups held out ({folds})"
+        return f"The penalty λ is {penalty_text(penalty)}, {how}."
+    if tau is not None:
+        takes = "" if penalty is None else f", which takes a penalty λ of {penalty:.3g}"
+        return f"The weights stay within {tau:g} of the prior (tau){takes}."
+    if penalty is None or model.estimator.prior_ is None:
+        return ""
+    return f"The penalty λ is {penalty_text(penalty)}, as set."
+
+
+def _prior(model: TableModel) -> list[str]:
+    prior: Prior | None = model.estimator.prior_
+    if prior is None:
+        return ["There is one group, so that there is no worst case: this is an ordinary regression."]
+    if prior.measure == "uniform":
+        return ["The prior is the same for all groups: no topology takes part."]
+    how = prior.normalization or ""
+    if prior.even:
+        how += f", {100 * prior.even:g} % of it even"
+    if prior.temperature is not None:
+        how += f", temperature {prior.temperature:g}"
+    kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"
+    made = "given" if prior.measure == "given" else f"{prior.measure}{kind}{f' ({how})' if how else ''}"
+    seen = " and ".join(SAW.get(what, what) for what in prior.saw) or "nothing"
+    lead = f"The prior: {made}."
+    return [f"{lead} Of the test groups it saw: {seen}." if model.test_groups or prior.saw else lead]
+
+
+def _worst(model: TableModel, rows: Sequence[GroupRow]) -> str:
+    worst = max(rows, key=lambda row: (row.loss, str(row.group)))
+    mean = math.fsum(row.loss for row in rows) / len(rows)
+    return (
+        f"The worst training group is {quoted(worst.group)}: its {loss_name(model)} is {number(worst.loss)} (mean over "
+        f"groups: {number(mean)}), its weight {share(worst.weight)}, its prior {share(worst.prior)}."
+    )
+
+
+def _effective(rows: Sequence[GroupRow]) -> str:
+    prior, weights = (effective_groups(values) for values in ([r.prior for r in rows], [r.weight for r in rows]))
+    return f"Effective number of groups: {prior:.1f} by the prior and {weights:.1f} by the weights, of {len(rows)}."
+
+
+def _evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
+    metric, title = evaluation.metric, metric_name(evaluation.metric)
+    groups, new = len(evaluation.groups), sum(not score.trained for score in evaluation.groups)
+    rows = sum(score.rows for score in evaluation.groups)
+    worst = evaluation.worst
+    place = f"{quoted(worst.group)}{'' if worst.trained else ', not trained on'}"
+    brackets = f" In brackets: {100 * evaluation.level:g} % intervals." if evaluation.resamples else ""
+    found = [
+        f"On {_place(source or 'the data given')}, {_many(rows, 'row')} in {_many(groups, 'group')} ({new} "
+        f"not trained on): {title} {interval_text(evaluation.overall[metric])}, mean over groups; worst group {place}: "
+        f"{interval_text(worst.metrics[metric])}.{brackets}"
+    ]
+    if len(evaluation.by_hop) > 1:
+        by = "; ".join(f"{hop}: {interval_text(metrics[metric])}" for hop, metrics in evaluation.by_hop.items())
+        found.append(f"By edges to the nearest training group, {title}: {by}.")
+    return found
+
+
+# ---------------------------------------------------------------- cautions
+
+
+def cautions(
+    model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
+) -> list[str]:
+    """What a reader might take from the page and should not."""
+    found = [
+        "Losses and weights by group are of the rows trained on: they say where the model struggles, not how it does "
+        "in a new group."
+    ]
+    if evaluation is None:
+        found.append("Nothing was evaluated. It takes a table with targets, best of groups that were not trained on.")
+    else:
+        found += _about_evaluation(model, evaluation, source)
+    if model.about.get("method") == "erm":
+        found.append("This is a control. Whether a robust model does better only shows beside one, on the same groups.")
+    else:
+        found.append(
+            "No control was fitted for this page. Whether the topology helps only shows beside models with a uniform "
+            "prior and with all groups weighed alike (erm), on the same groups."
+        )
+    if model.graph is not None:
+        found.append("A graph is a claim that neighbouring groups are alike, which the page does not test.")
+    found.append(
+        "The model cannot know what no training group shows: in a new group the target may depend on the inputs in "
+        "another way, or on something that is no column of the table."
+    )
+    found += _about_choice(model)
+    weighty = effective_groups(row.weight for row in rows)
+    if weighty < 2 and len(rows) > 2:
+        found.append(f"The weights amount to {weighty:.1f} groups: the other {len(rows) - 1} hardly count.")
+    few = [row.group for row in rows if row.size < FEW_ROWS]
+    if few:
+        who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
+        found.append(
+            f"{who} fewer than {FEW_ROWS} rows: such losses, and so the weights, are uncertain ({_names(few)})."
+        )
+    lost = [name for name, hops in test_hops(model).items() if math.isinf(hops)]
+    if lost:
+        found.append(f"No path leads from a training group to {_names(lost)}: the graph says nothing about them.")
+    if getattr(model.estimator, "coef_", None) is not None:
+        found.append(
+            "Coefficients describe the model, not causes; features that move together share theirs in ways that "
+            "another sample may change."
+        )
+    return found
+
+
+def _about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[str]:
+    found = []
+    if evaluation.resamples:
+        found.append(
+            f"Intervals come from {_many(evaluation.resamples, 'resample')} of the rows evaluated, with the model as "
+            "it is. They do not cover training again on other rows, the choice of the penalty, or groups unlike these."
+        )
+    count = len(evaluation.groups)
+    if 1 < count < FEW_GROUPS:
+        found.append(f"There are {count} groups to take means over: intervals of such means are rough.")
+    if count > 1:
+        found.append("The worst of many groups looks worse than it is: being the worst is partly bad luck.")
+    if any(_certain(score.metrics[evaluation.metric]) and score.rows > 1 for score in evaluation.groups):
+        found.append("An interval without width is no certainty: resampling cannot show what never happened.")
+    seen = sum(score.trained for score in evaluation.groups)
+    if source is not None and source == model.about.get("source"):
+        found.append(
+            f"The table is called {quoted(source)} like the training table. If it is that one, scores in groups "
+            "trained on are flattering."
+        )
+    elif seen:
+        who = "Every group evaluated was" if seen == count else f"{seen} of {count} groups evaluated were"
+        found.append(f"{who} trained on: where these rows were, too, scores are flattering.")
+    prior = model.estimator.prior_
+    if prior is not None and prior.saw and seen < count:
+        saw = " and ".join(SAW.get(what, what) for what in prior.saw)
+        found.append(f"The prior knew of the test groups {saw}. In groups that nobody foresaw, scores may be worse.")
+    absent = set(model.test_groups) - {score.group for score in evaluation.groups}
+    if absent:
+        found.append(f"Test groups without rows to judge by: {_names(absent)} ({len(absent)} in all).")
+    return found
+
+
+def _certain(found: Interval) -> bool:
+    return math.isfinite(found.value) and found.low == found.high
+
+
+def _about_choice(model: TableModel) -> list[str]:
+    choice = getattr(model.estimator, "choice_", None)
+    scores = [score for score in penalty_scores(model.estimator) if math.isfinite(score.score)]
+    if len(scores) < 2:
+        return []
+    found = ["The penalty was chosen on training groups held out, which may be unlike the groups to come."]
+    chosen = min(scores, key=lambda score: score.score)
+    error = chosen.spread / math.sqrt(max(chosen.folds, 1)) if math.isfinite(chosen.spread) else 0.0
+    alike = sum(score.score <= chosen.score + error for score in scores)
+    if alike > 1:
+        found.append(
+            f"{alike} of {len(scores)} penalties score within a standard error of the best: the choice is loose."
+        )
+    kept, ahead = getattr(choice, "held_out_hops", None), getattr(choice, "test_hops", None)
+    if kept is not None and ahead is not None and ahead > 1.5 * kept:
+        found.append(
+            f"It was chosen nearer than it is used: groups held out were {kept:.1f} edges away on average, test groups "
+            f"are {ahead:.1f}."
+        )
+    return [*found, *(f"Of the choice: {note.rstrip('.')}." for note in getattr(choice, "notes", ()))]
+
+
+# ---------------------------------------------------------------- words
+
+
+def quoted(name: object) -> str:
+    """A name in a sentence, short enough to read."""
+    return f"“{short_name(name, NAME)}”"
+
+
+def _place(source: object) -> str:
+    """Where rows came from: a file's name in quotation marks, words as they are."""
+    return (
+        str(source) if source in ("standard input", "the data given", "the data", "the data frame") else quoted(source)
+    )
+
+
+def _names(names: Iterable[object], most: int = 5) -> str:
+    everything = sorted(map(str, names))
+    text = ", ".join(quoted(name) for name in everything[:most])
+    return text if len(everything) <= most else f"{text}, …"
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,30 @@
+"""A table in, a model out: reading, preprocessing, fitting, saving, predicting and judging, all by name.
+
+>>> from toporo.tables import fit_table
+>>> table = {"state": ["NY"] * 3 + ["PA"] * 3, "x": [1, 2, 3, 1, 2, 4], "y": [1.0, 2.1, 2.9, 2.0, 4.1, 7.9]}
+>>> model = fit_table(table, target="y", group="state", penalty=0.1)
+>>> model.predict({"x": [2.0]}).shape
+(1,)
+"""
+
+from __future__ import annotations
+
+from toporo.tables.compare import Comparison, compare
+from toporo.tables.evaluate import Evaluation, GroupScore, Interval
+from toporo.tables.fit import fit_table
+from toporo.tables.folder import load_model, save_model
+from toporo.tables.model import ColumnInfo, Prediction, TableModel
+
+__all__ = [
+    "ColumnInfo",
+    "Comparison",
+    "Evaluation",
+    "GroupScore",
+    "Interval",
+    "Prediction",
+    "TableModel",
+    "compare",
+    "fit_table",
+    "load_model",
+    "save_model",
+]

@@ -1,0 +1,472 @@
+"""How good predictions are: for each group, on average over groups, by distance from the training groups."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.files import write_text
+from toporo.groups import GroupIds, Groups
+from toporo.tables.resample import Array, Bootstrap, Interval, Metrics, Sample, Whole
+
+__all__ = ["LEADING", "Evaluation", "GroupScore", "Interval", "evaluate"]
+
+#: The metric by which groups are ranked, for each task.
+LEADING = {"regression": "rmse", "classification": "accuracy"}
+#: Metrics of which more is better; of the others, less.
+MORE_IS_BETTER = frozenset({"accuracy", "balanced_accuracy", "r2"})
+#: What groups are called whose distance from the training groups is 0, infinite or unknown.
+TRAINED, NO_PATH, NOT_IN_GRAPH = "0 (trained on)", "no path", "not in the graph"
+
+#: The least probability that the log loss reckons with.
+SMALLEST = 1e-15
+#: Spread of a resample's target, relative to its size, below which rounding is all there is.
+NO_SPREAD = 1e-12
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """How good the predictions for one group are.
+
+    Attributes
+    ----------
+    rows : how many it has.
+    hops : to the nearest training group; ``inf`` if there is no path, None if that is not known.
+    trained : whether it is a training group.
+    metrics : by name.
+    """
+
+    group: str
+    rows: int
+    hops: float | None
+    trained: bool
+    metrics: dict[str, Interval]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good predictions are; see :func:`evaluate`.
+
+    Attributes
+    ----------
+    task, metric : ``"regression"`` is led by ``"rmse"``, ``"classification"`` by ``"accuracy"``.
+    groups : by the leading metric, worst first.
+    overall : means over groups, each counting the same: the headline.
+    pooled : over all rows together, where large groups count for more.
+    worst : the first of ``groups``.
+    by_hop : means over the groups at each distance from the training groups: ``"0 (trained on)"``, ``"1"``,
+        ``"2"``, …, ``"no path"``, ``"not in the graph"``. Empty if distances are not known.
+    level, resamples, seed : of the intervals.
+    """
+
+    task: str
+    metric: str
+    groups: tuple[GroupScore, ...]
+    overall: dict[str, Interval]
+    pooled: dict[str, Interval]
+    worst: GroupScore
+    by_hop: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    level: float = 0.95
+    resamples: int = 1000
+    seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it: a number that is not finite is None, but hops without a path are ``"inf"``."""
+        return {
+            "task": self.task,
+            "metric": self.metric,
+            "level": self.level,
+            "resamples": self.resamples,
+            "seed": self.seed,
+            "overall": _plain(self.overall),
+            "pooled": _plain(self.pooled),
+            "worst": self.worst.group,
+            "by_hop": {hop: _plain(metrics) for hop, metrics in self.by_hop.items()},
+            "groups": [
+                {
+                    "group": score.group,
+                    "rows": score.rows,
+                    "hops": "inf" if score.hops == math.inf else score.hops,
+                    "trained": score.trained,
+                    "metrics": _plain(score.metrics),
+                }
+                for score in self.groups
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Evaluation:
+        """The inverse of :meth:`to_dict`, but that every number that is not finite is ``nan``."""
+        try:
+            groups = tuple(
+                GroupScore(
+                    entry["group"],
+                    int(entry["rows"]),
+                    None if entry["hops"] is None else float(entry["hops"]),
+                    bool(entry["trained"]),
+                    _intervals(entry["metrics"]),
+                )
+                for entry in content["groups"]
+            )
+            return cls(
+                task=content["task"],
+                metric=content["metric"],
+                groups=groups,
+                overall=_intervals(content["overall"]),
+                pooled=_intervals(content["pooled"]),
+                worst={score.group: score for score in groups}[content["worst"]],
+                by_hop={hop: _intervals(metrics) for hop, metrics in content["by_hop"].items()},
+                level=float(content["level"]),
+                resamples=int(content["resamples"]),
+                seed=int(content["seed"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One line a group, worst first; written to ``path`` too, if given (all of it or nothing).
+
+        The columns are ``group, rows, hops, trained`` and, for each metric, ``rmse, rmse_low, rmse_high``. A cell is
+        empty where there is no number; hops without a path are ``inf``.
+        """
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = [column for name in self.worst.metrics for column in (name, f"{name}_low", f"{name}_high")]
+        writer.writerow(["group", "rows", "hops", "trained", *names])
+        for score in self.groups:
+            hops = "" if score.hops is None else f"{score.hops:g}"
+            numbers = [x for entry in score.metrics.values() for x in (entry.value, entry.low, entry.high)]
+            cells = ["" if math.isnan(x) else repr(x) for x in numbers]
+            writer.writerow([score.group, score.rows, hops, str(score.trained).lower(), *cells])
+        if path is not None:
+            write_text(path, text.getvalue())
+        return text.getvalue()
+
+    def lines(self, most: int | None = None) -> list[str]:
+        """An aligned table for a terminal: the summary, then the worst ``most`` groups (all unless given)."""
+        shown = self.groups if most is None else self.groups[:most]
+        rest = len(self.groups) - len(shown)
+        total = sum(score.rows for score in self.groups)
+        table = [["", "rows", "hops", *self.overall]]
+        table.append([f"mean over {len(self.groups)} group(s)", str(total), "", *map(str, self.overall.values())])
+        table.append(["all rows together", str(total), "", *map(str, self.pooled.values())])
+        for hop, metrics in self.by_hop.items():
+            rows = sum(score.rows for score in self.groups if _label(score) == hop)
+            table.append(["mean over groups", str(rows), hop, *map(str, metrics.values())])
+        for score in shown:
+            hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
+            table.append([_cut(score.group), str(score.rows), hops, *map(str, score.metrics.values())])
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        return [*lines, f"… and {rest} more group(s)"] if rest else lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines(20))
+
+
+def evaluate(
+    task: str,
+    y: npt.ArrayLike,
+    predicted: npt.ArrayLike,
+    groups: Sequence[str] | GroupIds,
+    *,
+    probabilities: npt.ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+    hops: Mapping[str, float] | None = None,
+    trained: Collection[str] = (),
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """Compare predictions with what was observed, group by group.
+
+    Metrics of regression: ``rmse``, ``mae`` and ``r2`` (nan where the target does not vary). Of classification:
+    ``accuracy``, ``log_loss`` (with ``probabilities``; none counts as less than 1e-15, and a class that the model does
+    not know has none) and ``balanced_accuracy``, the mean over classes present of the portion that is recognised (nan
+    with one class).
+
+    Intervals are percentiles of the metric over bootstrap resamples:
+
+    - of a group: its rows are drawn with replacement;
+    - of means over groups and of all rows together: groups are drawn with replacement, then rows within each, so that
+      the interval speaks of groups like these; with a single group, rows only. With less than about ten groups it is
+      too narrow, with groups that hardly differ too wide. Means over groups are moved to have their median at the
+      value, because a metric such as rmse is biased in resamples of few rows.
+
+    A group with a single row has the interval nan to nan, and resamples for which a metric does not exist do not
+    count. A mean over groups is over those for which the metric exists. Numbers of hits are drawn as such (they are
+    multinomial); the means of losses in groups of more than 500 rows are drawn from the normal distribution that
+    they then follow closely, with the rows' covariance. Where all rows of a group are right, or all wrong, its
+    accuracy has an interval without width: resampling cannot show what never happened.
+
+    Neither the order of rows nor the names of groups make a difference to any number, and a group's interval does not
+    depend on the other groups.
+
+    Parameters
+    ----------
+    y, predicted : numbers, or classes.
+    groups : every row's group.
+    probabilities, classes : rows × classes, and the classes in that order.
+    hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
+        graph.
+    trained : the training groups.
+    resamples : 0 for no intervals.
+
+    >>> result = evaluate("regression", [1, 2, 5, 6], [1, 3, 5, 9], ["NY", "NY", "PA", "PA"], resamples=0)
+    >>> result.worst.group, round(result.worst.metrics["rmse"].value, 4)
+    ('PA', 2.1213)
+    >>> result.overall["mae"].value
+    1.0
+    """
+    if task not in LEADING:
+        raise UnknownNameError("task", task, LEADING)
+    _check_settings(resamples, level, seed)
+    codes, names = _coded(groups)
+    if task == "regression":
+        make, metrics_of = _regression(y, predicted, len(codes))
+    else:
+        make, metrics_of = _classification(y, predicted, probabilities, classes, len(codes))
+    order = np.argsort(codes, kind="stable")
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
+    present = [code for code in range(len(names)) if bounds[code] < bounds[code + 1]]
+    members = {names[code]: make(order[bounds[code] : bounds[code + 1]]) for code in present}
+
+    bootstrap = Bootstrap(members, make(order), metrics_of, resamples=int(resamples), level=level, seed=int(seed))
+    metric, known = LEADING[task], set(trained)
+    scores = []
+    for name, sample in members.items():
+        far = _hops_of(name, hops, name in known)
+        scores.append(GroupScore(name, sample.rows, far, name in known, bootstrap.of_group(name)))
+    sign = -1.0 if metric in MORE_IS_BETTER else 1.0
+    scores.sort(key=lambda score: (-sign * score.metrics[metric].value, -score.rows, score.group))
+    by_hop: dict[str, list[str]] = {}
+    if hops is not None:
+        for score in sorted(scores, key=_distance):
+            by_hop.setdefault(_label(score), []).append(score.group)
+    return Evaluation(
+        task=task,
+        metric=metric,
+        groups=tuple(scores),
+        overall=bootstrap.of_mean(list(members)),
+        pooled=bootstrap.of_all(),
+        worst=scores[0],
+        by_hop={label: bootstrap.of_mean(within) for label, within in by_hop.items()},
+        level=float(level),
+        resamples=int(resamples),
+        seed=int(seed),
+    )
+
+
+# ---------------------------------------------------------------- metrics as functions of sums over rows
+
+#: The sample of the rows at some places.
+Make = Callable[[Whole], Sample]
+
+
+def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[Make, Metrics]:
+    observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
+
+    def make(of: Whole) -> Sample:
+        target, error = observed[of], guessed[of] - observed[of]
+        order = np.lexsort((error, target))
+        target, error = target[order], error[order]
+        centre = float(target[len(target) // 2]) + 0.0
+        apart = target - centre
+        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), np.empty(0), centre)
+
+    return make, _errors
+
+
+def _errors(sums: Array) -> dict[str, Array]:
+    rows, squared, absolute, target, spread = sums.T
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        varies = spread / rows - (target / rows) ** 2
+        varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
+        return {
+            "rmse": np.sqrt(squared / rows),
+            "mae": absolute / rows,
+            "r2": 1.0 - squared / rows / varies,
+        }
+
+
+def _classification(
+    y: npt.ArrayLike,
+    predicted: npt.ArrayLike,
+    probabilities: npt.ArrayLike | None,
+    classes: Sequence[Any] | None,
+    rows: int,
+) -> tuple[Make, Metrics]:
+    observed, guessed = _labels(y, "y", rows), _labels(predicted, "predicted", rows)
+    if rows and isinstance(observed[0], str) != isinstance(guessed[0], str):
+        raise DataError(
+            f"y has classes such as {observed[0]!r}, predicted such as {guessed[0]!r}: text and numbers are never "
+            "equal. Give both as one or the other."
+        )
+    known = None if classes is None else list(classes)
+    if known is not None:
+        strange = [label for label in dict.fromkeys(guessed) if label not in known]
+        if strange:
+            raise DataError(f"predicted has {listed(strange)}, which is not among the classes {listed(known)}.")
+    others = sorted(set(observed).difference(known or ()))  # not as met: the order of rows must not matter
+    place_of: dict[Any, int] = {label: place for place, label in enumerate([*(known or ()), *others])}
+    code = np.asarray([place_of[label] for label in observed], dtype=np.int64)
+    hit = np.asarray([a == b for a, b in zip(observed, guessed, strict=True)], dtype=bool)
+    loss = None if probabilities is None else _log_loss(probabilities, known, code)
+
+    def make(of: Whole) -> Sample:
+        cells = np.bincount(2 * code[of] + hit[of], minlength=2 * len(place_of)).astype(np.float64)
+        return Sample(np.empty((0, len(of))) if loss is None else np.sort(loss[of])[None, :], cells)
+
+    return make, _hits if loss is None else _hits_and_loss
+
+
+def _hits(sums: Array) -> dict[str, Array]:
+    rows, wrong, right = sums[:, 0], sums[:, 1::2], sums[:, 2::2]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        seen = wrong + right
+        recall = np.where(seen > 0, right / seen, 0.0).sum(axis=1)
+        many = np.count_nonzero(seen, axis=1)
+        return {
+            "accuracy": right.sum(axis=1) / rows,
+            "balanced_accuracy": np.where(many > 1, recall / many, np.nan),
+        }
+
+
+def _hits_and_loss(sums: Array) -> dict[str, Array]:
+    found = _hits(np.delete(sums, 1, axis=1))
+    return {
+        "accuracy": found["accuracy"],
+        "log_loss": sums[:, 1] / sums[:, 0],
+        "balanced_accuracy": found["balanced_accuracy"],
+    }
+
+
+def _log_loss(probabilities: npt.ArrayLike, classes: list[Any] | None, code: Whole) -> Array:
+    """Of every row; ``code`` is the place of its class among ``classes``, or beyond them."""
+    if classes is None:
+        raise SettingError("probabilities are given without classes: say which class each column is for.")
+    chances = np.asarray(probabilities, dtype=np.float64)
+    if chances.shape != (len(code), len(classes)):
+        raise DataError(f"probabilities have the shape {chances.shape}, expected {(len(code), len(classes))}.")
+    # Not `> 1e-4`: a sum that is no number is to be found as well.
+    wrong = ~((chances >= 0.0).all(axis=1) & (np.abs(chances.sum(axis=1) - 1.0) <= 1e-4))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{int(wrong.sum())} row(s) of probabilities are none, the first at place {row}: {chances[row].tolist()}. "
+            "Expected numbers of at least 0 that sum to 1."
+        )
+    known = code < len(classes)
+    chance = np.zeros(len(code))
+    chance[known] = chances[known, code[known]]
+    return np.asarray(-np.log(np.clip(chance, SMALLEST, 1.0)))
+
+
+# ---------------------------------------------------------------- what is given
+
+
+def _check_settings(resamples: int, level: float, seed: int) -> None:
+    for what, value in (("resamples", resamples), ("seed", seed)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise SettingError(f"{what} is {value!r}: expected a whole number of at least 0.")
+    if not 0.0 < level < 1.0:
+        raise SettingError(f"level is {level!r}: expected a number between 0 and 1, such as 0.95.")
+
+
+def _coded(groups: Sequence[str] | GroupIds) -> tuple[Whole, list[str]]:
+    """Every row's group as a number, and the groups' names."""
+    if not len(groups):
+        raise DataError("there are no rows to evaluate: give at least one.")
+    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+    strange = [name for name in ids.groups if not isinstance(name, str)]
+    if strange:
+        raise DataError(f"groups are to be text, found {listed(strange)}: write their names as text.")
+    return np.asarray(ids.codes, dtype=np.int64), [str(name) for name in ids.groups]
+
+
+def _numbers(values: npt.ArrayLike, what: str, rows: int) -> Array:
+    try:
+        found = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"{what} holds what is not a number: expected numbers for regression.") from None
+    if found.shape != (rows,):
+        raise DataError(f"{what} has the shape {found.shape}, expected ({rows},): one number for each row's group.")
+    bad = ~np.isfinite(found)
+    if bad.any():
+        raise DataError(
+            f"{what} has {int(bad.sum())} value(s) that are missing or infinite, the first at place "
+            f"{int(bad.argmax())}. Leave those rows out."
+        )
+    return found
+
+
+def _labels(values: npt.ArrayLike, what: str, rows: int) -> list[Any]:
+    # A list of text and nan would otherwise become text, and nan the class "nan".
+    found = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if found.shape != (rows,):
+        raise DataError(f"{what} has the shape {found.shape}, expected ({rows},): one class for each row's group.")
+    labels: list[Any] = found.tolist()
+    for place, label in enumerate(labels):
+        if label is None or label != label:
+            raise DataError(f"{what} lacks a class at place {place}. Leave such rows out.")
+        if isinstance(label, str) != isinstance(labels[0], str):
+            raise DataError(
+                f"{what} has both text and numbers for classes: {labels[0]!r} and {label!r}. Decide for one."
+            )
+    return labels
+
+
+def _hops_of(name: str, hops: Mapping[str, float] | None, trained: bool) -> float | None:
+    if hops is None:
+        return None
+    far = 0.0 if trained else hops.get(name)
+    if far is None:
+        return None
+    if not far >= 0.0 or (far == 0.0) != trained:
+        raise DataError(
+            f"group {name!r} is {far!r} hops from the nearest training group: expected more than 0 for a group that "
+            "was not trained on, or inf without a path. Name it in trained if it was."
+        )
+    return float(far)
+
+
+# ---------------------------------------------------------------- how it is shown
+
+
+def _label(score: GroupScore) -> str:
+    if score.trained:
+        return TRAINED
+    if score.hops is None:
+        return NOT_IN_GRAPH
+    return NO_PATH if math.isinf(score.hops) else f"{score.hops:g}"
+
+
+def _distance(score: GroupScore) -> tuple[bool, float]:
+    return score.hops is None, score.hops or 0.0
+
+
+def _plain(metrics: Mapping[str, Interval]) -> dict[str, dict[str, float | None]]:
+    return {
+        name: {key: x if math.isfinite(x) else None for key, x in vars(interval).items()}
+        for name, interval in metrics.items()
+    }
+
+
+def _intervals(content: Mapping[str, Any]) -> dict[str, Interval]:
+    return {
+        name: Interval(*(math.nan if entry[key] is None else float(entry[key]) for key in ("value", "low", "high")))
+        for name, entry in content.items()
+    }
+
+
+def _cut(name: str, most: int = 40) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -1,0 +1,199 @@
+"""Tables end to end: the same figures however often they are interrupted, and rows that say what they saw."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toporo.bench import fits
+from toporo.bench import jobs as jobs_module
+from toporo.bench.jobs import Job
+from toporo.bench.protocols import METHODS, PROTOCOLS, Protocol
+from toporo.bench.results import make_rows, read_rows
+from toporo.bench.runner import reproduce
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+
+KEYS = {
+    "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
+    "variant",
+}  # fmt: skip
+
+
+def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=2)
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert len(rows) == 3 * len(small.methods)
+    assert all(set(row) == KEYS for row in rows)
+    saw = {(row["method"], row["selection"]): row["saw"] for row in rows}
+    assert saw["erm", "last"] == []
+    assert saw["erm", "oracle"] == ["test labels"]
+    assert saw["tro-physical", "validation"] == ["test adjacency"]
+    assert saw["tro-data", "last"] == []
+    assert saw["tro-data-inputs", "last"] == ["test inputs"]
+    assert saw["tro-uniform", "last"] == []
+    for row in rows:
+        assert row["mean"] == pytest.approx(np.mean(row["per_seed"]))
+        assert row["sd"] == pytest.approx(np.std(row["per_seed"], ddof=1), abs=1e-6)
+        assert row["source"] == "generated"
+        assert row["paper"] == small.paper("", row["method"], row["metric"])
+    assert [row.__dict__ for row in read_rows(tmp_path / "results.json")] == rows
+    assert outcome.resumed == 0
+
+
+def test_oracle_is_at_least_as_good_as_the_honest_rules(small: Protocol, tmp_path: Path) -> None:
+    rows = {(r.method, r.selection): r for r in reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"]).rows}
+    for method in ("erm", "sd"):
+        assert rows[method, "oracle"].mean >= max(rows[method, "last"].mean, rows[method, "validation"].mean)
+        assert rows[method, "last"].sd is None
+
+
+def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    before = (tmp_path / "results.json").read_bytes()
+    monkeypatch.setattr(fits, "train", lambda *a, **k: pytest.fail("trained again"))
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_parallel_and_serial_runs_give_the_same_bytes(small: Protocol, tmp_path: Path) -> None:
+    """Fresh interpreters see the registered protocol, so this one runs the real DG-15 with two quick methods."""
+    methods = ["erm", "tro-physical"]
+    serial = reproduce("dg15", tmp_path / "one", seeds=1, methods=methods, workers=1)
+    parallel = reproduce("dg15", tmp_path / "two", seeds=1, methods=methods, workers=2)
+    assert serial.records == parallel.records
+    assert (tmp_path / "one/results.json").read_bytes() == (tmp_path / "two/results.json").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["tro-physical", "tro-data"])
+def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
+    method: str, no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between two checkpoints, in the feature phase or the main one, it ends as if nothing had happened."""
+    protocol = replace(PROTOCOLS["dg15"], epochs=60)
+    monkeypatch.setitem(PROTOCOLS, "dg15", protocol)
+    whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
+    evaluate, calls = fits._evaluate, iter(range(1000))
+
+    def failing(*args: object, **kwargs: object) -> object:
+        if next(calls) == 40:
+            raise KeyboardInterrupt
+        return evaluate(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fits, "_evaluate", failing)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
+    assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"
+    resumed = reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
+    phases = 2 if method == "tro-data" else 1
+    assert next(calls) == 41 + phases * 60 - 25, "it did not go on from the checkpoint after epoch 25"
+    assert resumed.records == whole.records
+    assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
+
+
+def test_a_killed_process_goes_on_with_the_same_figures(no_data: None, tmp_path: Path) -> None:
+    """SIGKILL in the middle of `toporo reproduce dg60`, then the same command again."""
+    command = [sys.executable, "-m", "toporo", "reproduce", "dg60", "--seeds", "1", "--methods", "erm,tro-physical"]
+    command += ["--jobs", "1", "--source", "generated", "--out"]
+    victim = subprocess.Popen([*command, tmp_path / "killed"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not list((tmp_path / "killed").glob("runs/*.main.checkpoint")):
+        assert victim.poll() is None, victim.stderr.read().decode() if victim.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate()
+    assert not (tmp_path / "killed/results.json").exists()
+    for folder in ("killed", "whole"):
+        subprocess.run([*command, tmp_path / folder], check=True, capture_output=True)
+    assert (tmp_path / "killed/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
+
+
+def test_a_damaged_record_is_made_anew(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    path = first.jobs[0].record_path(tmp_path)
+    path.write_text(path.read_text()[:100])
+    again = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    assert again.resumed == 0
+    assert again.records == first.records
+
+
+def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
+    job = Job(PROTOCOLS["dg15"], METHODS["tro-physical"], 0, "data")
+    others = [
+        replace(job, seed=1),
+        replace(job, fingerprint="other data"),
+        replace(job, protocol=replace(job.protocol, epochs=21)),
+        replace(job, method=replace(job.method, settings={"penalty": 10.0, "step": 0.01})),
+        replace(job, method=replace(job.method, prior="uniform")),
+        replace(job, protocol=replace(job.protocol, priors={"normalization": "sum"})),
+        replace(job, variant="other"),
+    ]
+    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+    assert replace(job, protocol=replace(job.protocol, variants=(), title="other", notes=())).key == job.key
+
+
+def test_rows_are_the_same_whatever_the_order_of_the_records(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=3, methods=["erm", "group-dro"])
+    assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
+
+
+def test_bad_requests_are_refused_before_anything_is_written(small: Protocol, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(UnknownNameError, match="unknown method"):
+        reproduce("dg15", target, methods=["nope"])
+    with pytest.raises(UnknownNameError, match="unknown source"):
+        reproduce("dg15", target, source="somewhere")
+    with pytest.raises(SettingError, match="seeds=0"):
+        reproduce("dg15", target, seeds=0)
+    with pytest.raises(DatasetNotFoundError, match="no such data folder"):
+        reproduce("dg15", target, data=tmp_path / "absent")
+    assert not target.exists()
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(DataError, match="is a file"):
+        reproduce("dg15", tmp_path / "file", methods=["erm"])
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_reading_results_that_are_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="run `toporo reproduce`"):
+        read_rows(tmp_path / "results.json")
+    (tmp_path / "results.json").write_text("[{]")
+    with pytest.raises(DataError, match="not a results file"):
+        read_rows(tmp_path / "results.json")
+
+
+def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_data: Path, tmp_path: Path) -> None:
+    """The paper's claim, with aligned priors: TRO-physical at least 67.6 at the last epoch and 8 points above ERM."""
+    outcome = reproduce("dg15", tmp_path, seeds=3, methods=["erm", "tro-physical"], data=real_data)
+    last = {row.method: row for row in outcome.rows if row.selection == "last"}
+    assert last["tro-physical"].source == "published"
+    assert last["tro-physical"].mean >= 67.6
+    assert last["tro-physical"].mean - last["erm"].mean >= 8.0
+    assert math.isclose(last["tro-physical"].paper or 0, 67.56)
+
+
+def test_changed_code_makes_stored_runs_another_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who edits a method must not be shown its old figures."""
+    job = Job(PROTOCOLS["dg15"], METHODS["erm"], 0, "data")
+    before = job.key
+    monkeypatch.setattr(jobs_module, "_code", lambda: "other sources")
+    assert job.key != before
+
+
+def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    first.jobs[0].model_path(tmp_path).unlink()
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 0
+    assert first.jobs[0].model_path(tmp_path).is_file()

@@ -1,0 +1,261 @@
+"""Rows as tables, and the README's tables against the results they claim to show."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from toporo.bench.protocols import PROTOCOLS
+from toporo.bench.results import AVERAGE, Row, read_about, read_rows
+from toporo.bench.tables import (
+    caption,
+    make_lines,
+    make_overview,
+    markdown_table,
+    overview_markdown,
+    overview_tables,
+    terminal_tables,
+)
+from toporo.choice.selection import SELECTIONS
+from toporo.errors import DataError
+
+ROOT = Path(__file__).parents[2]
+ROW = Row("dg15", "erm", "test accuracy (%)", "last", 50.0, 1.234, [49.0, 51.0], 58.0, [], "generated", False)
+
+
+def rows(method: str, mean: float, **changes: object) -> list[Row]:
+    base = replace(ROW, method=method, mean=mean, **changes)  # type: ignore[arg-type]
+    return [replace(base, selection=rule) for rule in ("last", "validation", "oracle")]
+
+
+def test_the_best_mean_of_each_rule_is_marked() -> None:
+    lines = make_lines([*rows("erm", 50.0), *rows("tro-physical", 60.0)])
+    assert [sorted(rule for _, rule in line.best) for line in lines] == [[], ["last", "oracle", "validation"]]
+
+
+def test_markdown_has_a_line_a_method_with_the_papers_figure_and_what_it_saw() -> None:
+    text = markdown_table([*rows("erm", 50.0), *rows("iw-erm", 40.0, paper=None, saw=["test adjacency"], control=True)])
+    assert "| ERM | **50.00 ± 1.23** | **50.00 ± 1.23** | **50.00 ± 1.23** | 58.00 | nothing |" in text
+    assert (
+        "| IW-ERM, physical prior (control) | 40.00 ± 1.23 | 40.00 ± 1.23 | 40.00 ± 1.23 | – | test adjacency |" in text
+    )
+
+
+def test_a_single_seed_has_no_spread() -> None:
+    assert "| ERM | **50.00** |" in markdown_table(rows("erm", 50.0, sd=None))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"), [("generated", "not the published file"), ("published", "the published data file")]
+)
+def test_the_caption_says_where_the_data_came_from(source: str, words: str) -> None:
+    assert words in caption(PROTOCOLS["dg15"], [replace(ROW, source=source)])
+
+
+TPT = Row("tpt48", "erm", "all", "last", 0.5, 0.01, [0.49, 0.51], 1.716, [], "published", False, "east-west/season")
+METRICS = ("hop 1", "hop 2", "hop 3", "all")
+
+
+def errors(method: str, mean: float, **changes: object) -> list[Row]:
+    """Rows of a network: hop 1 is 0.1 lower, the oracle 0.05."""
+    base = replace(TPT, method=method, **changes)  # type: ignore[arg-type]
+    return [
+        replace(
+            base,
+            metric=metric,
+            selection=rule,
+            mean=mean - 0.1 * (metric == "hop 1") - 0.05 * (rule == "oracle"),
+            paper=base.paper if metric == "all" else None,
+        )
+        for rule in ("last", "validation", "oracle")
+        for metric in METRICS
+    ]
+
+
+def fixed(method: str, mean: float, **changes: object) -> list[Row]:
+    """Rows of a method without epochs and seeds."""
+    return [
+        replace(row, sd=None, per_seed=[row.mean], paper=None)
+        for row in errors(method, mean, **changes)
+        if row.selection == "last"
+    ]
+
+
+def printed(table: Table) -> str:
+    console = Console(width=132, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def test_several_metrics_stand_side_by_side_with_the_papers() -> None:
+    text = markdown_table([*fixed("climatology", 0.3), *errors("erm", 0.5), *errors("tro-physical", 0.4, paper=1.466)])
+    head, _, *lines = text.splitlines()
+    assert head == (
+        "| method | hop 1 | hop 2 | hop 3 | all | all, validation-selected | all, best epoch (oracle) "
+        "| paper: hop 1 / 2 / 3 / all | saw of the test groups |"
+    )
+    assert lines[0] == "| Climatology | **0.200** | **0.300** | **0.300** | **0.300** | – | – | – | nothing |"
+    assert lines[1].startswith("| MLP ERM | 0.400 ± 0.010 | 0.500 ± 0.010 |")
+    assert "| – / – / – / 1.716 |" in lines[1]
+    assert "| 0.400 ± 0.010 | **0.400 ± 0.010** | **0.350 ± 0.010** |" in lines[2]
+
+
+def test_lower_is_best_where_the_protocol_says_so() -> None:
+    lines = make_lines([*errors("erm", 0.5), *errors("tro-physical", 0.6)])
+    assert [bool(line.best) for line in lines] == [True, False]
+
+
+def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None:
+    protocol = PROTOCOLS["tpt48"].for_variant(PROTOCOLS["tpt48"].variants[0])
+    rows = [
+        *fixed("climatology", 1.3),
+        *errors("erm", 0.5),
+        *errors("tro-physical", 0.4, saw=["test adjacency"]),
+        *fixed("linear-chosen-id", 0.3, control=True),
+    ]
+    by_metric, by_rule = (printed(table) for table in terminal_tables(protocol, rows))
+    assert "E→W, season-aligned windows" in by_metric
+    assert "Saw test adjacency: TRO-physical." in " ".join(by_metric.split())
+    for number in ("1.200", "0.400 ± 0.010", "– / – / – / 1.716"):
+        assert number in by_metric
+    assert "Climatology" not in by_rule
+    assert "0.350 ± 0.010" in by_rule
+    assert "chosen with test labels" in by_rule
+    assert max(len(line) for line in (by_metric + by_rule).splitlines()) <= 132
+    only_fixed = terminal_tables(protocol, fixed("climatology", 1.3))
+    assert len(only_fixed) == 1, "there is no epoch to choose"
+
+
+def test_an_overview_has_a_column_a_variant_and_the_papers_after_those_that_share_it() -> None:
+    protocol = PROTOCOLS["tpt48"]
+    names = [variant.name for variant in protocol.variants]
+    rows = [
+        row for name in names for row in [*fixed("linear-erm", 0.3, variant=name), *errors("erm", 0.5, variant=name)]
+    ]
+    overview = make_overview(protocol, rows)
+    assert overview.paper == [False, False, True, False, False, True]
+    assert [line.title for line in overview.lines] == ["Linear ERM", "MLP ERM"]
+    assert overview.lines[0].cells == ["0.300", "0.300", "–", "0.300", "0.300", "–"]
+    assert overview.lines[0].best == {0, 1, 3, 4}
+    assert overview.lines[1].cells[2] == "1.716"
+    (table,) = overview_tables(protocol, rows)
+    assert "MLP ERM" in printed(table)
+
+
+def test_one_table_shows_one_variant() -> None:
+    with pytest.raises(DataError, match="several variants"):
+        make_lines([TPT, replace(TPT, variant="east-west/sliding")])
+
+
+@pytest.mark.parametrize("benchmark", [name for name, protocol in PROTOCOLS.items() if protocol.unit == "epochs"])
+def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> None:
+    """Every variant, method, metric and rule, beside the figures of the paper."""
+    protocol = PROTOCOLS[benchmark]
+    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    assert {(row.variant, row.method, row.metric, row.selection) for row in found} == {
+        (variant.name, method.name, metric.name, rule)
+        for variant in protocol.variants
+        for method in protocol.get_methods()
+        for metric in protocol.metrics
+        for rule in (SELECTIONS if method.has_epochs else ("last",))
+    }
+    for row in found:
+        assert row.source == "published"
+        assert row.paper == protocol.paper(row.variant, row.method, row.metric)
+        assert row.control == protocol.method(row.method).control
+
+
+@pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
+def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: str) -> None:
+    """The methods of the table on every variant that could be run, beside the paper's figures, with their settings."""
+    path = ROOT / "results" / f"{benchmark}.json"
+    protocol, found, about = PROTOCOLS[benchmark], read_rows(path), read_about(path)
+    ran = [variant.name for variant in protocol.variants if variant.name not in about["skipped"]]
+    assert {(row.variant, row.method, row.metric, row.selection) for row in found} >= {
+        (variant, method, metric.name, rule)
+        for variant in (*ran, AVERAGE)
+        for method in protocol.methods
+        for metric in protocol.metrics
+        for rule in SELECTIONS
+    }
+    for row in found:
+        if row.variant != AVERAGE:
+            assert row.paper == protocol.paper(row.variant, row.method, row.metric)
+        assert row.control == protocol.method(row.method).control
+    for name, settings in about["settings"]["methods"].items():
+        method = protocol.method(name)
+        assert settings == {"objective": method.objective, **method.settings, "prior": method.prior}
+    assert about["hardware"] == ["NVIDIA H200"]
+    assert about["settings"]["steps"] == protocol.epochs
+    assert about["settings"]["evaluate_every"] == protocol.evaluate_every
+    assert about["seconds"] < 30 * 60
+
+
+@pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
+def test_the_readme_shows_the_committed_results_on_images(benchmark: str) -> None:
+    """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
+    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    assert overview_markdown(PROTOCOLS[benchmark], found) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_says_how_tro_fares_on_pacs() -> None:
+    """In the words and figures of the committed results: a miss is called one."""
+    path = ROOT / "results" / "pacs.json"
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    found = {
+        (r.method, r.selection): r for r in read_rows(path) if (r.variant, r.metric) == (AVERAGE, "test accuracy (%)")
+    }
+    by_erm, by_dro = (
+        round(found[other, "validation"].mean - found["tro-data", "validation"].mean, 1)
+        for other in ("erm", "group-dro")
+    )
+    assert f"it is {by_erm} below ERM and {by_dro} below group DRO" in text
+    last = [f"{found[m, 'last'].mean:.1f} ± {found[m, 'last'].sd:.1f}" for m in ("tro-data", "erm", "group-dro")]
+    assert f"TRO-data {last[0]}, ERM {last[1]}, group DRO {last[2]}" in text
+    swept = {0.01: "tro-data-0.01", 0.1: "tro-data-0.1", 1: "tro-data", 10: "tro-data-10"}
+    rows = {
+        r.method: r
+        for r in read_rows(path)
+        if (r.variant, r.metric, r.selection) == (AVERAGE, "validation accuracy (%)", "validation")
+    }
+    chosen = max(swept, key=lambda penalty: rows[swept[penalty]].per_seed[0])
+    assert f"validation would have chosen λ = {chosen:g}" in text
+
+
+@pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
+def test_the_readme_shows_the_committed_results(benchmark: str) -> None:
+    """The table in the README is what `toporo reproduce --markdown` printed when results/*.json was written."""
+    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    assert {row.source for row in found} == {"published"}
+    assert markdown_table(found) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_the_committed_overview_of_tpt48() -> None:
+    """As `toporo reproduce tpt48 --markdown` printed it, and what the text says was chosen without test labels."""
+    found = read_rows(ROOT / "results" / "tpt48.json")
+    assert {row.source for row in found} == {"published"}
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert overview_markdown(PROTOCOLS["tpt48"], found) in text
+    whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
+    for split, target in (("east-west", 0.26), ("north-south", 0.21)):
+        chosen = whole[f"{split}/season", "linear-chosen"]
+        assert chosen <= target
+        assert f"{chosen:.3f}" in text
+
+
+def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
+    """One lucky seed is not marked above a mean over several; what no seed changes takes part."""
+    row = Row(
+        "pacs", "erm", "test accuracy (%)", "validation", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo"
+    )
+    lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
+    lines = make_lines([row, lucky])
+    assert [bool(line.best) for line in lines] == [True, False]
+    overview = make_overview(PROTOCOLS["pacs"], [row, lucky])
+    assert [bool(line.best) for line in overview.lines] == [True, False]
+    assert [bool(line.best) for line in make_lines([lucky])] == [True]

@@ -1,0 +1,46 @@
+"""Which epoch counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from toporo.choice.selection import SELECTIONS, select
+from toporo.errors import DataError, UnknownNameError
+
+HISTORY = [
+    {"validation": 0.7, "test": 0.5},
+    {"validation": 0.9, "test": 0.4},
+    {"validation": 0.9, "test": 0.8},
+    {"validation": 0.8, "test": 0.6},
+]
+
+
+@pytest.mark.parametrize(("rule", "epoch"), [("last", 3), ("validation", 1), ("oracle", 2)])
+def test_each_rule_picks_its_epoch_and_the_earliest_of_equals(rule: str, epoch: int) -> None:
+    assert select(HISTORY, rule) == epoch
+
+
+@pytest.mark.parametrize(("rule", "epoch"), [("last", 3), ("validation", 0), ("oracle", 1)])
+def test_errors_are_better_the_lower_they_are(rule: str, epoch: int) -> None:
+    assert select(HISTORY, rule, "lower") == epoch
+
+
+def test_validation_never_looks_at_test_values() -> None:
+    blinded = [{"validation": record["validation"]} for record in HISTORY]
+    assert select(blinded, "validation") == select(HISTORY, "validation")
+
+
+def test_only_the_oracle_says_it_saw_test_labels() -> None:
+    assert {name: rule.saw for name, rule in SELECTIONS.items() if rule.saw} == {"oracle": ("test labels",)}
+
+
+def test_unknown_rule_lists_the_valid_ones() -> None:
+    with pytest.raises(UnknownNameError, match="last, oracle, validation"):
+        select(HISTORY, "latest")
+    with pytest.raises(UnknownNameError, match="higher, lower"):
+        select(HISTORY, "last", "smaller")
+
+
+def test_no_epochs_is_an_error() -> None:
+    with pytest.raises(DataError, match="no epoch"):
+        select([], "last")

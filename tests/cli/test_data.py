@@ -1,0 +1,246 @@
+"""``toporo data``: what there is, getting it, checking it, and what a user reads when it cannot be had."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.bench.fake_nclimdiv import write_fake
+from tests.bench.file_server import Publisher, serving
+from tests.bench.tiny_floods import write_floods
+from tests.bench.tiny_images import write_tiny
+from toporo import cli
+from toporo.bench import download
+from toporo.bench.base import cache_folder
+from toporo.bench.domainbed import SPECS
+from toporo.cli.common import DownloadProgress
+
+FOLDERS = {
+    "pacs": "PACS/<domain>/<class>/<image>",
+    "vlcs": "VLCS/<domain>/<class>/<image>",
+    "terra": "terra_incognita/<domain>/<class>/<image>",
+    "office_home": "office_home/<domain>/<class>/<image>",
+    "sen1floods11": "sen1floods11/v1.1",
+}
+GENERATED = "absent (generated when needed)"
+NAME = "climdiv-tmpcst-v1.0.0-20240906"
+pytestmark = pytest.mark.usefixtures("no_data", "no_proxy")
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "*")
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Iterator[Publisher]:
+    content = write_fake(tmp_path / "published").read_bytes()
+    with serving(Publisher({NAME: content, "procdate.txt": b"20240906\n"})) as running:
+        yield running
+
+
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command line in this process: what ``toporo data …`` does, without the start."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["toporo", "data", *map(str, arguments)])
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return run
+
+
+def test_list_and_verify_without_data(run: Run) -> None:
+    done = run("list", "--json")
+    rows = json.loads(done.out)
+    assert [(row["name"], row["status"]) for row in rows] == [
+        ("dg15", GENERATED),
+        ("dg60", GENERATED),
+        ("tpt48", "absent (toporo data get tpt48)"),
+        *((name, f"absent (toporo data get {name} says how to get it)") for name in FOLDERS),
+    ]
+    assert rows[2]["file"] == "tpt48/climdiv-tmpcst-v1.0.0-YYYYMMDD"
+    assert {row["name"]: row["file"] for row in rows[3:]} == FOLDERS
+    assert run("verify").code == 0
+
+
+def test_folders_of_images_and_chips_are_counted(run: Run, tmp_path: Path) -> None:
+    """Each benchmark's title once, however many files it has."""
+    write_tiny(tmp_path, SPECS["pacs"], per_class=2)
+    write_tiny(tmp_path, SPECS["terra"], per_class=2)
+    bucket = write_floods(tmp_path)
+    (bucket / "data/flood_events/HandLabeled/S1Hand/India_300_S1Hand.tif").unlink()
+    text = run("list", "--data", tmp_path).out
+    assert f"found (24 images in 4 domains; 9,991 were published): {tmp_path}/PACS\n" in text
+    assert f"found (24 images in 4 domains): {tmp_path}/terra_incognita\n" in text
+    assert f"found (19 of 20 chips): {bucket}\n" in text
+    assert "absent (toporo data get vlcs says how to get it): VLCS/<domain>/<class>/<image>\n" in text
+    assert text.count("radar chips of 11 floods") == 1
+    itself = run("list", "--data", bucket).out
+    assert f"found (19 of 20 chips): {bucket}\n" in itself, "the bucket's folder given itself"
+
+
+def test_verify_tells_other_counts_from_what_cannot_be_loaded(run: Run, tmp_path: Path) -> None:
+    folder = write_tiny(tmp_path, SPECS["pacs"], per_class=2)
+    done = run("verify", "--data", tmp_path)
+    assert (done.code, done.err) == (0, ""), "there is no checksum that they could differ from"
+    shutil.rmtree(folder / "sketch")
+    done = run("verify", "--data", tmp_path)
+    assert done.code == 1
+    assert "damaged (" in done.out
+    assert "lacks the domain folder(s) 'sketch'" in done.out
+
+
+def test_verify_notices_lists_of_chips_that_differ_or_lack(run: Run, tmp_path: Path) -> None:
+    bucket = write_floods(tmp_path)
+    done = run("verify", "--data", tmp_path)
+    assert done.code == 1
+    assert done.out.count("differs: ") == 4, "the generated lists are not the official ones"
+    (bucket / "splits/flood_handlabeled/flood_valid_data.csv").unlink()
+    done = run("verify", "--data", tmp_path)
+    assert "damaged (no list " in done.out
+    assert done.out.count("differs: ") == 3
+
+
+def test_verify_notices_a_file_that_differs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "dg").mkdir()
+    (tmp_path / "dg/toy_d60_spiral.pkl").write_bytes(b"something else")
+    done = run("verify", "--data", tmp_path)
+    assert done.code == 1
+    assert "differs" in done.out
+    assert "fetch it again" in done.err
+
+
+def test_published_files_are_intact(run: Run, real_data: Path) -> None:
+    done = run("verify", "--data", real_data)
+    assert done.code == 0
+    assert len([line for line in done.out.splitlines() if line.startswith("intact: ") and "flood" not in line]) == 3
+    if (real_data / "PACS").is_dir():
+        assert "found (9,991 images in 4 domains, as many a domain as published): " in done.out
+    if (real_data / "sen1floods11").is_dir():
+        assert re.search(r"found \(\d+ of 446 chips\): ", done.out)
+        assert done.out.count("flood_handlabeled/flood_") == 4
+
+
+def test_get_fetches_once_and_verify_notices_later_damage(run: Run, publisher: Publisher) -> None:
+    """Without a folder it goes to the cache, where the other commands look too."""
+    path = cache_folder() / "tpt48" / NAME
+    first = run("get", "tpt48", "--url", publisher.url)
+    assert first.code == 0, first.err
+    assert first.out == f"tpt48: fetched (complete, release of 20240906)\n{path}\n"
+    assert first.err == f"toporo: fetching {publisher.url}{NAME}\n"
+    asked = len(publisher.asked)
+    again = run("get", "tpt48", "--url", publisher.url)
+    assert again.out.startswith("tpt48: already there (complete")
+    assert (again.code, again.err, len(publisher.asked)) == (0, "", asked)
+    assert f"intact: {path}\n" in run("verify").out
+    path.write_bytes(path.read_bytes().replace(b"5", b"6"))
+    damaged = run("verify")
+    assert damaged.code == 1
+    assert f"differs: {path}\n" in damaged.out
+
+
+def test_get_into_a_folder_says_how_to_use_it(run: Run, publisher: Publisher, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    done = run("get", "tpt48", "--data", folder, "--release", "20240906", "--url", publisher.url)
+    assert done.code == 0, done.err
+    assert (folder / "tpt48" / NAME).is_file()
+    assert f"use it with --data {folder}" in done.err
+    (folder / "tpt48" / f"{NAME}.sha256").unlink()
+    assert f"complete: {folder}/tpt48/{NAME}" in run("verify", "--data", folder).out
+    (folder / "tpt48" / NAME).write_text("cut")
+    done = run("verify", "--data", folder)
+    assert done.code == 1
+    assert "damaged: " in done.out
+
+
+def test_no_connection_is_one_message_and_exit_code_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/climdiv/"
+        command = [sys.executable, "-m", "toporo", "data", "get", "tpt48", "--data", str(tmp_path / "d"), "--url", url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"toporo: {url}procdate.txt: the connection was refused.")
+    assert f"put it into {tmp_path}/d/tpt48 and go on." in line
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_an_interrupt_says_that_the_same_command_goes_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, publisher: Publisher
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "_receive", interrupted)
+    done = run("get", "tpt48", "--url", publisher.url)
+    assert done.code == 130
+    assert "the same command goes on from there" in done.err
+
+
+def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last state: all of them; lines that are said stand above it, unbroken."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with DownloadProgress("tpt48") as progress:
+        progress.say("fetching [bold] " + "x" * 200)
+        progress(50_000, None)
+        progress(70_000, 70_000)
+    shown = stream.getvalue()
+    assert "toporo: fetching [bold] " + "x" * 200 in shown
+    assert "tpt48" in shown
+    assert "70.0/70.0 kB" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("list", "--data", "absent"), "no such data folder: absent"),
+        (("get", "tpt-48"), "unknown dataset 'tpt-48'. Did you mean 'tpt48'?"),
+        (("get", "dg15"), "dg15 has no place to fetch it from. toporo generates it when needed"),
+        (("get", "pacs"), "DomainBed's download script gets it; its images go into the data folder as PACS/<domain>"),
+        (("get", "sen1floods11"), "sen1floods11 has no place to fetch it from. Copy gs://sen1floods11/v1.1"),
+        (("table", "pacs", "--out", "t.csv"), "pacs is made of pictures, which are no table. To write as one: dg15"),
+        (("table", "sen1floods11", "--out", "t.csv"), "sen1floods11 is made of pictures, which are no table."),
+        (("get", "tpt48", "--release", "2020"), "release is '2020': expected a date as YYYYMMDD"),
+        (("get", "tpt48", "--url", "file:///tmp"), "expected https://"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_exit_code_1(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    done = run(*arguments)
+    assert done.code == 1
+    assert message in done.err
+    assert "Traceback" not in done.err

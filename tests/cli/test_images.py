@@ -1,0 +1,344 @@
+"""``toporo reproduce`` on images and radar tiles as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.bench.small_network import SmallNet
+from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_floods
+from tests.bench.tiny_images import write_tiny
+from toporo.bench import runner
+from toporo.bench.domainbed import SPECS
+from toporo.models import NETWORKS, ResNet, save_weights
+from toporo.pages import html
+
+Run = Callable[..., Any]
+QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--per-group", 2, "--size", 16)
+#: A network that every benchmark has.
+QUICKEST = {**dict.fromkeys(SPECS, "resnet18"), "sen1floods11": "unet"}
+#: Two of each benchmark's domains or events.
+PAIRS = {name: spec.domains[:2] for name, spec in SPECS.items()} | {"sen1floods11": ("Bolivia", "India")}
+pytestmark = pytest.mark.usefixtures("no_data")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ResNet-18 in milliseconds."""
+    monkeypatch.setitem(NETWORKS, "resnet18", SmallNet)
+
+
+@pytest.fixture
+def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than all the rest, and once is enough."""
+    no_report(monkeypatch)
+
+
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html, "write_report", lambda outcome, out: out / "report.html")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with all five."""
+    root = tmp_path_factory.mktemp("data")
+    for spec in SPECS.values():
+        write_tiny(root, spec, per_class=5)
+    write_floods(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def stored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a finished table."""
+    out = tmp_path_factory.mktemp("stored")
+    from toporo.bench.deep import Deep
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(NETWORKS, "resnet18", SmallNet)
+        deep = Deep(device="cpu", network="resnet18", steps=2, per_group=2, size=16)
+        runner.reproduce("pacs", out, seeds=2, methods=["erm", "tro-data"], data=data, deep=deep)
+    return out / "results.json"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
+    toporo: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    first, second = PAIRS[name]
+    arguments = (
+        "reproduce", name, "--data", data, *QUICK, "--network", QUICKEST[name], "--methods", "erm,tro-data",
+        "--test", f"{second},{first}",
+    )  # fmt: skip
+    done = toporo(*arguments)
+    assert done.code == 0, done.err
+    folder = tmp_path / "runs" / name
+    assert "4/4 runs" in done.err
+    assert all(word in done.out for word in (first, second, "TRO-data", "2 steps", "average"))
+    assert max(len(line) for line in done.out.splitlines() if "report" not in line) <= 132
+    assert done.out.rstrip().endswith(f"report:  {Path('runs') / name / 'report.html'}")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "TRO-data" in page
+    content = json.loads((folder / "results.json").read_text())
+    assert {row["variant"] for row in content["rows"]} == {first, second, "average"}
+    assert content["about"]["settings"]["steps"] == 2
+    no_report(monkeypatch)
+    again = toporo(*arguments, "--json")
+    assert "4/4 runs (4 found from before)" in again.err
+    assert json.loads(again.out) == content["rows"]
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Run, data: Path, tmp_path: Path) -> None:
+    """ResNet-18, of which the weights are stored as they began: kept, it loads back and predicts the same."""
+    began = ResNet(3, depth=18, seed=7)
+    save_weights(began, tmp_path / "began.safetensors")
+    done = toporo(
+        "reproduce", "vlcs", "--data", data, *QUICK, "--steps", 1, "--network", "resnet18", "--methods", "erm",
+        "--test", "SUN09", "--weights", "began.safetensors", "--keep-models", "--out", "out", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "out/results.json").read_text())["about"]
+    assert about["settings"]["network"]["norm"] == "frozen"
+    assert about["settings"]["network"]["weights"].startswith("began.safetensors, style torchvision, sha256 ")
+    (path,) = (tmp_path / "out/runs").glob("*.safetensors")
+    kept = ResNet(3, depth=18, seed=1)
+    kept.load_state_dict(load_file(path))
+    moved = (kept.conv1.weight - began.conv1.weight).abs().max()
+    assert 0 < moved < 1e-3, "one step of Adam from the weights it was given"
+    from toporo.bench.datasets import load_dataset
+
+    record = json.loads(path.with_suffix(".json").read_text())
+    images = load_dataset("vlcs", data, size=16).store.images[record["samples"]["rows"]]
+    with torch.no_grad():
+        sure, best = kept.eval()(torch.as_tensor(images).permute(0, 3, 1, 2) / 255).softmax(dim=1).max(dim=1)
+    assert best.tolist() == record["samples"]["predicted"]
+    assert sure.tolist() == pytest.approx(record["samples"]["confidence"], abs=2e-4)
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(toporo: Run, tmp_path: Path) -> None:
+    bucket = write_floods(tmp_path / "data")
+    chip = next(name for name in chip_names() if name.startswith("India"))
+    image, label = make_chip(chip)
+    write_chip(bucket, chip, np.full_like(image, np.nan), label)
+    done = toporo(
+        "reproduce", "sen1floods11", "--data", "data", *QUICK, "--network", "unet", "--methods", "erm",
+        "--test", "Bolivia,Mekong", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    line = f"toporo: left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)"
+    lines = done.err.splitlines()
+    assert lines.count(line) == 1
+    assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")
+
+
+# ---------------------------------------------------------------------- interrupted
+
+
+@pytest.mark.usefixtures("small", "unwritten")
+def test_an_interrupt_says_that_the_same_command_goes_on(
+    toporo: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("reproduce", "terra", "--data", data, *QUICK, "--network", "resnet18", "--methods", "erm,tro-data")
+    real, calls = runner.run_job, []
+
+    def interrupted(*given: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(runner, "run_job", interrupted)
+    done = toporo(*arguments)
+    assert done.code == 130
+    assert "the same command goes on from here" in done.err
+    assert not (tmp_path / "runs/terra/results.json").exists()
+    again = toporo(*arguments, "--markdown")
+    assert again.code == 0
+    assert "3/8 runs (3 found from before)" in again.err
+    assert len(calls) == 4 + 5
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: Run, data: Path, tmp_path: Path) -> None:
+    arguments = (
+        "reproduce", "sen1floods11", "--data", data, *QUICK, "--network", "unet", "--methods", "erm,tro-data",
+        "--test", "Bolivia,India", "--json", "--out",
+    )  # fmt: skip
+    command = [sys.executable, "-m", "toporo", *map(str, arguments), "killed"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if "1/4 runs" in line:
+                running.send_signal(signal.SIGKILL)
+                break
+        running.stderr.read()
+    assert not (tmp_path / "killed/results.json").exists()
+    again, whole = toporo(*arguments, "killed"), toporo(*arguments, "whole")
+    assert "found from before" in again.err
+    assert "0/4 runs (starting)" in whole.err
+    assert json.loads(again.out) == json.loads(whole.out)
+
+
+# ---------------------------------------------------------------------- tables made before
+
+
+def test_show_prints_a_table_without_running_anything(toporo: Run, stored: Path, tmp_path: Path) -> None:
+    done = toporo("reproduce", "pacs", "--show", stored)
+    assert done.code == 0, done.err
+    assert "PACS art_painting: test accuracy (%), mean ± sd over 2 seeds, 2 steps" in " ".join(done.out.split())
+    assert "PACS, all variants" in done.out
+    assert "a folder of 60 images, not as many as were published" in " ".join(done.out.split())
+    rows = json.loads(stored.read_text())["rows"]
+    assert json.loads(toporo("reproduce", "pacs", "--show", stored, "--json").out) == rows
+    markdown = toporo("reproduce", "pacs", "--show", stored, "--markdown").out
+    assert "| method | art_painting | paper | cartoon | paper | photo | paper | sketch | paper | average | paper |" in (
+        markdown
+    )
+    assert "| 85.7 |" in markdown
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "content", "message"),
+    [
+        ("vlcs", None, "has results of pacs: expected those of vlcs."),
+        ("pacs", "{", "is not a results file of toporo"),
+        ("pacs", "5", "is not a results file of toporo"),
+        ("pacs", '{"rows": [{"benchmark": "pacs"}]}', "is not a results file of toporo"),
+        ("pacs", '{"about": 3, "rows": []}', "has no rows: expected those of pacs."),
+    ],
+)
+def test_what_is_no_results_file_of_the_benchmark_is_refused(
+    toporo: Run, stored: Path, tmp_path: Path, benchmark: str, content: str | None, message: str
+) -> None:
+    path = stored
+    if content is not None:
+        path = tmp_path / "results.json"
+        path.write_text(content)
+    done = toporo("reproduce", benchmark, "--show", path)
+    assert (done.code, done.out) == (1, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_folder_or_nothing_to_show_is_refused(toporo: Run, tmp_path: Path) -> None:
+    assert "is a folder: give the results.json in it" in toporo("reproduce", "pacs", "--show", tmp_path).err
+    assert "no results in absent" in toporo("reproduce", "pacs", "--show", "absent/results.json").err
+
+
+# ---------------------------------------------------------------------- mistakes
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "eighteen.safetensors"
+    save_weights(ResNet(3, depth=18), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("pacs", "--device", "cuda"), "no GPU: "),
+        (("pacs", "--device", "tpu"), "unknown device 'tpu'"),
+        (("pacs", "--network", "resnet34"), "unknown network 'resnet34'"),
+        (("pacs", "--network", "unet"), "the network unet does not fit pacs; it takes resnet18, resnet50."),
+        (("sen1floods11", "--network", "resnet50"), "does not fit sen1floods11; it takes fcn18, fcn50, unet."),
+        (("sen1floods11", "--weights", "WEIGHTS"), "networks for sen1floods11 begin at random; leave them out."),
+        (
+            ("pacs", "--network", "resnet50", "--weights", "WEIGHTS"),
+            "holds a ResNet-18, expected a ResNet-50: pass depth=18 (on the command line --network resnet18), or other",
+        ),
+        (("pacs", "--weights", "absent.safetensors"), "absent.safetensors is not there"),
+        (("pacs", "--weights-style", "caffe"), "style 'caffe' without weights"),
+        (("pacs", "--network", "resnet18", "--weights", "WEIGHTS", "--weights-style", "tf"), "'tf'"),
+        (("pacs", "--test", "skech"), "unknown test domain or event 'skech'. Did you mean 'sketch'?"),
+        (("sen1floods11", "--test", "Bolvia"), "unknown test domain or event 'Bolvia'. Did you mean 'Bolivia'?"),
+        (("pacs", "--precision", "fp16"), "unknown precision 'fp16'"),
+        (("pacs", "--methods", "erm,tro"), "unknown method 'tro'"),
+        (("pacs", "--methods", "erm", "--once", "tro"), "unknown method 'tro'"),
+        (("pacs", "--split", "east-west"), "pacs has no split to choose"),
+        (("pacs", "--penalty", "inf"), "penalty is inf"),
+        (("pacs", "--source", "generated"), "cannot be generated"),
+        (("pacs", "--data", "EMPTY"), "pacs: no PACS/ or pacs/ in"),
+        (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),
+        (("dg15", "--device", "cpu"), "are for benchmarks on images; dg15 is none."),
+        (("dg15", "--weights", "WEIGHTS"), "are for benchmarks on images; dg15 is none."),
+        (("tpt48", "--test", "sketch"), "tpt48 has no test to choose"),
+    ],
+)
+def test_a_users_mistake_is_one_line_exit_code_1_and_leaves_nothing(
+    toporo: Run, data: Path, weights: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory,
+    arguments: tuple[str, ...], message: str,
+) -> None:  # fmt: skip
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    places = {"WEIGHTS": weights, "EMPTY": tmp_path_factory.mktemp("empty")}
+    given = [places.get(word, word) for word in arguments]
+    chosen = [] if "--data" in given or given[0] in ("dg15", "tpt48") else ["--data", data]
+    done = toporo("reproduce", *given, *chosen)
+    assert (done.code, done.out) == (1, ""), done.err
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---------------------------------------------------------------------- the published data
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_real_drawings_and_real_weights(toporo: Run, real_data: Path, tmp_path: Path) -> None:
+    """A few images of every class and domain, through the published ResNet-50."""
+    found = sorted((real_data / "weights").glob("*.safetensors"))
+    if not found or not (real_data / "PACS").is_dir():
+        pytest.skip("PACS and weights of ImageNet are not in TOPORO_DATA")
+    for place in sorted((real_data / "PACS").glob("*/*")):
+        few = tmp_path / "data" / place.relative_to(real_data)
+        few.mkdir(parents=True)
+        for image in sorted(place.iterdir())[:5]:
+            (few / image.name).symlink_to(image.resolve())
+    done = toporo(
+        "reproduce", "pacs", "--data", "data", "--device", "cpu", "--steps", 1, "--seeds", 1, "--per-group", 2,
+        "--size", 64, "--weights", found[0], "--methods", "erm,tro-data", "--test", "photo", "--out", "out", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "out/results.json").read_text())["about"]
+    assert "style caffe" in about["settings"]["network"]["weights"]
+    assert about["data"]["rows"] == 4 * 7 * 5
+    (prior,) = about["priors"]["photo"]
+    assert set(prior) == {"art_painting", "cartoon", "sketch"}
+    assert sum(prior.values()) == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.usefixtures("unwritten")
+def test_real_floods(toporo: Run, real_data: Path, tmp_path: Path) -> None:
+    """As many chips as are there; Paraguay is all missing and Ghana dry in the ones that are often at hand."""
+    if not (real_data / "sen1floods11").is_dir():
+        pytest.skip("sen1floods11 is not in TOPORO_DATA")
+    done = toporo(
+        "reproduce", "sen1floods11", "--data", real_data, "--device", "cpu", "--network", "unet", "--size", 128,
+        "--steps", 2, "--per-group", 1, "--evaluate-every", 2, "--seeds", 1, "--methods", "tro-uniform",
+        "--test", "Bolivia,Paraguay", "--out", "out",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    about = json.loads((tmp_path / "out/results.json").read_text())["about"]
+    chips = about["data"]["chips"]
+    assert f"{chips['found']} of {chips['listed']} chips" in " ".join(done.out.split()) or not about["data"]["subset"]
+    for name, why in about["skipped"].items():
+        assert f"toporo: not run: {name}. {why}" in done.err
+    (path,) = (tmp_path / "out/runs").glob("tro-uniform-*.json")
+    (epoch,) = json.loads(path.read_text())["history"]
+    assert 0 <= epoch["metrics"]["test"] <= epoch["metrics"]["f1"] <= 1

@@ -1,0 +1,301 @@
+"""``toporo fit``, ``predict``, ``evaluate`` and ``explain``: from a table to predictions, by files and pipes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from tests.tables.cases import RIVER, as_csv, floods, only, river
+from toporo.tables import compare, fit_table, load_model
+
+Run = Callable[..., Any]
+EDGES = "source,target\n" + "".join(f"{a},{b}\n" for a, b in RIVER)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "river.csv").write_text(as_csv(river()))
+    (tmp_path / "new.csv").write_text(as_csv(river(3)))
+    (tmp_path / "edges.csv").write_text(EDGES)
+    return tmp_path
+
+
+RIVER_FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--out", "model")
+
+
+@pytest.fixture
+def fitted(toporo: Run, files: Path) -> Path:
+    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "mouth")
+    assert done.code == 0, done.err
+    return files / "model"
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# ---------------------------------------------------------------- fit
+
+
+def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path) -> None:
+    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "mouth")
+    assert done.code == 0
+    for words in (
+        "Regression of 'y'",
+        "160 rows, 4 groups",
+        "40 rows set aside",
+        "Prior: harmonic, 50 % of it even",
+        "Groups to come: 'mouth'",
+        "model: model",
+    ):
+        assert words in done.out
+    assert re.search(r"bed\s+│ feature\s+│ text", done.out)
+    assert load_model("model").groups == ("lower", "middle", "spring", "upper")
+
+
+def test_fit_is_what_fit_table_does(fitted: Path) -> None:
+    again = fit_table("river.csv", target="y", group="station", graph="edges.csv", test_groups=["mouth"], prior="auto")
+    assert np.array_equal(load_model(fitted).estimator.coef_, again.estimator.coef_)
+
+
+def test_fit_as_json_is_json_alone(toporo: Run, files: Path) -> None:
+    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "mouth", "--json")
+    content = json.loads(done.out, parse_constant=pytest.fail)
+    assert content["task"] == "regression"
+    assert content["test_groups"] == ["mouth"]
+    assert content["prior_saw"] == ["test adjacency"]
+    assert {row["group"] for row in content["groups"]} == {"spring", "upper", "middle", "lower"}
+    assert content["penalty_scores"]
+
+
+def test_fit_reads_standard_input(toporo: Run, files: Path) -> None:
+    done = toporo("fit", "-", *RIVER_FIT[2:], "--penalty", "1", stdin=as_csv(river()))
+    assert done.code == 0
+    assert load_model("model").about["source"] == "standard input"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_fit_and_predict_read_arrow_files(toporo: Run, files: Path, suffix: str) -> None:
+    table = pa.table(river())
+    write = pyarrow.parquet.write_table if suffix == "parquet" else pyarrow.feather.write_feather
+    write(table, f"river.{suffix}")
+    assert toporo("fit", f"river.{suffix}", *RIVER_FIT[2:], "--penalty", "1").code == 0
+    from_arrow = toporo("predict", "model", f"river.{suffix}")
+    from_csv = toporo("predict", "model", "river.csv")
+    assert from_arrow.code == from_csv.code == 0
+    assert from_arrow.out == from_csv.out
+
+
+def test_names_may_come_from_a_file(toporo: Run, files: Path) -> None:
+    (files / "coming.txt").write_text("mouth\n\n")
+    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "@coming.txt", "--json")
+    assert json.loads(done.out)["test_groups"] == ["mouth"]
+    done = toporo(*RIVER_FIT, "--overwrite", "--test-groups", "@nothing.txt")
+    assert done.code == 1
+    assert "cannot read nothing.txt" in done.err
+
+
+def test_fit_classifies(toporo: Run, files: Path) -> None:
+    (files / "floods.csv").write_text(as_csv(floods()))
+    done = toporo("fit", "floods.csv", "--target", "flood", "--group", "station", "--out", "m", "--learn-graph")
+    assert done.code == 0, done.err
+    assert "Classification of 'flood'" in done.out
+    found = rows(toporo("predict", "m", "floods.csv").out)
+    assert list(found[0]) == ["station", "prediction", "probability of no", "probability of yes"]
+    assert all(row["prediction"] == ("yes" if float(row["probability of yes"]) > 0.5 else "no") for row in found)
+    assert list(rows(toporo("predict", "m", "floods.csv", "--no-probabilities").out)[0]) == ["station", "prediction"]
+
+
+def test_fit_trains_a_network(toporo: Run, files: Path) -> None:
+    done = toporo(*RIVER_FIT, "--model", "mlp", "--epochs", "2")
+    assert done.code == 0, done.err
+    assert toporo("predict", "model", "new.csv").code == 0
+
+
+def test_an_existing_model_is_kept_unless_told_before_any_work(toporo: Run, fitted: Path) -> None:
+    before = (fitted / "model.json").read_bytes()
+    done = toporo(*RIVER_FIT[:1], "no-such-file.csv", *RIVER_FIT[2:])
+    assert done.code == 1
+    assert "already" in done.err, "the folder is looked at before the table"
+    assert (fitted / "model.json").read_bytes() == before
+    assert toporo(*RIVER_FIT, "--penalty", "3", "--overwrite").code == 0
+    assert (fitted / "model.json").read_bytes() != before
+
+
+# ---------------------------------------------------------------- predict
+
+
+def test_predict_writes_a_line_a_row(toporo: Run, fitted: Path) -> None:
+    done = toporo("predict", "model", "new.csv")
+    found = rows(done.out)
+    assert list(found[0]) == ["station", "prediction"]
+    assert np.array_equal([float(row["prediction"]) for row in found], load_model(fitted).predict("new.csv"))
+    assert "200 rows predicted" in done.err
+    assert "missing values filled in: 'depth' 12" in done.err
+
+
+def test_predict_reads_a_pipe_and_keeps_columns(toporo: Run, fitted: Path) -> None:
+    text = as_csv({"id": [f"n{i}" for i in range(200)], **river(3)})
+    found = rows(toporo("predict", "model", "-", "--keep", "id,bed", stdin=text).out)
+    assert list(found[0]) == ["id", "bed", "prediction"]
+    assert [row["id"] for row in found] == [f"n{i}" for i in range(200)]
+
+
+def test_predict_does_without_group_and_target(toporo: Run, fitted: Path) -> None:
+    table = {name: column for name, column in river(3).items() if name not in ("station", "y")}
+    done = toporo("predict", "model", "-", stdin=as_csv(table))
+    assert list(rows(done.out)[0]) == ["prediction"]
+
+
+def test_predict_says_what_it_had_not_seen(toporo: Run, fitted: Path) -> None:
+    table = river(3)
+    table["bed"][0], table["bed"][5], table["x"][2] = "ice", "ice", 1e6
+    done = toporo("predict", "model", "-", stdin=as_csv(table))
+    assert done.code == 0
+    assert "levels of 'bed' not seen in training: 'ice' 2" in done.err
+    assert re.search(r"outside the range seen in training: .*'x' \d", done.err)
+
+
+def test_predict_as_json_lines(toporo: Run, fitted: Path) -> None:
+    done = toporo("predict", "model", "new.csv", "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert len(found) == 200
+    assert found[0]["station"] == "spring"
+    assert [row["prediction"] for row in found] == load_model(fitted).predict("new.csv").tolist()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather", "jsonl"])
+def test_predict_writes_files_whole_or_not_at_all(toporo: Run, fitted: Path, files: Path, suffix: str) -> None:
+    assert toporo("predict", "model", "new.csv", "--out", f"p.{suffix}").code == 0
+    content = {
+        "csv": lambda: [float(row["prediction"]) for row in rows(Path("p.csv").read_text())],
+        "parquet": lambda: pyarrow.parquet.read_table("p.parquet")["prediction"].to_pylist(),
+        "feather": lambda: pyarrow.feather.read_table("p.feather")["prediction"].to_pylist(),
+        "jsonl": lambda: [json.loads(line)["prediction"] for line in Path("p.jsonl").read_text().splitlines()],
+    }[suffix]()
+    assert content == load_model(fitted).predict("new.csv").tolist()
+    before = Path(f"p.{suffix}").read_bytes()
+    text = as_csv(river(3)).splitlines()
+    text[150] = text[150].replace(text[150].split(",")[1], "far", 1)
+    (files / "broken.csv").write_text("\n".join(text))
+    done = toporo("predict", "model", "broken.csv", "--out", f"p.{suffix}")
+    assert done.code == 1
+    assert "'far' is not a number" in done.err
+    assert Path(f"p.{suffix}").read_bytes() == before
+    assert not list(files.glob(".p.*")), "nothing temporary is left"
+
+
+def test_predict_ends_quietly_when_its_reader_has_enough(fitted: Path, files: Path) -> None:
+    (files / "long.csv").write_text(as_csv(river(3, rows=20_000)))
+    command = f"'{sys.executable}' -m toporo predict model long.csv | head -2"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=files, check=False)
+    assert done.stdout.startswith("station,prediction\n")
+    assert "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- evaluate, explain
+
+
+def test_evaluate_shows_the_worst_group_first_and_hops(toporo: Run, fitted: Path) -> None:
+    done = toporo("evaluate", "model", "new.csv", "--resamples", "100", "--out", "scores.csv")
+    assert done.code == 0, done.err
+    for words in ("mean over groups", "all rows together", "worst group (", "hops 1", "95 % intervals"):
+        assert words in done.out
+    found = rows(Path("scores.csv").read_text())
+    errors = [float(row["rmse"]) for row in found]
+    assert errors == sorted(errors, reverse=True)
+    assert {row["group"]: row["hops"] for row in found}["mouth"] == "1"
+
+
+def test_evaluate_as_json(toporo: Run, fitted: Path) -> None:
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--json").out, parse_constant=pytest.fail)
+    by_hand = load_model(fitted).evaluate("new.csv").to_dict()
+    assert content == by_hand
+
+
+def test_evaluate_looks_at_unseen_groups_alone_when_asked(toporo: Run, fitted: Path) -> None:
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--unseen", "--json").out)
+    assert [score["group"] for score in content["groups"]] == ["mouth"]
+    (fitted.parent / "seen.csv").write_text(as_csv(only(river(3), station=["upper", "lower"])))
+    done = toporo("evaluate", "model", "seen.csv", "--unseen")
+    assert done.code == 1
+    assert "in groups that it was not trained on" in done.err
+
+
+def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
+    assert toporo(*RIVER_FIT[:-1], "control", "--method", "erm", "--test-groups", "mouth").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "control")
+    assert done.code == 0, done.err
+    mine, control = load_model("model").evaluate("new.csv"), load_model("control").evaluate("new.csv")
+    errors = [{score.group: score.metrics["rmse"].value for score in e.groups} for e in (mine, control)]
+    better = sum(errors[0][name] < errors[1][name] for name in errors[0])
+    assert f"better in {better} of 5 groups." in done.out
+    assert "model gains" in done.out
+    content = json.loads(toporo("evaluate", "model", "new.csv", "--against", "control", "--json").out)
+    assert content == mine.to_dict() | {"against": control.to_dict(), "gain": compare(mine, control).to_dict()}
+    assert toporo("evaluate", "model", "-", "--against", "control").code == 2
+    assert toporo(*RIVER_FIT[:3], "x", *RIVER_FIT[4:-1], "other").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "other")
+    assert done.code == 1
+    assert "other is a regression of 'x', model a regression of 'y'" in done.err
+
+
+def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
+    done = toporo("explain", "model", "--out", "groups.csv", "--plot", "groups.png")
+    assert done.code == 0, done.err
+    table = load_model(fitted).explain()
+    assert done.out.startswith(str(table))
+    assert [row["group"] for row in rows(Path("groups.csv").read_text())] == [row.group for row in table]
+    assert Path("groups.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(toporo("explain", "model", "--json").out) == table.to_dict()
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("fit", "river.csv", "--group", "station", "--out", "m"), 2, "--target"),
+        ((*RIVER_FIT, "--penalty", "much"), 2, "neither auto nor a number"),
+        ((*RIVER_FIT, "--task", "guess"), 2, "guess"),
+        ((*RIVER_FIT, "--delimiter", "::"), 2, "not a single character"),
+        ((*RIVER_FIT, "--test-groups", "a,,b"), 2, "empty name"),
+        (("fit", "no.csv", *RIVER_FIT[2:]), 1, "no such file"),
+        ((*RIVER_FIT, "--graph", "no.csv"), 1, "no.csv"),
+        (("fit", "edges.csv", *RIVER_FIT[2:]), 1, "unknown column 'y'"),
+        (("predict", "nowhere", "river.csv"), 1, "not a model folder"),
+        (("evaluate", "nowhere", "river.csv"), 1, "not a model folder"),
+        (("explain", "nowhere"), 1, "not a model folder"),
+        (("predict", "nowhere", "river.csv", "--out", "p.xlsx"), 1, "expected a name that ends in .csv"),
+        (("predict", "nowhere", "river.csv", "--out", "no/p.csv"), 1, "there is no folder no"),
+        (("explain", "nowhere", "--plot", "p.gif"), 1, "expected a name that ends in .png"),
+    ],
+)
+def test_mistakes_are_messages(toporo: Run, files: Path, arguments: tuple[str, ...], code: int, words: str) -> None:
+    done = toporo(*arguments)
+    assert done.code == code
+    plain = re.sub(r"[│╭╮╰╯─\s]+", " ", done.err)
+    assert words in plain
+    assert not (files / "model").exists()
+    assert done.out == ""
+
+
+@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "explain", "report", "doctor", "topology"])
+def test_every_command_has_help_json_and_an_example(toporo: Run, command: str) -> None:
+    text = toporo(command, "--help").out
+    assert "--json" in text
+    assert "Example: toporo" in text

@@ -1,0 +1,89 @@
+"""The report: one file, offline, with everything in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from toporo.bench import protocols
+from toporo.bench.runner import Outcome, reproduce
+from toporo.pages.html import write_report
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Collects headings and table cells, and checks that tags are balanced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.text: dict[str, list[str]] = {}
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.stack and data.strip():
+            self.text.setdefault(self.stack[-1], []).append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TOPORO_DATA", raising=False)
+        patch.setitem(protocols.PROTOCOLS, "dg15", replace(protocols.PROTOCOLS["dg15"], epochs=3))
+        return reproduce("dg15", folder, seeds=2), folder
+
+
+def test_the_page_holds_the_table_and_every_figure(outcome: tuple[Outcome, Path]) -> None:
+    found, folder = outcome
+    html = write_report(found, folder).read_text(encoding="utf-8")
+    page = Page()
+    page.feed(html)
+    assert page.stack == []
+    headings = " | ".join(page.text["h2"])
+    for part in ("topology", "weights over training", "every test group", "over the epochs", "boundaries", "learned"):
+        assert part in headings
+    assert html.count("<svg") == 7
+    for row in found.rows:
+        assert f"{row.mean:.2f} ± {row.sd:.2f}" in page.text["td"]
+    assert "not the published file" in html
+
+
+def test_the_page_loads_nothing_from_anywhere(outcome: tuple[Outcome, Path]) -> None:
+    found, folder = outcome
+    html = write_report(found, folder).read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<link" not in html
+    for target in re.findall(r'(?:src|href)="([^"]*)"', html):
+        assert target.startswith(("#", "data:")), target
+    assert "url(http" not in html
+
+
+def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> None:
+    found, folder = outcome
+    assert write_report(found, folder).read_bytes() == write_report(found, folder).read_bytes()
+
+
+def test_a_few_methods_give_a_smaller_page(outcome: tuple[Outcome, Path], tmp_path: Path) -> None:
+    found, folder = outcome
+    keep = {"erm"}
+    part = replace(
+        found,
+        rows=[r for r in found.rows if r.method in keep],
+        records=[r for r in found.records if r["method"] in keep],
+        jobs=[j for j in found.jobs if j.method.name in keep],
+    )
+    html = write_report(part, folder).read_text(encoding="utf-8")
+    assert "Group weights over training" not in html
+    assert "Decision boundaries" in html

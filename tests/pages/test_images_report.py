@@ -1,0 +1,291 @@
+"""The report of images in domains: scores, topologies and samples of what was run, from records alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from tests.pages.deep_cases import ACCURACY, CLASSES, DOMAINS, image_outcome, only
+from tests.pages.test_html import Page
+from toporo.bench.protocols import PROTOCOLS
+from toporo.bench.results import AVERAGE, Row
+from toporo.bench.runner import Outcome
+from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.pages import images, networks
+from toporo.pages.figures import to_svg
+from toporo.pages.html import write_report
+from toporo.pages.network_figures import (
+    Learned,
+    Score,
+    group_table,
+    learned_topology,
+    method_scores,
+    penalty_curve,
+)
+from toporo.pages.pictures import Guess, Photo, photo_samples
+from toporo.topology.graph import GroupGraph
+
+EACH = ("learned", "weights", "groups", "steps", "samples")
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return image_outcome(("art_painting", "photo"))
+
+
+@pytest.fixture(scope="module")
+def page(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(replace(outcome, about={"skipped": {"sketch": "No images."}}), tmp_path_factory.mktemp("pacs"))
+
+
+def written(figure: Figure) -> list[str]:
+    """The texts of a figure."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", to_svg("f", figure))
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_holds_every_figure_of_each_domain(outcome: Outcome, page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    parsed = Page()
+    parsed.feed(html)
+    assert parsed.stack == []
+    assert [h for h in parsed.text["h2"] if h.startswith("PACS ")] == ["PACS art_painting", "PACS photo"]
+    names = {path.stem for path in (page.parent / "figures").iterdir()}
+    assert names == {
+        "domains",
+        *(f"{each}-{domain.replace('_', '-')}" for each in EACH for domain in ("art_painting", "photo")),
+    }
+    assert html.count("<svg") == len(names)
+    assert "30 runs on a made-up card in bf16: 30.0 minutes in all, median 10 steps and 960 samples a second." in html
+
+
+def test_the_page_loads_nothing_and_its_pictures_are_inside(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<link" not in html
+    targets = re.findall(r'(?:src|href)="([^"]*)"', html)
+    assert all(target.startswith(("#", "data:image/png;base64,")) for target in targets)
+    samples = (page.parent / "figures" / "samples-photo.svg").read_text(encoding="utf-8")
+    assert samples.count("data:image/png;base64,") == images.SHOWN_SAMPLES
+    identifiers = re.findall(r'\bid="([^"]+)"', html)
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_a_page_of_steps_speaks_of_no_epochs(page: Path) -> None:
+    """But in the settings, where names are those of the protocol."""
+    html = page.read_text(encoding="utf-8").split("<details>")[0]
+    assert "epoch" not in re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
+    assert "at the step that validation chose" in html
+
+
+def test_the_same_results_give_the_same_bytes(outcome: Outcome, page: Path) -> None:
+    part = outcome.parts[0]
+    for section in (*images._samples(part), *networks.learned_section(part, "domain")):
+        assert section.svg == (page.parent / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("methods", [("erm",), ("group-dro", "tro-uniform")])
+def test_without_tro_data_there_is_no_topology_to_show(methods: tuple[str, ...], outcome: Outcome) -> None:
+    found = only(outcome, *methods)
+    names = {section.name.split("-")[0] for section in images.sections(found.parts[0], Path())}
+    assert "learned" not in names
+    assert ("weights" in names) == ("group-dro" in methods)
+    assert ("samples" in names) == ("erm" in methods)
+    assert not any("topology" in sentence for sentence in images.findings(found.parts[0]))
+    assert len(images.overall(found)) == 1
+
+
+def test_one_domain_has_no_average_and_several_do(outcome: Outcome) -> None:
+    (section,) = images.overall(outcome)
+    assert f">{AVERAGE}<" in section.svg
+    assert "Averaged over the 2 domains, TRO-data has 79.0 ± 1.0: 2.0 points above ERM (77.0)" in section.text
+    (single,) = images.overall(image_outcome(("photo",), seeds=1))
+    assert f">{AVERAGE}<" not in single.svg
+    assert "Averaged" not in single.text
+
+
+def test_why_a_domain_was_not_run_is_said(page: Path) -> None:
+    assert "Not run: sketch. No images." in page.read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- samples
+
+
+def test_samples_show_every_case_and_who_was_right(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+    (section,) = images._samples(part)
+    assert section.text.endswith("both right 5, only ERM right 2, only TRO-data right 4, both wrong 1.")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", section.svg)
+    guesses = [text for text in texts if text[0] in "✓✗"]
+    assert len(guesses) == 2 * images.SHOWN_SAMPLES
+    titles = [text for text in texts if text in CLASSES]
+    assert len(titles) == images.SHOWN_SAMPLES
+    for mark, title, taken in (re.match(r"(.) (ERM|TRO-data): (\w+), \d+ %", g).groups() for g in guesses):  # type: ignore[union-attr]
+        assert title in ("ERM", "TRO-data")
+        assert taken in CLASSES
+        assert mark in "✓✗"
+    pairs = {tuple(guess[0] for guess in guesses[i : i + 2]) for i in range(0, len(guesses), 2)}
+    assert pairs == {("✓", "✓"), ("✓", "✗"), ("✗", "✓"), ("✗", "✗")}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
+def test_chosen_samples_leave_no_case_out(found: list[tuple[bool, bool]]) -> None:
+    cases = dict(enumerate(found))
+    chosen = images._chosen(cases)
+    assert len(chosen) == len(set(chosen)) == min(len(cases), images.SHOWN_SAMPLES)
+    assert {cases[row] for row in chosen} == set(found)
+
+
+def test_samples_need_the_pixels(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+    with pytest.raises(DataError, match="no store of images"):
+        images._samples(replace(part, benchmark=replace(part.benchmark, store=None)))
+
+
+def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    texts = written(photo_samples([Photo(pixels, "dog", {"A": Guess("dog", 0.874), "B": Guess("cat", 1.0)})]))
+    assert set(texts) == {"dog", "✓ A: dog, 87 %", "✗ B: cat, 100 %"}
+    with pytest.raises(SettingError, match="at least one picture"):
+        photo_samples([])
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def test_findings_are_computed_from_the_rows(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+
+    def row(method: str, mean: float, sd: float | None, selection: str = "validation") -> Row:
+        seeds = [mean] * (1 if sd is None else 3)
+        metric = "test accuracy (%)"
+        return Row("pacs", method, metric, selection, mean, sd, seeds, None, [], "file", False, part.variant.name)
+
+    rows = [
+        row("erm", 80.0, 1.0),
+        row("group-dro", 83.5, 0.5),
+        row("coral", 70.0, None),
+        row("tro-data", 82.0, 1.2),
+        row("tro-uniform", 81.0, 0.1),
+        row("tro-data", 10.0, 0.0, "last"),
+    ]
+    text = images.findings(replace(part, rows=rows))
+    assert text[0] == (
+        "TRO-data (82.0 at the step that validation chose) is 2.0 points above ERM (beyond the spread), 1.5 points "
+        "below Group DRO (beyond the spread), 12.0 points above CORAL (one seed), 1.0 points above TRO, uniform prior "
+        "(within the spread over seeds)."
+    )
+    assert "The paper's figures here: 88.1 for ERM (ours 80.0), 87.7 for TRO-data (ours 82.0)." in images.findings(part)
+
+
+def test_sentences_say_whether_seeds_agree_on_the_topology(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+    (sentence,) = networks.topology_words(part, "domain")
+    assert sentence.startswith("The learned topology differs among seeds (2 kinds in 3); its prior gives photo 0.45 of")
+    agreeing = replace(part, records=[record for record in part.records if record["seed"] < 2])
+    assert "is the same in all 2 seeds" in networks.topology_words(agreeing, "domain")[0]
+    alone = replace(part, records=[record for record in part.records if record["seed"] == 0])
+    assert "comes from one seed" in networks.topology_words(alone, "domain")[0]
+
+
+@pytest.mark.filterwarnings("ignore:the prior is flat")
+def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+    names = part.benchmark.train
+    ring = GroupGraph(names, {(names[0], names[1]): 1.0, (names[1], names[2]): 1.0, (names[0], names[2]): 1.0})
+    records = [
+        record | {"prior": ring.prior(names).to_dict()} if record["method"] == "tro-data" else record
+        for record in part.records
+    ]
+    assert "its prior is flat" in networks.topology_words(replace(part, records=records), "domain")[0]
+
+
+# ---------------------------------------------------------------- figures
+
+
+def chain(*names: str) -> GroupGraph:
+    return GroupGraph(sorted(names), dict.fromkeys(pairwise(names), 1.0))
+
+
+def test_learned_edges_are_counted_over_seeds() -> None:
+    graphs = (chain("a", "b", "c"), chain("a", "b", "c"), chain("b", "a", "c"))
+    learned = Learned(graphs, tuple(graph.prior(["a", "b", "c"]) for graph in graphs))
+    assert learned.counts == {("a", "b"): 3, ("b", "c"): 2, ("a", "c"): 1}
+    assert learned.kinds == 2
+    assert learned.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
+    texts = written(learned_topology(learned, what="domain"))
+    assert {"edge in 3 of 3 seeds", "edge in 2 of 3 seeds", "edge in 1 of 3 seeds"} <= set(texts)
+    assert texts.count("a") == 2, "a node and a bar"
+
+
+def test_topologies_of_other_groups_are_not_mixed() -> None:
+    one, other = chain("a", "b", "c"), chain("a", "b", "x")
+    with pytest.raises(GroupMismatchError, match=r"different groups.*'x'"):
+        Learned((one, other), (one.prior("abc"), other.prior("abx")))
+    with pytest.raises(SettingError, match="0 learned graphs"):
+        Learned((), ())
+
+
+def test_scores_stand_where_their_values_are() -> None:
+    figure = method_scores(
+        {"photo": [Score("ERM", (90.0, 92.0), 97.8), Score("TRO", (95.0,)), Score("none", ())]},
+        label="accuracy (%)",
+        reference="ERM",
+        highlight=["TRO"],
+    )
+    (ax,) = figure.axes
+    spots = sorted(float(x) for line in ax.lines if line.get_marker() == "D" for x in line.get_xdata())
+    assert spots == [97.8]
+    means = [float(c.lines[0].get_xdata()[0]) for c in ax.containers]
+    assert means == [91.0, 95.0]
+    assert "the paper's figure" in written(figure)
+    with pytest.raises(SettingError, match="at least one panel"):
+        method_scores({})
+
+
+def test_a_table_of_groups_has_dashes_for_what_is_not_defined() -> None:
+    values = {"A": {"x": 0.25, "y": float("nan")}, "B": {"x": 0.5}}
+    texts = written(group_table(values, ["x", "y"], label="IoU", marked=["y"]))
+    assert texts.count("–") == 2
+    assert {"0.25", "0.50"} <= set(texts)
+    empty = written(group_table({"A": {"x": float("nan")}}, ["x"], label="IoU"))
+    assert "–" in empty
+
+
+def test_a_curve_of_penalties_needs_one() -> None:
+    texts = written(penalty_curve({"test": {0.1: [0.4, 0.5], 10.0: [0.6]}}, {"ERM": 0.3}, label="IoU"))
+    assert {"0.1", "10", "ERM", "test"} <= set(texts)
+    with pytest.raises(SettingError, match="at least one λ"):
+        penalty_curve({"test": {}}, {}, label="IoU")
+
+
+def test_penalties_are_found_by_name_and_shown_apart() -> None:
+    protocol = PROTOCOLS["pacs"]
+    found = networks.swept(protocol)
+    assert list(found.values()) == [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]
+    assert "tro-data-inputs" not in found
+    assert not set(found) - {"tro-data"} & {method.name for method in networks.main_methods(protocol)}
+
+
+def test_a_sweep_of_images_has_its_figure(outcome: Outcome) -> None:
+    (part,) = image_outcome(("photo",), ("erm", "tro-data", "tro-data-0.1", "tro-data-10"), seeds=1).parts
+    (section,) = networks.penalty_section(part, "accuracy (%)", "domain")
+    assert section.title == "Accuracy (%) against λ"
+    assert networks.penalty_section(outcome.parts[0], "accuracy (%)", "domain") == [], "one λ is no curve"
+
+
+def test_the_fake_outcome_is_one_of_the_real_protocol() -> None:
+    """So that these tests follow what is really run."""
+    protocol = PROTOCOLS["pacs"]
+    assert tuple(variant.name for variant in protocol.variants) == DOMAINS
+    assert tuple(ACCURACY) == protocol.methods

@@ -1,0 +1,528 @@
+"""The page about a model: figures and sentences that show what was fitted, whatever groups are called, offline."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tests.tables.cases import RIVER, floods, only, river
+from toporo.choice.penalty import PenaltyScore
+from toporo.estimators.explain import GroupRow
+from toporo.pages import model_figures as figures
+from toporo.pages.model import _effects, _effects_part, describe_model, write_model_report
+from toporo.pages.model_words import cautions, effective_groups, interval_text, number, share, summary
+from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
+from toporo.topology.graph import GroupGraph
+
+#: Names that break pages, pictures or both if they are taken for anything but text.
+HOSTILE = (
+    "<b>bold</b> & \"quoted\"",
+    "$\\alpha_1$ and $",
+    "</svg><script>alert(1)</script>",
+    "北海道と東北地方の観測所番号十二三四",
+    "مستشفى",
+    "🏥 Île-de-France",
+    "a name that is far too long for a figure, " * 4 + "the end",
+    "x\u200by\u2028z",
+)  # fmt: skip
+
+
+class Page(HTMLParser):
+    """Closes every tag that has to be closed; keeps tags and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "br", "hr", "img", "link"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def sections(self) -> list[str | None]:
+        return [attrs.get("id") for tag, attrs in self.tags if tag == "section"]
+
+
+def written(model: TableModel, folder: Path, **more: Any) -> Page:
+    return Page(write_model_report(model, folder / "page.html", **more).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model() -> TableModel:
+    return fit_table(river(), target="y", group="station", graph=RIVER, test_groups=["mouth"])
+
+
+@pytest.fixture(scope="module")
+def evaluation(model: TableModel) -> Evaluation:
+    return model.evaluate(river(1), resamples=100)
+
+
+@pytest.fixture(scope="module")
+def network() -> TableModel:
+    return fit_table(
+        floods(),
+        target="flood",
+        group="station",
+        graph=RIVER,
+        test_groups=["mouth"],
+        model="mlp",
+        epochs=4,
+        hidden=(4,),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(model: TableModel, evaluation: Evaluation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with an evaluation."""
+    out = tmp_path_factory.mktemp("pages") / "new" / "page.html"
+    return write_model_report(model, out, evaluation=evaluation, source="held-out.csv")
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_a_page_is_one_file_that_opens_offline(whole: Path) -> None:
+    text = whole.read_text(encoding="utf-8")
+    page = Page(text)
+    assert [file.name for file in whole.parent.iterdir()] == ["page.html"]
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
+    references = [
+        value or "" for _, attrs in page.tags for key, value in attrs.items() if key.endswith(("href", "src"))
+    ]
+    assert all(value.startswith(("#", "data:image/png;base64,")) for value in references)
+    assert "@import" not in text
+    identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(set(identifiers)) == len(identifiers)
+
+
+def test_a_stored_model_has_the_same_page(
+    model: TableModel, evaluation: Evaluation, whole: Path, network: TableModel, tmp_path: Path
+) -> None:
+    for name, fitted in (("linear", model), ("network", network)):
+        fitted.save(tmp_path / name)
+    again = load_model(tmp_path / "linear")
+    path = write_model_report(again, tmp_path / "again.html", evaluation=evaluation, source="held-out.csv")
+    assert path.read_bytes() == whole.read_bytes()
+    assert describe_model(load_model(tmp_path / "network")) == describe_model(network)
+
+
+def test_a_page_has_a_section_for_all_there_is_to_say(
+    model: TableModel, whole: Path, network: TableModel, tmp_path: Path
+) -> None:
+    page = Page(whole.read_text(encoding="utf-8"))
+    assert page.sections == [
+        "groups", "prior", "losses", "evaluation", "hops", "penalty", "effects", "table", "columns", "cautions",
+    ]  # fmt: skip
+    bare = written(model, tmp_path)
+    assert [name for name in page.sections if name not in bare.sections] == ["evaluation", "hops"]
+    assert "Nothing was evaluated" in bare.text
+    assert "Nothing was evaluated" not in page.text
+    trained = written(network, tmp_path)
+    assert "training" in trained.sections
+    assert "over 4 epochs" in trained.text
+    assert not {"penalty", "effects"} & set(trained.sections)
+
+
+def test_the_page_holds_every_group_and_column_and_every_score(
+    model: TableModel, evaluation: Evaluation, whole: Path
+) -> None:
+    text = Page(whole.read_text(encoding="utf-8")).text
+    for row in model.explain():
+        assert str(row.group) in text
+        assert share(row.weight) in text
+    for column in model.columns:
+        assert column.name in text
+        assert column.note in text
+    for score in evaluation.groups:
+        for found in score.metrics.values():
+            assert interval_text(found) in text
+    for found in (*evaluation.overall.values(), *evaluation.pooled.values()):
+        assert interval_text(found) in text
+
+
+def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
+    table = river(groups=HOSTILE)
+    table["<i>x</i> {{ y }}"] = table.pop("x")
+    edges = list(pairwise(HOSTILE))
+    model = fit_table(table, target="y", group="station", graph=edges, test_groups=HOSTILE[2:4])
+    page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20), source="<u>held-out</u>.csv")
+    assert not {"script", "b", "i", "u"} & {tag for tag, _ in page.tags}
+    for name in (*HOSTILE, "<i>x</i> {{ y }}", "<u>held-out</u>.csv"):
+        assert name in page.text
+    assert "mathdefault" not in page.text
+    long = HOSTILE[6]
+    assert page.text.count(long) == 2  # in the two tables; figures and sentences shorten it
+    assert page.text.count(figures.short_name(long)) >= 3
+
+
+def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
+    table = river(groups=("a", "b"))
+    model = fit_table(table, target="y", group="station")
+    page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20))
+    assert page.sections == ["groups", "prior", "losses", "evaluation", "effects", "table", "columns", "cautions"]
+    assert "There is no graph" in page.text
+    assert "no topology takes part" in page.text
+    assert "A graph is a claim" not in page.text
+
+
+@pytest.mark.filterwarnings("ignore:all .* rows are of one group")
+def test_one_group_is_an_ordinary_regression_and_says_so(tmp_path: Path) -> None:
+    model = fit_table(river(groups=("a",)), target="y", group="station")
+    page = written(model, tmp_path)
+    assert "an ordinary regression" in page.text
+    assert "penalty λ" not in page.text
+
+
+def test_two_hundred_groups_stay_readable(tmp_path: Path) -> None:
+    names = tuple(f"site {i:03d}" for i in range(220))
+    table = river(rows=4, groups=names)
+    edges = list(pairwise(names))
+    model = fit_table(table, target="y", group="station", graph=edges, test_groups=names[200:], penalty=1.0)
+    evaluation = model.evaluate(table, resamples=20)
+    page = written(model, tmp_path, evaluation=evaluation)
+    assert (tmp_path / "page.html").stat().st_size < 1_000_000
+    assert "160 more groups, together" in page.text
+    assert "180 more groups, " in page.text
+    assert all(name in page.text for name in names)  # in the folded tables
+    assert sum(tag == "details" for tag, _ in page.tags) == 3
+
+
+def test_many_classes_have_a_table_of_effects_and_two_a_figure(tmp_path: Path) -> None:
+    table = river()
+    table["level"] = [("low", "middling", "<high>")[int(value > -0.5) + int(value > 0.7)] for value in table.pop("y")]
+    model = fit_table(table, target="level", group="station", graph=RIVER, test_groups=["mouth"], penalty=1.0)
+    effects = _effects(model)
+    assert list(effects) == ["<high>", "low", "middling"]
+    coef = np.asarray(model.estimator.coef_) * model.estimator.scaling_.scale
+    for title, values in zip(effects, coef, strict=True):
+        best = int(np.abs(values).argmax())
+        assert effects[title][0] == (model.encoder.names[best], pytest.approx(values[best]))
+        assert len(effects[title]) == 5
+    page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20))
+    assert "change of its score" in page.text
+    assert "one of 3 classes of “level”" in page.text
+    two = fit_table(floods(), target="flood", group="station", penalty=1.0)
+    assert list(_effects(two)) == ["yes"]
+    part = _effects_part(two)
+    assert part is not None
+    assert "the log-odds of “yes”" in part.text
+    assert len(part.svgs) == 1
+
+
+def test_without_standardised_inputs_effects_go_over_the_training_range() -> None:
+    model = fit_table(river(), target="y", group="station", penalty=1.0, standardize=False)
+    x = river()["x"]
+    coef = dict(zip(model.encoder.names, np.ravel(model.estimator.coef_), strict=True))
+    effects = dict(_effects(model)["y"])
+    assert effects["x"] == pytest.approx(coef["x"] * (max(x) - min(x)))
+    assert effects["bed = rock"] == pytest.approx(coef["bed = rock"])
+    assert effects["depth is missing"] == pytest.approx(coef["depth is missing"])
+
+
+# ---------------------------------------------------------------- sentences
+
+
+def test_the_summary_says_what_was_fitted_to_what(model: TableModel, evaluation: Evaluation) -> None:
+    rows = list(model.explain())
+    text = " ".join(summary(model, rows, evaluation, "held-out.csv"))
+    assert "A linear model that predicts the number “y”" in text
+    assert "160 rows in 4 groups (column “station”)" in text
+    assert (
+        f"chosen among 10 by the loss in training groups held out ({model.estimator.penalty_scores_[0].folds}" in text
+    )
+    assert "The prior: harmonic in the given graph" in text
+    assert "Of the test groups it saw: their place in the graph" in text
+    worst = max(rows, key=lambda row: row.loss)
+    assert f"The worst training group is “{worst.group}”: its mean squared error is {number(worst.loss)}" in text
+    assert f"{effective_groups(row.weight for row in rows):.1f} by the weights, of 4" in text
+    assert "On “held-out.csv”, 200 rows in 5 groups (1 not trained on)" in text
+    assert f"RMSE {interval_text(evaluation.overall['rmse'])}, mean over groups" in text
+    assert interval_text(evaluation.worst.metrics["rmse"]) in text
+    for hop in ("0 (trained on)", "1"):
+        assert f"{hop}: {interval_text(evaluation.by_hop[hop]['rmse'])}" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "missing"),
+    [
+        ({"penalty": 0.5}, "λ is 0.5, as set", "chosen"),
+        ({"penalty": math.inf}, "λ is ∞ (the weights are the prior)", "chosen"),
+        ({"penalty": 0.0}, "λ is 0 (the worst group decides)", "chosen"),
+        ({"tau": 0.05}, "within 0.05 of the prior (tau), which takes a penalty λ of", "as set"),
+        ({"method": "erm"}, "fitted by all groups weighed alike", "penalty"),
+        ({"method": "group-dro"}, "fitted by group DRO (the worst group decides)", "penalty"),
+    ],
+)
+def test_the_summary_says_how_groups_were_weighed(settings: dict[str, Any], words: str, missing: str) -> None:
+    model = fit_table(river(), target="y", group="station", **settings)
+    text = " ".join(summary(model, list(model.explain()), None, None))
+    assert words in text
+    assert missing not in text
+
+
+def test_cautions_name_what_is_uncertain(model: TableModel, evaluation: Evaluation) -> None:
+    rows = list(model.explain())
+
+    def said(found: Evaluation | None = evaluation, source: str | None = "new.csv", **changes: Any) -> str:
+        return " ".join(cautions(replace(model, **changes), changes.get("rows", rows), found, source))
+
+    assert "No control was fitted" in said()
+    assert "This is a control" in said(about=model.about | {"method": "erm"})
+    assert "4 of 5 groups evaluated were trained on" in said()
+    assert "called “new.csv” like the training table" in said(about=model.about | {"source": "new.csv"})
+    assert "There are 5 groups to take means over" in said()
+    assert "The prior knew of the test groups their place in the graph" in said()
+    assert "resamples of the rows" in said()
+    assert "resamples of the rows" not in said(replace(evaluation, resamples=0))
+    assert "without width" not in said()
+    sure = replace(evaluation.groups[0], metrics=dict.fromkeys(evaluation.overall, Interval(1.0, 1.0, 1.0)))
+    assert "without width is no certainty" in said(replace(evaluation, groups=(sure, *evaluation.groups[1:])))
+    assert "without rows to judge by" not in said()
+    trained = tuple(score for score in evaluation.groups if score.trained)
+    assert "Test groups without rows to judge by: “mouth” (1 in all)" in said(replace(evaluation, groups=trained))
+    assert "fewer than 30 rows" not in said()
+    few = " ".join(cautions(model, [replace(rows[0], size=29), *rows[1:]], evaluation, None))
+    assert "1 of 4 training groups have fewer than 30 rows" in few
+    assert f"uncertain (“{rows[0].group}”)" in few
+    apart = GroupGraph([*model.groups, "mouth"], {("spring", "upper"): 1.0})
+    assert "No path leads from a training group to “mouth”" in said(graph=apart)
+    assert "No path" not in said()
+
+
+def test_a_loose_choice_is_called_so(model: TableModel) -> None:
+    def said(*scores: PenaltyScore) -> str:
+        estimator = copy.copy(model.estimator)
+        estimator.penalty_scores_, estimator.choice_ = scores, None
+        return " ".join(cautions(replace(model, estimator=estimator), list(model.explain()), None, None))
+
+    best, other = PenaltyScore(1.0, 0.50, 0.2, 4), PenaltyScore(2.0, 0.59, 0.2, 4)
+    text = "2 of 2 penalties score within a standard error of the best: the choice is loose"
+    assert text in said(best, other)
+    assert text not in said(best, replace(other, score=0.61))
+
+
+def test_numbers_have_three_digits_that_matter() -> None:
+    cases = {0.0: "0", 0.12345: "0.123", 1.0: "1.00", 12.345: "12.3", 1234.5: "1,234", -0.5: "−0.500", 1e-7: "1.00e−07"}
+    for value, text in cases.items():
+        assert number(value) == text
+    assert [number(value) for value in (None, math.nan, math.inf, -math.inf)] == ["–", "–", "∞", "−∞"]
+    assert interval_text(Interval(0.5, 0.25, 1.123456)) == "0.50 (0.25 to 1.12)"
+    assert interval_text(Interval(0.5, math.nan, math.nan)) == "0.500"
+    assert interval_text(Interval(math.nan, 0.0, 1.0)) == "no value"
+    assert interval_text(Interval(0.0, 0.0, 0.25)) == "0.000 (0.000 to 0.250)"
+    assert [share(value) for value in (0.0, 1e-5, 0.25, 1.0)] == ["0", "< 0.001", "0.250", "1.000"]
+    assert effective_groups([0.25] * 4) == pytest.approx(4)
+    assert effective_groups([1.0, 0.0]) == pytest.approx(1)
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def test_json_says_what_the_page_says(model: TableModel, evaluation: Evaluation) -> None:
+    content = describe_model(model, evaluation=evaluation, source="held-out.csv")
+    assert json.loads(json.dumps(content, allow_nan=False)) == content
+    assert content["groups"] == model.explain().to_dict()
+    assert content["evaluation"] == {"source": "held-out.csv", **evaluation.to_dict()}
+    assert content["summary"] == summary(model, list(model.explain()), evaluation, "held-out.csv")
+    assert content["test_hops"] == {"mouth": 1}
+    assert content["prior"]["saw"] == ["test adjacency"]
+    assert content["penalty_scores"][0]["penalty"] == "inf"
+    assert len(content["penalty_scores"]) == len(model.estimator.penalty_scores_)
+    assert {effect["of"] for effect in content["effects"]} == {"y"}
+    assert describe_model(model)["evaluation"] is None
+
+
+def test_json_of_a_network_has_no_effects(network: TableModel) -> None:
+    content = describe_model(network)
+    assert content["effects"] == []
+    assert content["penalty_scores"] == []
+    assert content["classes"] == ["no", "yes"]
+
+
+# ---------------------------------------------------------------- figures
+
+
+def some_rows(count: int) -> list[GroupRow]:
+    rng = np.random.default_rng(count)
+    prior, weight = rng.dirichlet(np.ones(count)), rng.dirichlet(np.ones(count))
+    return [
+        GroupRow(f"g{i}", 10, float(rng.gamma(2.0)), None, float(prior[i]), float(weight[i]), None)
+        for i in range(count)
+    ]
+
+
+def labels(ax: Axes) -> list[str]:
+    return [text.get_text().strip() for text in ax.get_yticklabels()]
+
+
+def texts(figure: Figure) -> str:
+    return " ".join(text.get_text() for ax in figure.axes for text in ax.texts)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 41, 42, 200])
+def test_prior_and_weight_stand_in_the_row_of_their_group(count: int) -> None:
+    rows = some_rows(count)
+    figure = figures.prior_figure(rows)
+    ax = figure.axes[0]
+    shown = sorted(rows, key=lambda row: -row.weight)[: count if count <= 41 else 40]
+    assert labels(ax) == [row.group for row in shown]
+    points = {line.get_marker(): list(np.asarray(line.get_xdata())) for line in ax.lines}
+    assert points["D"] == [row.prior for row in shown]
+    assert points["o"] == [row.weight for row in shown]
+    rest = [row for row in rows if row not in shown]
+    if rest:
+        assert f"{len(rest)} more groups" in texts(figure)
+        assert f"weight {sum(row.weight for row in rest):.3f}" in texts(figure)
+    else:
+        assert texts(figure) == ""
+
+
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_losses_come_worst_first_beside_their_weights(count: int) -> None:
+    rows = some_rows(count)
+    left, right = figures.loss_figure(rows, "log loss").axes
+    shown = sorted(rows, key=lambda row: -row.loss)[:40]
+    bars = {ax: [patch.get_width() for patch in ax.containers[0]] for ax in (left, right)}
+    assert bars[left] == pytest.approx([row.loss for row in shown])
+    assert bars[right] == pytest.approx([row.weight for row in shown])
+    bare = figures.weight_figure(rows).axes[0]
+    assert [patch.get_width() for patch in bare.containers[0]] == pytest.approx(
+        sorted((row.weight for row in rows), reverse=True)[:40]
+    )
+
+
+def test_the_graph_shows_weights_as_areas_and_marks_test_groups() -> None:
+    graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+    rows = [GroupRow("a", 5, 1.0, None, 0.5, 0.0, None), GroupRow("b", 5, 2.0, None, 0.5, 1.0, None)]
+    ax = figures.graph_figure(graph, rows, {"e"}).axes[0]
+    others, coming, trained = ax.collections[1:]
+    assert [len(np.asarray(marks.get_offsets())) for marks in (others, coming, trained)] == [2, 1, 2]
+    light, heavy = trained.get_sizes()
+    assert light < heavy
+    assert list(np.asarray(trained.get_array())) == [1.0, 2.0]
+    assert {text.get_text() for text in ax.texts} == set("abcde")
+
+
+def test_names_on_a_large_graph_are_those_of_the_heaviest() -> None:
+    rows = some_rows(61)
+    graph = GroupGraph.from_edges([(a.group, b.group) for a, b in pairwise(rows)])
+    ax = figures.graph_figure(graph, rows, set()).axes[0]
+    heaviest = sorted(rows, key=lambda row: -row.weight)[: figures.NAMED_OF_MANY]
+    assert {text.get_text() for text in ax.texts} == {row.group for row in heaviest}
+
+
+def judged(values: Sequence[tuple[float, float, float]]) -> Evaluation:
+    scores = tuple(
+        GroupScore(f"g{i}", 10, math.inf if i else 0, i == 0, {"rmse": Interval(*value)})
+        for i, value in enumerate(values)
+    )
+    mean = {"rmse": Interval(1.0, math.nan, math.nan)}
+    hops = {
+        "0 (trained on)": mean,
+        "1": {"rmse": Interval(2.0, 1.5, 2.5)},
+        "no path": {"rmse": Interval(*[math.nan] * 3)},
+    }
+    return Evaluation("regression", "rmse", scores, mean, mean, scores[0], hops)
+
+
+def test_scores_without_an_interval_or_a_value_are_shown_as_such() -> None:
+    evaluation = judged([(2.0, 1.5, 2.5), (1.0, math.nan, math.nan), (math.nan, math.nan, math.nan)])
+    figure = figures.metric_figure(evaluation)
+    ax = figure.axes[0]
+    assert [float(np.asarray(box.lines[0].get_xdata())[0]) for box in ax.containers] == [2.0, 1.0]
+    assert [box.has_xerr for box in ax.containers] == [True, False]
+    assert "no value" in texts(figure)
+    assert ax.get_xlim() == pytest.approx((0, 2.5 * 1.05))
+    hops = figures.hop_figure(evaluation)
+    assert [text.get_text() for text in hops.axes[0].get_xticklabels()] == ["0 (trained on)", "1", "no path"]
+    assert "no value" in texts(hops)
+    assert "lower is better" in hops.axes[0].get_ylabel()
+
+
+def test_trained_groups_look_unlike_new_ones(model: TableModel, evaluation: Evaluation) -> None:
+    ax = figures.metric_figure(evaluation).axes[0]
+    marks = [box.lines[0].get_marker() for box in ax.containers]
+    assert marks == ["o" if score.trained else "s" for score in evaluation.groups]
+
+
+def test_endless_and_no_penalty_stand_beyond_the_others_and_the_chosen_one_is_ringed() -> None:
+    penalties = (math.inf, 10.0, 1.0, 0.1, 0.0)
+    scores = [PenaltyScore(value, 1.0 + i, 0.1, 3) for i, value in enumerate(penalties)]
+    figure = figures.penalty_figure(scores, math.inf, "log loss")
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.texts] == [
+        "geometric mean over folds, bar: spread over folds",  # as a PenaltyScore says
+        "chosen",
+    ]
+    ax = figure.axes[0]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "0.1", "1", "10", "∞"]
+    assert list(ax.get_xticks()) == [-2.0, -1.0, 0.0, 1.0, 2.0]
+    ring = next(line for line in ax.lines if line.get_markersize() == 13)
+    assert (np.asarray(ring.get_xdata())[0], np.asarray(ring.get_ydata())[0]) == (2.0, 1.0)
+    joined = next(line for line in ax.lines if line.get_linewidth() == 1.2)
+    assert list(np.asarray(joined.get_xdata())) == [-1.0, 0.0, 1.0]  # no line to infinity
+    lone = figures.penalty_figure([PenaltyScore(math.inf, math.nan, math.nan, 0)], math.inf, "log loss")
+    assert "no value" in texts(lone)
+
+
+def test_the_training_curve_shows_the_heaviest_groups(network: TableModel) -> None:
+    left, right = figures.training_figure(network.estimator.history_).axes
+    assert list(np.asarray(left.lines[0].get_ydata())) == [record.loss for record in network.estimator.history_]
+    last = network.estimator.history_[-1].weights
+    assert [line.get_label() for line in right.lines] == sorted(last, key=lambda name: (-last[name], name))
+
+
+@given(st.text(max_size=80), st.integers(min_value=6, max_value=40))
+def test_a_short_name_fits_on_a_line(name: str, most: int) -> None:
+    found = figures.short_name(name, most)
+    assert found.isprintable()
+    assert found == " ".join(found.split()) != ""
+    assert sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in found) <= max(most, len("(blank)"))
+    clean = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+    head, _, tail = found.partition("…") if found != clean and clean else (clean or "(blank)", "", "")
+    assert (clean or "(blank)").startswith(head)
+    assert clean.endswith(tail)
+
+
+def test_signs_that_the_font_lacks_are_left_to_the_browser(recwarn: pytest.WarningsRecorder) -> None:
+    svg = figures.svg_of("effects", figures.effect_figure(["北海道", "$x$"], [1.0, -2.0], "change"))
+    assert "北海道" in svg
+    assert "$x$" in svg
+    assert not recwarn.list
+
+
+def test_a_model_that_only_saw_some_rows_reports_those(tmp_path: Path) -> None:
+    table = only(river(), station=("spring", "upper", "middle", "lower"))
+    model = fit_table(table, target="y", group="station", graph=RIVER, penalty=1.0, weight=None)
+    text = written(model, tmp_path).text
+    assert "no rows in training" in text  # the mouth is in the graph, and neither trained on nor a test group
+    assert "Of the test groups" not in text

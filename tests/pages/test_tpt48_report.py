@@ -1,0 +1,153 @@
+"""The report of TPT-48: tables, sentences and maps of the variants that were run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import shrink_tpt48
+from tests.bench.fake_nclimdiv import write_fake
+from tests.pages.test_html import Page
+from toporo.bench.results import Row
+from toporo.bench.runner import Outcome, reproduce
+from toporo.bench.tables import make_columns, mean_sd
+from toporo.bench.us_states import border_graph
+from toporo.errors import SettingError
+from toporo.pages import tpt48
+from toporo.pages.figures import to_svg
+from toporo.pages.html import write_report
+from toporo.pages.topology_map import learned_on_map
+from toporo.topology.graph import GroupGraph
+
+METHODS = (
+    "persistence", "climatology", "linear-erm", "erm", "group-dro", "tro-physical", "tro-data", "tro-uniform",
+    "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen", "linear-chosen-id",
+)  # fmt: skip
+EACH = ("hops", "states", "importance-networks", "importance-linear", "epochs", "learned", "selection")
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+    root = tmp_path_factory.mktemp("tpt48")
+    write_fake(root / "data/tpt48/climdiv-tmpcst-v1.0.0-20200106")
+    with pytest.MonkeyPatch.context() as patch:
+        shrink_tpt48(patch)
+        found = reproduce("tpt48", root / "out", seeds=1, methods=METHODS, data=root / "data", split="north-south")
+        write_report(found, root / "out")
+        return found, root / "out"
+
+
+def test_the_page_holds_a_table_and_every_figure_of_each_variant(outcome: tuple[Outcome, Path]) -> None:
+    found, folder = outcome
+    html = (folder / "report.html").read_text(encoding="utf-8")
+    page = Page()
+    page.feed(html)
+    assert page.stack == []
+    headings = page.text["h2"]
+    assert "Which states the shift passes through" in headings
+    assert [h for h in headings if h.startswith("TPT-48")] == [
+        "TPT-48 N→S, season-aligned windows",
+        "TPT-48 N→S, sliding windows",
+    ]
+    assert html.count("<svg") == 1 + 2 * len(EACH)
+    names = {path.stem for path in (folder / "figures").iterdir()}
+    assert names == {"centrality", *(f"{f}-north-south-{w}" for f in EACH for w in ("season", "sliding"))}
+    shown = {column.key for column in make_columns(found.protocol)}
+    for row in found.rows:
+        if (row.metric, row.selection) in shown:
+            assert mean_sd(row, 3) in page.text["td"]
+    assert "0.889 / 0.991 / 1.678 / 1.177" in page.text["td"]
+    assert "does not say which windows it trained on" in html
+
+
+def test_the_page_loads_nothing_and_stays_small(outcome: tuple[Outcome, Path]) -> None:
+    html = (outcome[1] / "report.html").read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "<link" not in html
+    for target in re.findall(r'(?:src|href)="([^"]*)"', html):
+        assert target.startswith(("#", "data:")), target
+    assert len(html.encode()) < 2_200_000  # two of four variants
+
+
+def test_identifiers_are_unique_over_all_figures(outcome: tuple[Outcome, Path]) -> None:
+    """Two figures with the same clip path would cut each other."""
+    html = (outcome[1] / "report.html").read_text(encoding="utf-8")
+    for figure in re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL):
+        used = set(re.findall(r"url\(#([^)]+)\)", figure))
+        assert used <= set(re.findall(r'\bid="([^"]+)"', figure))
+    names = re.findall(r'<clipPath id="([^"]+)"', html)
+    assert len(set(names)) == len(names)
+
+
+def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> None:
+    found, folder = outcome
+    part = replace(found, benchmarks={"north-south/season": found.benchmarks["north-south/season"]})
+    first = write_report(part, folder / "again").read_bytes()
+    assert write_report(part, folder / "again").read_bytes() == first
+    assert b"All variants" not in first, "one variant needs no overview"
+
+
+@pytest.mark.parametrize("method", ["climatology", "linear-erm", "erm"])
+def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Outcome, Path], tmp_path: Path) -> None:
+    found, _ = outcome
+    part = replace(
+        found,
+        rows=[row for row in found.rows if row.method == method],
+        records=[record for record in found.records if record["method"] == method],
+        jobs=[job for job in found.jobs if job.method.name == method],
+    )
+    html = write_report(part, tmp_path).read_text(encoding="utf-8")
+    assert "Error against distance" in html
+    assert "How much each training state counts" not in html
+    assert ("Error over the epochs" in html) == (method == "erm")
+
+
+def test_findings_are_computed_from_the_rows(outcome: tuple[Outcome, Path]) -> None:
+    part = outcome[0].parts[0]
+
+    def row(method: str, mean: float, sd: float | None) -> Row:
+        return Row("tpt48", method, "all", "last", mean, sd, [mean], None, [], "file", False, part.variant.name)
+
+    rows = [
+        row("erm", 1.0, 0.1),
+        row("tro-physical", 0.9, 0.15),
+        row("tro-uniform", 0.6, 0.01),
+        row("linear-erm", 0.5, None),
+        row("linear-tro-physical", 0.4, None),
+        row("climatology", 2.0, None),
+    ]
+    text = tpt48.findings(replace(part, rows=rows))
+    assert text[0] == (
+        "TRO-physical (0.900) is 10 % below MLP ERM (within the spread over seeds), 50 % above TRO, uniform prior "
+        "(beyond the spread over seeds)."
+    )
+    assert "Linear TRO-physical (0.400) is 20 % below Linear ERM." in text
+    assert any(
+        "lowest figure is 1.129 (TRO-data); 5 of the 6 methods here are below it, the others being Climatology" in s
+        for s in text
+    )
+    assert any("2.000, more than the paper's 1.426 for ERM" in sentence for sentence in text)
+
+
+def test_learned_edges_are_told_apart_by_whether_they_are_borders() -> None:
+    learned = GroupGraph.from_edges([("NY", "PA"), ("PA", "ME"), ("ME", "NH")])
+    weights = {"NY": 0.1, "PA": 0.6, "ME": 0.2, "NH": 0.1}
+    svg = to_svg("f", learned_on_map({"TRO-data": (learned, weights)}, border_graph()))
+    assert "TRO-data: 3 edges, 2 of the 2 borders" in svg
+    for code in weights:
+        assert f">{code}</text>" in svg
+    assert ">OH</text>" not in svg
+    with pytest.raises(SettingError, match="at least one"):
+        learned_on_map({}, border_graph())
+
+
+def test_paths_are_written_short() -> None:
+    """Six decimals a coordinate would make a page of maps twice as large."""
+    learned = GroupGraph.from_edges([("NY", "PA")])
+    svg = to_svg("f", learned_on_map({"a": (learned, {"NY": 0.5, "PA": 0.5})}, border_graph()))
+    paths = re.findall(r' d="([^"]*)"', svg)
+    assert paths
+    assert not re.search(r"\.\d{3}|\n", "".join(paths))
