@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
-from toporo.bench.choice import PENALTY_GRID, PRIOR_GRID, ROUGH, grow_region
-from toporo.bench.datasets import Benchmark
+from toporo.bench.base import Benchmark
+from toporo.bench.choice import PENALTY_GRID, PRIOR_GRID, ROUGH
+from toporo.choice.splits import grow_region
 from toporo.data.grouped import GroupedData
 from toporo.files import write_text
 from toporo.robust.group_losses import SquaredLosses

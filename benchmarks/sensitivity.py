@@ -22,8 +22,9 @@ import torch
 import torch.nn.functional as F
 
 import toporo as tr
-from toporo.bench.jobs import build_model
-from toporo.bench.protocols import METHODS, PROTOCOLS
+from toporo.bench.fits import build_model
+from toporo.bench.methods import METHODS
+from toporo.bench.protocols import PROTOCOLS
 from toporo.files import write_text
 from toporo.training import TrainSettings, accuracy_by_group, features_of, train
 

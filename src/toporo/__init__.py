@@ -29,7 +29,8 @@ if TYPE_CHECKING:
         topology,
         training,
     )
-    from toporo.bench.datasets import load_dataset, load_images
+    from toporo.bench.datasets import load_dataset
+    from toporo.bench.domainbed import load_images
     from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData

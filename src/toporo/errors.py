@@ -11,22 +11,6 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-__all__ = [
-    "DataError",
-    "DatasetNotFoundError",
-    "GraphError",
-    "GroupMismatchError",
-    "NothingToTestError",
-    "SettingError",
-    "TopoRoError",
-    "TopoRoWarning",
-    "UnknownNameError",
-    "UnsafeFileError",
-    "closest",
-    "listed",
-    "warn",
-]
-
 
 class TopoRoError(Exception):
     """Base of every error that toporo raises on purpose."""

@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["sha256", "write_text", "write_whole"]
-
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
     """Let ``write`` fill a temporary neighbour of ``path``, then rename it over the target.

@@ -8,7 +8,7 @@ gives its headline experiment a prior that belongs to other groups; this module 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError, GroupMismatchError, listed
-
-__all__ = ["GroupIds", "Groups", "name_from_json", "name_to_json", "plain_name"]
-
-Name = Hashable
+from toporo.types import Name
 
 #: Types whose values mean 'missing' in pandas, recognised without importing it.
 _MISSING = ("NAType", "NaTType")

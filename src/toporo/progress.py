@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-__all__ = ["Progress", "Report"]
-
 #: ``report(done, total)``, called after every step.
 Report: TypeAlias = Callable[[int, int], object]
 

@@ -28,8 +28,9 @@ from toporo.bench.jobs import Job
 from toporo.bench.protocols import PROTOCOLS
 from toporo.bench.results import AVERAGE, Row, read_about, read_rows
 from toporo.bench.runner import Outcome, _left_out, reproduce
-from toporo.bench.sen1floods11 import apply_scaling, fit_scaling, validation_rows
+from toporo.bench.sen1floods11 import validation_rows
 from toporo.bench.tables import caption, make_overview, overview_tables, paper_title
+from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.data.grouped import GroupedData
 from toporo.data.stores import ImageStore, TileStore
 from toporo.errors import DataError, NothingToTestError, SettingError, UnknownNameError

@@ -8,8 +8,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from toporo.bench import dg
-from toporo.bench.datasets import DATASETS, data_folder, find_file, load_dataset, sha256
+from toporo.bench.base import data_folder, find_file
+from toporo.bench.datasets import DATASETS, load_dataset
 from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError, UnsafeFileError
+from toporo.files import sha256
 
 SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
 

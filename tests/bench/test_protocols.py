@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from toporo.bench.datasets import DATASETS
+from toporo.bench.definitions import Protocol
 from toporo.bench.fits import FITS
+from toporo.bench.methods import METHODS
 from toporo.bench.priors import PRIORS
-from toporo.bench.protocols import METHODS, PROTOCOLS, Protocol, get_protocol
+from toporo.bench.protocols import PROTOCOLS, get_protocol
 from toporo.bench.tasks import TASKS
 from toporo.choice.selection import BETTER
 from toporo.errors import SettingError, UnknownNameError

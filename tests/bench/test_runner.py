@@ -17,8 +17,10 @@ import pytest
 
 from toporo.bench import fits
 from toporo.bench import jobs as jobs_module
+from toporo.bench.definitions import Protocol
 from toporo.bench.jobs import Job
-from toporo.bench.protocols import METHODS, PROTOCOLS, Protocol
+from toporo.bench.methods import METHODS
+from toporo.bench.protocols import PROTOCOLS
 from toporo.bench.results import make_rows, read_rows
 from toporo.bench.runner import reproduce
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError

@@ -27,11 +27,13 @@ from tests.bench.tiny_floods import (
     write_metadata,
 )
 from toporo.bench import sen1floods11
-from toporo.bench.base import Benchmark, sha256
+from toporo.bench.base import Benchmark
 from toporo.bench.geotiff import read_geotiff
-from toporo.bench.sen1floods11 import Scaling, apply_scaling, fit_scaling, load, validation_rows
+from toporo.bench.sen1floods11 import load, validation_rows
+from toporo.bench.tile_scaling import Scaling, apply_scaling, fit_scaling
 from toporo.data.stores import TileStore
 from toporo.errors import DataError, DatasetNotFoundError, NothingToTestError, SettingError, UnknownNameError
+from toporo.files import sha256
 
 TRAIN = tuple(event for event in EVENTS if event != "Bolivia")
 

@@ -15,7 +15,8 @@ from tests.bench.conftest import shrink_tpt48
 from tests.bench.fake_nclimdiv import write_fake
 from toporo.bench import fits
 from toporo.bench.datasets import load_dataset
-from toporo.bench.protocols import PROTOCOLS, Protocol
+from toporo.bench.definitions import Protocol
+from toporo.bench.protocols import PROTOCOLS
 from toporo.bench.results import Row, make_rows, read_rows
 from toporo.bench.runner import Outcome, Part, reproduce
 from toporo.bench.tpt48 import read_temperatures

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from toporo.bench import choice
-from toporo.bench.choice import choose, grow_region, regions
-from toporo.bench.datasets import Benchmark, load_dataset
+from toporo.bench.base import Benchmark
+from toporo.bench.choice import choose
+from toporo.bench.datasets import load_dataset
+from toporo.choice.splits import grow_region, regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
 from toporo.robust.linear import fit_linear

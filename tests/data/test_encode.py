@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from toporo.data import encode
-from toporo.data.encode import CategoryRule, Encoder, Found, NumberRule
+from toporo.data.encode import Encoder, Found
 from toporo.data.frame import Frame, Numbers, Texts, read_frame
+from toporo.data.rules import CategoryRule, NumberRule
 from toporo.errors import DataError, SettingError, UnknownNameError
 
 

@@ -19,7 +19,8 @@ from sklearn import metrics as reference
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.groups import GroupIds, Groups
 from toporo.tables import resample
-from toporo.tables.evaluate import Evaluation, GroupScore, Interval, evaluate
+from toporo.tables.evaluate import Evaluation, GroupScore, evaluate
+from toporo.tables.resample import Interval
 
 Y = [1.0, 2.0, 3.0, 10.0, 14.0, 5.0]
 PREDICTED = [1.0, 4.0, 3.0, 13.0, 10.0, 5.5]

@@ -10,16 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from toporo.bench.datasets import Benchmark
+from toporo.bench.base import Benchmark
+from toporo.bench.definitions import Protocol
 from toporo.bench.methods import Method
 from toporo.bench.priors import Given, Learn, make_prior
-from toporo.bench.protocols import Protocol
 from toporo.data.grouped import GroupedData
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.training import EpochRecord
-
-__all__ = ["Assignment", "Fitted", "Runtime"]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from toporo.data.stores import ImageStore, TileStore
 from toporo.errors import DatasetNotFoundError
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["Benchmark", "Fetch", "cache_folder", "data_folder", "find_file"]
-
 ENVIRONMENT = "TOPORO_DATA"
 
 

@@ -12,24 +12,21 @@ The solver makes this affordable: a fit costs a few milliseconds, and a path ove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from toporo.bench.datasets import Benchmark
-from toporo.choice.splits import grow_region, regions
+from toporo.bench.base import Benchmark
+from toporo.choice.splits import regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-
-__all__ = ["PENALTY_GRID", "PRIOR_GRID", "RULES", "Candidate", "Choice", "choose", "grow_region", "regions"]
-
-Name = Hashable
+from toporo.types import Name
 
 #: How priors are made; all of them by sum, since a softmax of raw path counts puts everything on one of 24 states.
 PRIOR_GRID: dict[str, dict[str, Any] | None] = {

@@ -10,23 +10,8 @@ from functools import partial
 from typing import Any
 
 from toporo.bench import dg, domainbed, sen1floods11, tpt48
-from toporo.bench.base import Benchmark, Fetch, cache_folder, data_folder, find_file
-from toporo.bench.domainbed import load_images
+from toporo.bench.base import Benchmark, Fetch
 from toporo.errors import UnknownNameError
-from toporo.files import sha256
-
-__all__ = [
-    "DATASETS",
-    "Benchmark",
-    "Dataset",
-    "Fetch",
-    "cache_folder",
-    "data_folder",
-    "find_file",
-    "load_dataset",
-    "load_images",
-    "sha256",
-]
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,13 @@ import torch
 
 import toporo
 from toporo.bench.assignment import Runtime
-from toporo.bench.datasets import Benchmark
+from toporo.bench.base import Benchmark
 from toporo.bench.definitions import Protocol
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.models import NETWORKS, read_weights
 from toporo.training import StepSettings, pick_device
+from toporo.types import Record
 
-__all__ = ["Deep", "check_rows", "describe", "dropped_chips", "learned_priors", "settle"]
-
-Record = dict[str, Any]
 #: Networks that fit a task.
 FITTING = {"images": ("resnet18", "resnet50"), "segmentation": ("fcn18", "fcn50", "unet")}
 RANDOM = "a random start"

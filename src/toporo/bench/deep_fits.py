@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from toporo.bench.assignment import Assignment, Fitted
 from toporo.bench.base import Benchmark
 from toporo.bench.methods import METHODS, Method
-from toporo.bench.sen1floods11 import apply_scaling, fit_scaling, validation_rows
+from toporo.bench.sen1floods11 import validation_rows
+from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.stores import ImageStore, TileStore
 from toporo.errors import DataError, warn
@@ -33,8 +34,6 @@ from toporo.topology.prior import Prior
 from toporo.training.augment import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
 from toporo.training.metrics import Counts, accuracy, count_pixels, f1, iou, pixel_loss
 from toporo.training.steps import Prepare, Resident, StepSettings, Trained, outputs_at, train_steps
-
-__all__ = ["fit_images", "fit_segmentation"]
 
 Rows = npt.NDArray[np.int64]
 #: Rows of a group whose features the topology is learned from.

@@ -15,8 +15,6 @@ from toporo.bench.domainbed import SPECS
 from toporo.bench.methods import GRID
 from toporo.bench.sen1floods11 import EVENTS, HELD_OUT
 
-__all__ = ["DEEP"]
-
 _ACCURACY, _VALIDATION = "test accuracy (%)", "validation accuracy (%)"
 _STEPS, _EVALUATE = 600, 150
 

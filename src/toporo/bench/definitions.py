@@ -9,8 +9,6 @@ from typing import Any
 from toporo.bench.methods import METHODS, Method
 from toporo.errors import SettingError, UnknownNameError
 
-__all__ = ["Metric", "Protocol", "Variant"]
-
 #: Instead of an option's value: all of them, where there are two or more.
 BOTH, ALL = "both", "all"
 #: What a message calls an option whose name does not say enough.

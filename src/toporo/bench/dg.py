@@ -27,8 +27,6 @@ from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError, lis
 from toporo.files import sha256
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["DG15", "DG60", "DGSpec", "generate", "load", "read_published"]
-
 SOURCES = ("auto", "published", "generated")
 GENERATOR_SEED = 15
 

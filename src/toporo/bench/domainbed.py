@@ -22,8 +22,6 @@ from toporo.errors import DataError, DatasetNotFoundError, SettingError, Unknown
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["SPECS", "Spec", "count_images", "find_folder", "load", "load_images"]
-
 SOURCES = ("auto", "file")
 SMALLEST = 8
 

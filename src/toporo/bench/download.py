@@ -29,8 +29,6 @@ from toporo.bench.base import ENVIRONMENT, Fetch, cache_folder
 from toporo.errors import DataError, SettingError, TopoRoError
 from toporo.files import sha256, write_text
 
-__all__ = ["DownloadError", "Fetched", "Patience", "download", "download_folder", "fetch", "state_of"]
-
 #: ``report(done, total)`` in bytes; the total is None where the server does not tell it.
 Report: TypeAlias = Callable[[int, int | None], object]
 #: Told in a line what happens.

@@ -13,8 +13,6 @@ from toporo.bench.datasets import DATASETS, load_dataset
 from toporo.bench.tpt48 import YEARS
 from toporo.errors import SettingError, UnknownNameError
 
-__all__ = ["BenchmarkTable", "export"]
-
 #: Data sets whose rows are numbers.
 TABLES = ("dg15", "dg60", "tpt48")
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun")

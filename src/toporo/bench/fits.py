@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from toporo.bench.assignment import Assignment, Fitted
+from toporo.bench.base import Benchmark
 from toporo.bench.choice import choose
-from toporo.bench.datasets import Benchmark
 from toporo.bench.deep_fits import fit_images, fit_segmentation
+from toporo.bench.definitions import Protocol
 from toporo.bench.methods import METHODS, Method
-from toporo.bench.protocols import Protocol
 from toporo.bench.tasks import TASKS
 from toporo.bench.tpt48 import mse_by_group
 from toporo.data.grouped import GroupedData, Split
@@ -27,11 +27,6 @@ from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
 from toporo.training import EpochRecord, TrainSettings, features_of, train
-
-__all__ = ["FITS", "Assignment", "Fitted", "build_model"]
-
-Array = npt.NDArray[np.float64]
-
 
 # ---------------------------------------------------------------------- networks
 

@@ -18,8 +18,6 @@ from toporo.errors import DataError, listed
 from toporo.machine import cores
 from toporo.progress import Progress, Report
 
-__all__ = ["CHANNELS", "IMAGES", "LABELS", "ChipTiles", "chip_paths", "read_chips"]
-
 CHANNELS = ("VV", "VH")
 #: Folders of a bucket.
 IMAGES = Path("data/flood_events/HandLabeled/S1Hand")

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, DatasetNotFoundError, SettingError
 
-__all__ = ["read_geotiff", "require_geotiff"]
-
 #: How a TIFF file begins: byte order, then the version, classic or big.
 _STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 

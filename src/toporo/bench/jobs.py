@@ -15,13 +15,12 @@ from safetensors.torch import save
 
 import toporo
 from toporo.bench.assignment import Assignment, Runtime
-from toporo.bench.datasets import Benchmark
-from toporo.bench.fits import FITS, build_model
-from toporo.bench.protocols import Method, Protocol
+from toporo.bench.base import Benchmark
+from toporo.bench.definitions import Protocol
+from toporo.bench.fits import FITS
+from toporo.bench.methods import Method
 from toporo.errors import TopoRoWarning
 from toporo.files import write_text, write_whole
-
-__all__ = ["Job", "build_model", "run_job"]
 
 SCHEMA = "toporo.run/2"
 #: Sources that no run depends on: folders and modules of toporo.

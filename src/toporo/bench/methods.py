@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["METHODS", "Method"]
-
 #: Models that are trained step by step, from a random start.
 TRAINED = frozenset({"mlp", "images", "segmentation"})
 #: The paper's grid of penalties, for tables that show what λ does.

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from toporo.bench.datasets import Benchmark
+from toporo.bench.base import Benchmark
 from toporo.bench.definitions import Protocol
 from toporo.data.grouped import GroupedData
 from toporo.errors import SettingError
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-
-__all__ = ["PRIORS", "Given", "Learn", "make_prior"]
 
 Found = tuple[Prior | None, GroupGraph | None]
 #: From settings of :func:`toporo.learn_topology` to the graph of the training groups, by features of an ERM model.

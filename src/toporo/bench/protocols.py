@@ -20,10 +20,7 @@ from typing import Any
 
 from toporo.bench.deep_protocols import DEEP
 from toporo.bench.definitions import Metric, Protocol, Variant
-from toporo.bench.methods import METHODS, Method
 from toporo.errors import UnknownNameError
-
-__all__ = ["METHODS", "PROTOCOLS", "Method", "Metric", "Protocol", "Variant", "get_protocol"]
 
 _ACCURACY = "test accuracy (%)"
 

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench.protocols import Method, Metric, Protocol
+from toporo.bench.definitions import Metric, Protocol
+from toporo.bench.methods import Method
 from toporo.choice.selection import SELECTIONS, SelectionRule, select
 from toporo.errors import DataError
 from toporo.files import write_text
 from toporo.topology.prior import Prior
+from toporo.types import Record
 
-__all__ = ["AVERAGE", "Row", "make_rows", "read_about", "read_rows", "write_rows"]
-
-Record = dict[str, Any]
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
 SCHEMA = "toporo.results/2"

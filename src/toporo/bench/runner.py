@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from toporo.bench.assignment import Runtime
-from toporo.bench.datasets import Benchmark, load_dataset
+from toporo.bench.base import Benchmark
+from toporo.bench.datasets import load_dataset
 from toporo.bench.deep import Deep, check_rows, describe, dropped_chips, settle
+from toporo.bench.definitions import Protocol, Variant
 from toporo.bench.jobs import Job, run_job
-from toporo.bench.protocols import Protocol, Variant, get_protocol
+from toporo.bench.protocols import get_protocol
 from toporo.bench.results import Row, make_rows, write_rows
 from toporo.errors import DataError, NothingToTestError, SettingError
-
-__all__ = ["Outcome", "Part", "reproduce"]
+from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images a second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
-Record = dict[str, Any]
 #: Chips left out that are named one by one before the runs.
 NAMED = 5
 

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from toporo.errors import UnsafeFileError
 
-__all__ = ["read_arrays"]
-
 
 class _RefusedError(Exception):
     """Something other than an array turned up."""

@@ -28,7 +28,6 @@ import numpy as np
 from toporo.bench.base import Benchmark, data_folder
 from toporo.bench.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips
 from toporo.bench.geotiff import require_geotiff
-from toporo.bench.tile_scaling import Scaling, apply_scaling, fit_scaling
 from toporo.data.grouped import GroupedData, Split
 from toporo.data.stores import TileStore
 from toporo.errors import (
@@ -43,26 +42,6 @@ from toporo.errors import (
 from toporo.files import sha256
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
-
-__all__ = [
-    "BUCKET",
-    "CHANNELS",
-    "EVENTS",
-    "FILES",
-    "FOLDER",
-    "HELD_OUT",
-    "SPLITS",
-    "Metadata",
-    "Scaling",
-    "apply_scaling",
-    "count_chips",
-    "find_root",
-    "fit_scaling",
-    "load",
-    "read_lists",
-    "read_metadata",
-    "validation_rows",
-]
 
 SOURCES = ("auto", "published")
 #: ``official``: the publishers' lists say which chips validate. ``tiles``: a fifth of every event's tiles does.

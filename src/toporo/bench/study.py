@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch.nn.functional as F
 
-from toporo.bench.datasets import Benchmark, load_dataset
+from toporo.bench.base import Benchmark
+from toporo.bench.datasets import load_dataset
 from toporo.data.grouped import GroupedData
 from toporo.errors import SettingError
-from toporo.groups import Name, name_to_json
+from toporo.groups import name_to_json
 from toporo.models import MLP
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.progress import Progress, Report
@@ -32,18 +32,7 @@ from toporo.topology.engine import one_thread
 from toporo.topology.prior import Prior
 from toporo.topology.settings import whole
 from toporo.training import TrainSettings, train
-
-__all__ = [
-    "CHOICES",
-    "ConvergenceCase",
-    "MethodBounds",
-    "StationarityCurves",
-    "StudySettings",
-    "TheoryStudy",
-    "run_study",
-]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array, Name
 
 #: λ of TRO throughout; 0 is group DRO.
 PENALTY = 1.0

@@ -8,23 +8,12 @@ from typing import Any
 
 from rich.table import Table
 
-from toporo.bench.protocols import Method, Metric, Protocol, Variant, get_protocol
+from toporo.bench.definitions import Metric, Protocol, Variant
+from toporo.bench.methods import Method
+from toporo.bench.protocols import get_protocol
 from toporo.bench.results import AVERAGE, Row
 from toporo.choice.selection import BETTER, SELECTIONS
 from toporo.errors import DataError
-
-__all__ = [
-    "Column",
-    "Line",
-    "caption",
-    "make_columns",
-    "make_lines",
-    "make_overview",
-    "markdown_table",
-    "overview_markdown",
-    "overview_tables",
-    "terminal_tables",
-]
 
 SOURCES = {
     "published": "the published data file",

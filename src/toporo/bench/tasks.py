@@ -11,12 +11,10 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.bench.datasets import Benchmark
+from toporo.bench.base import Benchmark
 from toporo.bench.tpt48 import by_hop, mse_by_group
 from toporo.data.grouped import GroupedData
 from toporo.training import accuracy_by_group, outputs_of
-
-__all__ = ["TASKS", "Task"]
 
 ByGroup = dict[Hashable, float]
 

@@ -15,8 +15,6 @@ from toporo.bench.flood_chips import CHANNELS
 from toporo.data.stores import TileStore
 from toporo.errors import DataError
 
-__all__ = ["Scaling", "apply_scaling", "fit_scaling"]
-
 #: Tiles whose sums are taken at a time.
 _BLOCK = 64
 

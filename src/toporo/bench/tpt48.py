@@ -27,19 +27,6 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, GroupMismatchError, SettingError, UnknownNameError, listed
 from toporo.files import sha256
 
-__all__ = [
-    "FETCH",
-    "FILE",
-    "WINDOWS",
-    "YEARS",
-    "HopErrors",
-    "by_hop",
-    "find_releases",
-    "load",
-    "mse_by_group",
-    "read_temperatures",
-]
-
 SOURCES = ("auto", "published")
 YEARS = range(2008, 2020)
 #: Months that are given, and as many to predict.

@@ -12,20 +12,6 @@ from dataclasses import dataclass
 from toporo.errors import DataError, GraphError, UnknownNameError, listed
 from toporo.topology.graph import GroupGraph
 
-__all__ = [
-    "BORDERS",
-    "FARTHEST",
-    "SPLITS",
-    "STATES",
-    "State",
-    "StateSplit",
-    "border_graph",
-    "check_split",
-    "get_split",
-    "hop_classes",
-    "make_split",
-]
-
 #: The last hop class holds the states that are this many borders away, or more.
 FARTHEST = 3
 

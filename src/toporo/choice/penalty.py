@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,15 +24,13 @@ import numpy as np
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, hop_folds
 from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, listed
 from toporo.groups import name_from_json, name_to_json
-from toporo.robust.group_losses import Array, SquaredLosses
+from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Array, Name
 
-__all__ = ["GRID", "NoChoiceError", "PenaltyChoice", "PenaltyScore", "choose_penalty", "held_out_losses"]
-
-Name = Hashable
 Losses = SquaredLosses | LogisticLosses
 MakePrior = Callable[[Sequence[Name], Sequence[Name]], Prior | None]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from toporo.errors import DataError, UnknownNameError
+from toporo.types import Record
 
-__all__ = ["BETTER", "SELECTIONS", "SelectionRule", "select"]
-
-Record = dict[str, Any]
 Best = Callable[[Sequence[float]], float]
 #: Which of several values is the best one.
 BETTER: dict[str, Best] = {"higher": max, "lower": min}

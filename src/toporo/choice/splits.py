@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -38,10 +38,8 @@ from sklearn.model_selection import BaseCrossValidator
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
-__all__ = ["GraphHopSplit", "HopFold", "LeaveRegionOut", "grow_region", "hop_folds", "regions"]
-
-Name = Hashable
 Masks = npt.NDArray[np.bool_]
 Hops = npt.NDArray[np.float32]
 

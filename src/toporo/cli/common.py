@@ -18,25 +18,6 @@ from toporo.errors import DataError, SettingError, TopoRoWarning
 if TYPE_CHECKING:
     from toporo.bench.jobs import Job
 
-__all__ = [
-    "INTERRUPTED",
-    "USER_ERROR",
-    "Categorical",
-    "Delimiter",
-    "Exclude",
-    "GroupColumn",
-    "ModelFolder",
-    "RunProgress",
-    "check_writable",
-    "data_source",
-    "delimiter_sign",
-    "log_on_stderr",
-    "many",
-    "option",
-    "plain_warnings",
-    "split_names",
-    "use_utf8",
-]
 
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
 USER_ERROR = 1

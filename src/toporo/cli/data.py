@@ -11,8 +11,6 @@ import typer
 from toporo.cli.common import INTERRUPTED, USER_ERROR, DownloadProgress, check_writable
 from toporo.errors import SettingError, UnknownNameError
 
-__all__ = ["get_data", "list_data", "register", "table_data", "verify_data"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands under ``data``."""
@@ -148,7 +146,8 @@ def table_data(
 
 
 def _data_rows(data: Path | None) -> list[dict[str, Any]]:
-    from toporo.bench.datasets import DATASETS, data_folder
+    from toporo.bench.base import data_folder
+    from toporo.bench.datasets import DATASETS
 
     folder = data_folder(data)
     return [
@@ -201,9 +200,9 @@ def _image_folder(name: str, folder: Path | None) -> tuple[str, str]:
 
 def _chip_folder(folder: Path | None) -> list[tuple[str, str]]:
     """The folder of radar chips, with how many of them there are; and the official lists."""
-    from toporo.bench.datasets import sha256
     from toporo.bench.sen1floods11 import FILES, FOLDER, LISTS, count_chips, find_root
     from toporo.errors import DataError, DatasetNotFoundError
+    from toporo.files import sha256
 
     absent = [(FOLDER, _ABSENT.format("sen1floods11"))]
     if folder is None:
@@ -226,9 +225,11 @@ def _chip_folder(folder: Path | None) -> list[tuple[str, str]]:
 
 def _files(name: str, folder: Path | None) -> list[tuple[str, str]]:
     """A data set's files, each with its state."""
-    from toporo.bench.datasets import DATASETS, find_file, sha256
+    from toporo.bench.base import find_file
+    from toporo.bench.datasets import DATASETS
     from toporo.bench.domainbed import SPECS
     from toporo.bench.download import state_of
+    from toporo.files import sha256
 
     dataset = DATASETS[name]
     if name in SPECS:

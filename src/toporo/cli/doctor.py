@@ -30,7 +30,6 @@ from toporo.errors import DataError
 if TYPE_CHECKING:
     from toporo.doctor import Diagnosis
 
-__all__ = ["doctor", "register"]
 
 #: Groups shown on the terminal; --out and --json have all.
 SHOWN = 25

@@ -26,7 +26,6 @@ from toporo.errors import SettingError
 if TYPE_CHECKING:
     from toporo.tables import Evaluation, Interval
 
-__all__ = ["evaluate", "register"]
 
 _DATA, _OUTPUT = "Data", "Output"
 

@@ -16,8 +16,6 @@ from toporo.cli.common import (
 )
 from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
 
-__all__ = ["explain", "register"]
-
 _OUTPUT = "Output"
 
 

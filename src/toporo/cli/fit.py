@@ -27,7 +27,6 @@ from toporo.errors import listed
 if TYPE_CHECKING:
     from toporo.tables import TableModel
 
-__all__ = ["Method", "Model", "Task", "fit", "register"]
 
 #: Groups shown after a fit; `toporo explain` shows all.
 SHOWN = 12

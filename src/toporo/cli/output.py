@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PICTURES", "graph_figure", "names_or_file", "print_table", "refuse_inside", "write_picture"]
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}

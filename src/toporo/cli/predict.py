@@ -30,7 +30,6 @@ from toporo.errors import SettingError, listed
 if TYPE_CHECKING:
     from toporo.tables import Prediction, TableModel
 
-__all__ = ["predict", "register"]
 
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.

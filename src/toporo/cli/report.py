@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from toporo.tables.evaluate import Evaluation
     from toporo.tables.model import TableModel
 
-__all__ = ["register", "report"]
 
 _DATA, _OUTPUT = "Data", "Output"
 

@@ -16,10 +16,9 @@ from toporo.errors import DataError
 from toporo.machine import cores
 
 if TYPE_CHECKING:
-    from toporo.bench.protocols import Protocol
+    from toporo.bench.definitions import Protocol
     from toporo.bench.results import Row
 
-__all__ = ["register", "reproduce"]
 
 _IMAGES = "Benchmarks on images"
 

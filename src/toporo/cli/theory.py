@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from toporo.bench.study import TheoryStudy
     from toporo.pages.theory import TextTable
 
-__all__ = ["register", "theory"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from toporo.topology.graph import GroupGraph
     from toporo.topology.learn import Learned
 
-__all__ = ["Cut", "Kernel", "register", "topology"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""

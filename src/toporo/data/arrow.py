@@ -20,8 +20,6 @@ import numpy as np
 from toporo.data.tables import check_header, check_names, shown
 from toporo.errors import DataError, SettingError, UnknownNameError
 
-__all__ = ["CSV_SUFFIXES", "Opened", "format_of", "open_table"]
-
 #: How files of cells between delimiters are called; one without an ending is taken for such a file.
 CSV_SUFFIXES = frozenset({"", ".csv", ".tsv", ".tab", ".txt", ".dat", ".data"})
 _SUFFIXES = dict.fromkeys(CSV_SUFFIXES, "csv") | {

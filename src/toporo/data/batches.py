@@ -13,8 +13,6 @@ from toporo.data.grouped import GroupedData, group_rng
 from toporo.errors import SettingError
 from toporo.groups import GroupIds
 
-__all__ = ["batch_rows", "group_batches", "steps_per_epoch"]
-
 
 def group_batches(
     data: GroupedData, per_group: int = 32, *, epochs: int = 1, seed: int = 0, device: str | torch.device = "cpu"

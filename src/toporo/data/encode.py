@@ -9,15 +9,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.data.frame import Frame, Numbers, Texts
 from toporo.data.rules import CategoryRule, NumberRule, Rule, find_rule, require_stored, rule_from_dict
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
-
-__all__ = ["CategoryRule", "Encoded", "Encoder", "Found", "NumberRule", "Rule"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Numbers written at a time, so that a block of rows stays in the processor's cache while its columns are filled.
 BLOCK = 1 << 16

@@ -18,10 +18,8 @@ import numpy.typing as npt
 from toporo.data.arrow import Opened, open_table
 from toporo.data.tables import MISSING, number, shown
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.types import Array
 
-__all__ = ["Column", "Frame", "Numbers", "Texts", "read_frame", "stream_frames"]
-
-Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[Any] | Sequence[int] | Sequence[bool] | slice
 
 _KINDS = {"number": "a number", "date": "a date (2024-05-31, perhaps with a time)", "text": "text"}

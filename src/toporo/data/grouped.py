@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,10 +14,7 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups, plain_name
-
-__all__ = ["GroupedData", "Split", "group_rng"]
-
-Name = Hashable
+from toporo.types import Name
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,6 @@ from toporo.errors import DataError, SettingError
 from toporo.machine import cores
 from toporo.progress import Progress, Report
 
-__all__ = ["ENDINGS", "Decoded", "ImageFile", "Portion", "decode", "decode_all", "decode_portions", "find_images"]
-
 #: Files with other endings (lists, thumbnails' data bases, …) are passed over.
 ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 #: Bytes of pixels that are decoded before they are handed on.

@@ -31,8 +31,6 @@ from toporo.errors import DataError
 from toporo.files import sha256, write_text, write_whole
 from toporo.progress import Report, logger
 
-__all__ = ["MANIFEST", "PIXELS", "SCHEMA", "Manifest", "load_packed", "open_packed", "pack", "read_manifest", "verify"]
-
 SCHEMA = "toporo.packed/1"
 PIXELS = "pixels.u8"
 MANIFEST = "manifest.json"

@@ -7,14 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.data.frame import Column, Numbers
 from toporo.errors import DataError, listed
-
-__all__ = ["CategoryRule", "NumberRule", "Rule", "find_rule", "require_stored", "rule_from_dict"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Text with more levels than this, and no level twice, is taken for an identifier.
 FEW_LEVELS = 10

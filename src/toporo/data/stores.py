@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from toporo.errors import DataError
 
-__all__ = ["ImageStore", "TileStore", "image_digest"]
-
 
 def image_digest(pixels: str, size: int, names: Sequence[str], classes: Sequence[str]) -> str:
     """The digest of a store of square images whose pixels have this sha256."""

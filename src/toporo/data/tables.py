@@ -18,10 +18,8 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.groups import GroupIds, Groups
+from toporo.types import Array
 
-__all__ = ["Table", "read_table"]
-
-Array = npt.NDArray[np.float64]
 #: A path, or a stream of bytes such as ``sys.stdin.buffer``.
 Source = str | os.PathLike[str] | BinaryIO
 

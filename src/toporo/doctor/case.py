@@ -16,10 +16,8 @@ from toporo.doctor.results import Distances, Finding, Separability
 from toporo.doctor.rows import row_hashes
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Array
 
-__all__ = ["Agreement", "Case", "Check", "Profile", "agreement", "disjoint"]
-
-Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

@@ -12,8 +12,6 @@ from toporo.doctor.results import Finding
 from toporo.doctor.words import count_of, flag, percent, some
 from toporo.errors import listed
 
-__all__ = ["CHECKS", "is_identifier"]
-
 #: Rows from which on it is no accident that no two share a value.
 ENOUGH = 20
 #: Shares of missing cells that are worth a word, and that are a risk.

@@ -30,8 +30,6 @@ from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
-__all__ = ["CHECKS", "examine", "prepare"]
-
 #: Every check, in the order in which they run; each is a function from a case to findings.
 CHECKS: tuple[Check, ...] = (
     *group_checks.CHECKS,

@@ -12,8 +12,6 @@ from toporo.doctor.words import count_of, flag, percent, some
 from toporo.errors import listed
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["CHECKS"]
-
 #: A prior is flat from this share of all training groups on, counted as the exponential of its entropy, …
 FLAT = 0.98
 #: … and a bet on a single group below this number of groups.

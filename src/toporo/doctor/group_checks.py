@@ -13,8 +13,6 @@ from toporo.doctor.results import Finding
 from toporo.doctor.words import count_of, percent, some
 from toporo.errors import listed
 
-__all__ = ["CHECKS", "look_alikes", "spelling"]
-
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
 #: How many times the smallest group the largest may be, and the share of all rows that makes one group all there is.

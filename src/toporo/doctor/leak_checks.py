@@ -16,10 +16,8 @@ from toporo.doctor.column_checks import is_identifier
 from toporo.doctor.results import Finding
 from toporo.doctor.rows import balanced_sample
 from toporo.doctor.words import count_of, flag, percent, some
+from toporo.types import Array
 
-__all__ = ["CHECKS", "identifying", "target_leaks"]
-
-Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 #: A correlation with the target from here on is the target in another unit.

@@ -14,10 +14,8 @@ from threadpoolctl import threadpool_limits
 from toporo.doctor.results import Distances, Separability
 from toporo.errors import TopoRoWarning
 from toporo.groups import GroupIds, Groups
+from toporo.types import Array
 
-__all__ = ["group_distances", "group_separability", "sample_size", "standardised"]
-
-Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 
 #: Rows a group, points in all, and cells in all, of the sample.

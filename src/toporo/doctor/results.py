@@ -8,11 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-__all__ = ["SEVERITIES", "Diagnosis", "Distances", "Finding", "GroupSummary", "Separability", "ranked"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: From what makes training pointless or its result misleading, to what is good to know.
 SEVERITIES = ("serious", "risky", "note")

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from toporo.data.frame import Frame, Texts
 
-__all__ = ["balanced_sample", "row_hashes"]
-
 Hashes = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int64]
 

@@ -11,8 +11,6 @@ from toporo.doctor.results import Finding
 from toporo.doctor.words import count_of, percent, some
 from toporo.errors import listed
 
-__all__ = ["CHECKS"]
-
 #: Skill of the classifier of groups (0 guessing, 1 perfect) that makes them wholly different, and hardly different.
 APART, ALIKE = 0.9, 0.1
 #: A test group this many times farther from its nearest training group than those are from each other is far away.

@@ -15,8 +15,6 @@ from toporo.doctor.case import Case
 from toporo.doctor.results import Finding, GroupSummary
 from toporo.doctor.words import flag
 
-__all__ = ["Asked", "blocking", "facts_of", "next_command", "summaries"]
-
 #: Findings whose columns the next command leaves out.
 TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky", "identifier")}
 #: Findings that a fit without ``--drop-missing`` would stop at.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from toporo.doctor.results import Diagnosis, GroupSummary
 from toporo.doctor.words import percent
 
-__all__ = ["GroupTable", "group_table"]
-
 
 @dataclass(frozen=True)
 class GroupTable:

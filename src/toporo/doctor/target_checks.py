@@ -14,8 +14,6 @@ from toporo.doctor.results import Finding
 from toporo.doctor.words import count_of, percent, some
 from toporo.errors import listed
 
-__all__ = ["CHECKS"]
-
 #: A class with a smaller share of the rows is rare.
 RARE = 0.05
 #: Shares of a class that differ by more between groups are worth a word.

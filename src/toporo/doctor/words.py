@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-__all__ = ["comma_names", "count_of", "first_step", "flag", "percent", "some"]
-
 
 def count_of(count: int, thing: str, things: str | None = None) -> str:
     """A count and its noun: ``1 row``, ``12,000 rows``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -25,16 +25,13 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Array, Name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from toporo.choice.penalty import PenaltyChoice, PenaltyScore
 
-__all__ = ["ClassifierPart", "GroupEstimator", "RegressorPart"]
-
-Name = Hashable
-Array = npt.NDArray[np.float64]
 
 #: Inputs of these types are taken as they are, without a copy.
 DTYPES = [np.float64, np.float32]

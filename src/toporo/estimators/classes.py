@@ -15,8 +15,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart
 
-__all__ = ["GroupDROClassifier", "GroupDRORegressor", "TROClassifier", "TRORegressor"]
-
 
 class _TRO(GroupEstimator):
     """The settings of the topology-aware estimators."""

@@ -6,17 +6,14 @@ import csv
 import io
 import math
 import os
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, overload
 
 from toporo.errors import SettingError
 from toporo.files import write_text
-
-__all__ = ["GroupRow", "GroupTable"]
-
-Name = Hashable
+from toporo.types import Name
 
 
 @dataclass(frozen=True)

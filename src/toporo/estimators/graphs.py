@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,7 @@ from toporo.estimators.rows import draw, group_ids
 from toporo.estimators.scaling import Scaling
 from toporo.groups import GroupIds, plain_name
 from toporo.topology.graph import GroupGraph
-
-__all__ = ["as_graph", "check_groups", "learn_graph_of", "read_graph", "with_text_names"]
-
-Name = Hashable
+from toporo.types import Name
 
 #: File names' endings to what the file holds.
 SUFFIXES = {".json": "json", ".csv": "text", ".tsv": "text", ".txt": "text", ".parquet": "parquet"}

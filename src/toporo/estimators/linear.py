@@ -14,6 +14,7 @@ from toporo.estimators.rows import Rows, draw
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.types import Array
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from toporo.choice.penalty import PenaltyChoice
     from toporo.topology.prior import Prior
 
-__all__ = ["LinearFit", "SolveRecord", "choose", "fit", "prepare"]
 
-Array = npt.NDArray[np.float64]
 Losses = SquaredLosses | LogisticLosses
 
 #: A penalty for logistic models is chosen on at most about this many rows.

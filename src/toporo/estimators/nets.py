@@ -21,13 +21,10 @@ from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.rows import chunks
 from toporo.training import EpochRecord, TrainSettings, train
+from toporo.types import Array
 
 if TYPE_CHECKING:
     from toporo.topology.prior import Prior
-
-__all__ = ["NetFit", "apply_net", "make_net", "make_objective", "train_net"]
-
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,7 @@ from toporo.groups import Groups, plain_name
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
-
-__all__ = ["EVEN", "PriorMaker"]
-
-Name = Hashable
+from toporo.types import Name
 
 #: The share of an automatic prior that is spread evenly. A centrality can leave next to everything to two or three
 #: groups, whose few rows then decide the model. On 36 problems with real temperatures half of it even is as good on

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,7 @@ from toporo.errors import DataError, GroupMismatchError
 from toporo.estimators.scaling import Scaling
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import in_chunks, members_of, weighted_rows
-
-__all__ = ["EVERYONE", "Rows", "counted", "draw", "group_ids", "linear_scores"]
-
-Name = Hashable
-Array = npt.NDArray[np.float64]
+from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
 EVERYONE = "all"

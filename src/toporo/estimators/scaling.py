@@ -10,10 +10,7 @@ import numpy.typing as npt
 
 from toporo.errors import DataError
 from toporo.robust.rows import chunks
-
-__all__ = ["Scaling"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: A column whose spread is below this share of its mean is constant but for rounding.
 CONSTANT = 1e-12

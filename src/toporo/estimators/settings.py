@@ -12,8 +12,6 @@ from typing import Any
 from toporo.errors import SettingError
 from toporo.robust.divergences import get_penalty
 
-__all__ = ["Settings", "check_settings"]
-
 #: What a penalty is unless given: with a radius it must be left at that.
 PENALTY = 1.0
 

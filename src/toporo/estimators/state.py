@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,10 +20,8 @@ from toporo.estimators.settings import check_settings
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Name
 
-__all__ = ["SCHEMA", "dump_state", "load_state"]
-
-Name = Hashable
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 SCHEMA = "toporo.estimator/1"

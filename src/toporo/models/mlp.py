@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from toporo.errors import SettingError
 
-__all__ = ["MLP"]
-
 
 class MLP(nn.Module):
     """``inputs -> hidden (ReLU) -> … -> outputs``.

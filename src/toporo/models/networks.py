@@ -12,8 +12,6 @@ from toporo.models.resnet import STYLES, ResNet
 from toporo.models.segmentation import FCN, UNet
 from toporo.models.weights import Weights, load_weights
 
-__all__ = ["NETWORKS", "make_network"]
-
 
 def _resnet(depth: int) -> Callable[..., nn.Module]:
     def make(outputs: int, channels: int, weights: Weights | None, seed: int, **options: Any) -> nn.Module:

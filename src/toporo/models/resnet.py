@@ -14,8 +14,6 @@ from torch.nn import functional as F
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.models.mlp import _linear
 
-__all__ = ["STYLES", "ResNet", "Style"]
-
 
 @dataclass(frozen=True)
 class Style:

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from toporo.errors import DataError, SettingError
 from toporo.models.resnet import NORMS, ResNet, _convolve
 
-__all__ = ["FCN", "UNet"]
-
 
 class _Segmenter(nn.Module, ABC):
     """What the networks here share: maps on the way down, logits read off them."""

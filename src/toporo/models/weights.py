@@ -21,8 +21,6 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_whole
 from toporo.models.resnet import STYLES, ResNet, Style
 
-__all__ = ["Weights", "load_weights", "read_weights", "save_weights"]
-
 #: Where a file says for which style its weights were trained.
 STYLE_KEY = "toporo.style"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -16,11 +16,7 @@ from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.robust import WeightRule
 from toporo.topology.prior import Prior
-
-__all__ = ["GroupMeans", "Objective", "WeightedObjective", "group_means"]
-
-Name = Hashable
-
+from toporo.types import Name
 
 #: Batches with ever other groups absent each bring a translation table; this many are kept.
 MOST_TABLES = 256

@@ -18,8 +18,6 @@ from toporo.objectives.base import (
     pairs,
 )
 
-__all__ = ["CORAL"]
-
 
 class CORAL(Objective):
     r"""Mean group loss plus the difference of the groups' feature means and covariances (Sun & Saenko 2016):

@@ -13,8 +13,6 @@ from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, check_strength, feature_rows, group_means, membership
 
-__all__ = ["DANN"]
-
 
 class DANN(Objective):
     r"""Mean group loss, and features from which a discriminator cannot tell the groups (Ganin et al. 2016):

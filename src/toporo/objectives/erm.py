@@ -6,8 +6,6 @@ from torch import Tensor
 
 from toporo.objectives.base import Objective
 
-__all__ = ["ERM"]
-
 
 class ERM(Objective):
     r"""The mean loss over samples, :math:`\min_\theta \frac1n \sum_i \ell_i(\theta)`; groups play no part.

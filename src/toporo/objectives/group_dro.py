@@ -10,8 +10,6 @@ from toporo.objectives.base import WeightedObjective
 from toporo.robust import ascent, mirror
 from toporo.topology.prior import Prior
 
-__all__ = ["GroupDRO"]
-
 
 class GroupDRO(WeightedObjective):
     r"""The worst mixture of groups, without a prior: :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.

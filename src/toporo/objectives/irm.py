@@ -12,8 +12,6 @@ from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, check_strength, group_means
 
-__all__ = ["IRM"]
-
 
 class IRM(Objective):
     r"""Mean group loss plus the IRMv1 penalty (Arjovsky et al. 2019):

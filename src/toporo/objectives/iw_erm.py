@@ -11,8 +11,6 @@ from toporo.objectives.base import WeightedObjective
 from toporo.robust import exact
 from toporo.topology.prior import Prior
 
-__all__ = ["IWERM"]
-
 
 class IWERM(WeightedObjective):
     r"""Fixed weights, :math:`\min_\theta \sum_e p_e \ell_e(\theta)`: TRO with an infinite penalty.

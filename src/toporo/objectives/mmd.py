@@ -21,8 +21,6 @@ from toporo.objectives.base import (
     pairs,
 )
 
-__all__ = ["MMD"]
-
 #: DomainBed's.
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 

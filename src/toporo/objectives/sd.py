@@ -11,8 +11,6 @@ from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, check_strength
 
-__all__ = ["SD"]
-
 
 class SD(Objective):
     r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), so that strong features do not starve others:

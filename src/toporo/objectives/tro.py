@@ -10,9 +10,6 @@ from toporo.objectives.base import WeightedObjective
 from toporo.robust import make_rule
 from toporo.topology.prior import Prior
 
-__all__ = ["TRO"]
-
-
 #: The rule that suits a divergence: its own geometry's gradient step where there is a stable one.
 DEFAULT_UPDATE = {"l2": "ascent", "kl": "mirror", "chi2": "exact"}
 

@@ -9,8 +9,6 @@ from torch import Tensor
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, check_strength, group_means
 
-__all__ = ["VREx"]
-
 
 class VREx(Objective):
     r"""Mean group loss plus the variance over groups (Krueger et al. 2021):

@@ -12,18 +12,17 @@ import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
 
-from toporo.bench.datasets import Benchmark
-from toporo.bench.jobs import Job, build_model
+from toporo.bench.base import Benchmark
+from toporo.bench.fits import build_model
+from toporo.bench.jobs import Job
 from toporo.bench.runner import Outcome, Part
 from toporo.groups import name_from_json
 from toporo.pages import figures
 from toporo.pages.sections import Section, figure_section, last_metrics, lowest_seeds, of_method, styles
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Record
 
-__all__ = ["findings", "overall", "sections"]
-
-Record = dict[str, Any]
 SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "tro-data-inputs")
 SHOWN_GROUPS = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data")
 SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-physical", "tro-data")

@@ -10,7 +10,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
@@ -21,10 +20,7 @@ from toporo.doctor.words import count_of, first_step, percent
 from toporo.files import write_text
 from toporo.pages.figures import STYLE, to_svg
 from toporo.topology.draw import TEST_COLOR
-
-__all__ = ["confusion_map", "heat_map", "write_doctor_report"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Groups with a label each; of more, every second, third, … has one.
 MOST_LABELS = 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -17,20 +17,8 @@ from toporo.data.grouped import GroupedData
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_graph
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Name
 
-__all__ = [
-    "accuracy_by_group",
-    "decision_boundaries",
-    "few_points",
-    "line_style",
-    "metrics_by_epoch",
-    "to_svg",
-    "topology",
-    "two_topologies",
-    "weights_over_training",
-]
-
-Name = Hashable
 Array = npt.NDArray[Any]
 
 STYLE: dict[Any, Any] = {

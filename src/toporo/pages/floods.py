@@ -35,8 +35,6 @@ from toporo.pages.pictures import Tile, tile_samples
 from toporo.pages.sections import Section, figure_section, lowest_seeds
 from toporo.pages.world_map import event_map
 
-__all__ = ["findings", "notices", "overall", "sections"]
-
 SAMPLED = ("erm", LEARNED)
 SHOWN_TILES = 4
 #: Where a run's model file has the water it finds in its sample tiles.

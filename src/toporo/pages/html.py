@@ -20,10 +20,8 @@ from toporo.files import write_text
 from toporo.pages import classification, floods, images, tpt48
 from toporo.pages.networks import moment, when
 from toporo.pages.sections import Section
+from toporo.types import Record
 
-__all__ = ["write_report"]
-
-Record = dict[str, Any]
 #: Task to the module with its ``overall(outcome)``, ``sections(part, out)`` and ``findings(part)``; one may also have
 #: ``notices(outcome)``, for the top of the page.
 KINDS: dict[str, ModuleType] = {

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from toporo.bench.protocols import Protocol
+from toporo.bench.definitions import Protocol
 from toporo.bench.results import AVERAGE
 from toporo.bench.runner import Outcome, Part
 from toporo.data.stores import ImageStore
@@ -33,10 +32,8 @@ from toporo.pages.networks import (
 )
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.pages.sections import Section, figure_section, lowest_seeds
+from toporo.types import Record
 
-__all__ = ["findings", "overall", "sections"]
-
-Record = dict[str, Any]
 SAMPLED = ("erm", LEARNED)
 SHOWN_SAMPLES = 8
 COMPARED = {LEARNED: ("erm", "group-dro", "coral", "iw-erm-data", "tro-uniform"), "tro-uniform": ("erm",)}

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 import toporo
-from toporo.data.encode import NumberRule
+from toporo.data.rules import NumberRule
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
 from toporo.pages.model_words import (
@@ -36,10 +36,10 @@ from toporo.pages.model_words import (
 
 if TYPE_CHECKING:
     from toporo.estimators.explain import GroupRow
-    from toporo.tables.evaluate import Evaluation, Interval
+    from toporo.tables.evaluate import Evaluation
     from toporo.tables.model import TableModel
+    from toporo.tables.resample import Interval
 
-__all__ = ["describe_model", "write_model_report"]
 
 #: Tables with more rows than this are folded away.
 LONG = 30

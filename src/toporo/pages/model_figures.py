@@ -25,25 +25,11 @@ from toporo.topology.draw import DARK, EDGE_COLOR, OTHER_COLOR, TEST_COLOR, TRAI
 if TYPE_CHECKING:
     from toporo.choice.penalty import PenaltyScore
     from toporo.estimators.explain import GroupRow
-    from toporo.tables.evaluate import Evaluation, GroupScore, Interval
+    from toporo.tables.evaluate import Evaluation, GroupScore
+    from toporo.tables.resample import Interval
     from toporo.topology.graph import GroupGraph
     from toporo.training.loop import EpochRecord
 
-__all__ = [
-    "SHOWN",
-    "effect_figure",
-    "graph_figure",
-    "hop_figure",
-    "loss_figure",
-    "metric_figure",
-    "metric_name",
-    "penalty_figure",
-    "prior_figure",
-    "short_name",
-    "svg_of",
-    "training_figure",
-    "weight_figure",
-]
 
 #: Groups with a row of their own in a figure; the table has them all.
 SHOWN = 40

@@ -13,24 +13,11 @@ from toporo.pages.model_figures import metric_name, short_name
 if TYPE_CHECKING:
     from toporo.choice.penalty import PenaltyScore
     from toporo.estimators.explain import GroupRow
-    from toporo.tables.evaluate import Evaluation, Interval
+    from toporo.tables.evaluate import Evaluation
     from toporo.tables.model import TableModel
+    from toporo.tables.resample import Interval
     from toporo.topology.prior import Prior
 
-__all__ = [
-    "cautions",
-    "effective_groups",
-    "hops_text",
-    "interval_text",
-    "loss_name",
-    "number",
-    "penalty_scores",
-    "penalty_text",
-    "quoted",
-    "share",
-    "summary",
-    "test_hops",
-]
 
 #: Names in sentences are cut here: a page can be told apart from a list.
 NAME = 48

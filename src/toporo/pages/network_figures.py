@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,18 +21,8 @@ from toporo.pages.us_map import part_of
 from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, draw_graph, layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
+from toporo.types import Name
 
-__all__ = [
-    "Learned",
-    "Score",
-    "draw_counted_edges",
-    "group_table",
-    "learned_topology",
-    "method_scores",
-    "penalty_curve",
-]
-
-Name = Hashable
 Edge = tuple[Any, Any]
 
 WIDTH = 9.2

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench.protocols import Method, Metric, Protocol
+from toporo.bench.definitions import Metric, Protocol
+from toporo.bench.methods import Method
 from toporo.bench.results import Row
 from toporo.bench.runner import Part
 from toporo.choice.selection import select
@@ -21,28 +22,8 @@ from toporo.pages.sections import Section, figure_section, lowest_seeds, of_meth
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.training import EpochRecord
+from toporo.types import Record
 
-__all__ = [
-    "LEARNED",
-    "comparisons",
-    "counted",
-    "curves_section",
-    "file_name",
-    "groups_section",
-    "learned_of",
-    "learned_section",
-    "main_methods",
-    "moment",
-    "penalty_section",
-    "scores",
-    "swept",
-    "topology_words",
-    "weights_section",
-    "when",
-    "whole_metric",
-]
-
-Record = dict[str, Any]
 #: The method whose topology is shown, and those with its topology and another λ: its name, a dash, the λ.
 LEARNED = "tro-data"
 #: Relative differences of weights below this are none.

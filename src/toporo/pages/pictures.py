@@ -19,8 +19,6 @@ from toporo.errors import DataError, SettingError
 from toporo.pages.figures import COLORS, STYLE
 from toporo.pages.network_figures import WIDTH
 
-__all__ = ["Guess", "Photo", "Tile", "photo_samples", "tile_iou", "tile_samples"]
-
 Array = npt.NDArray[Any]
 
 ACROSS = 4

@@ -23,16 +23,6 @@ from toporo.pages.figures import STYLE
 from toporo.pages.us_map import FRAME, LOG_FROM, MISSING, color_scale, draw_states, load_outlines, part_of
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
-__all__ = [
-    "Candidate",
-    "Shift",
-    "centrality_map",
-    "error_by_hop",
-    "error_map",
-    "importance_bars",
-    "selection_scatter",
-]
-
 SOFT, GRID_COLOR = "#6b7280", "#e5e7eb"
 TRAIN_FILL = "#d9dde3"
 #: Test states by distance from the training states: the farther, the paler; beyond the last, as the last.

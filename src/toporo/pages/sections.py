@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from toporo.bench.protocols import Protocol
+from toporo.bench.definitions import Protocol
 from toporo.groups import name_from_json
 from toporo.pages.figures import line_style, to_svg
 from toporo.training import EpochRecord
-
-__all__ = ["Section", "figure_section", "last_metrics", "last_weights", "lowest_seeds", "of_method", "styles"]
-
-Record = dict[str, Any]
+from toporo.types import Record
 
 
 @dataclass(frozen=True)

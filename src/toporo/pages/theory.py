@@ -24,16 +24,6 @@ from toporo.files import write_text
 from toporo.pages.figures import COLORS, STYLE, to_svg
 from toporo.theory.bound import BoundBreakdown
 
-__all__ = [
-    "BELOW",
-    "TextTable",
-    "bound_figure",
-    "convergence_figure",
-    "stationarity_figure",
-    "tables",
-    "write_theory_report",
-]
-
 #: The column that says whether a bound held.
 BELOW = "gap below bound"
 #: The four terms of Theorem 3 with their colours, from the bottom of a bar to its top.

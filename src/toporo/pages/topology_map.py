@@ -21,8 +21,6 @@ from toporo.pages.us_map import load_outlines
 from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["learned_on_map"]
-
 Edge = tuple[Any, Any]
 
 BORDER_EDGE, LAND = "#374151", "#eef0f2"

@@ -19,9 +19,6 @@ from toporo.pages.topology_map import learned_on_map
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
-__all__ = ["findings", "overall", "sections"]
-
-Record = dict[str, Any]
 SHOWN_WEIGHTS = {
     "networks": (
         "The weights of DRO and TRO after the last epoch, mean over seeds.",

@@ -17,19 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_rgb
 from matplotlib.path import Path
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LOG_FROM", "MISSING", "Outlines", "color_scale", "draw_states", "load_outlines", "part_of"]
 
-Array = npt.NDArray[np.float64]
 Point = tuple[float, float]
 
 MISSING = "#eef0f2"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -24,13 +24,12 @@ from toporo.pages.figures import STYLE
 from toporo.pages.network_figures import WIDTH, Learned, draw_counted_edges
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR, draw_graph
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_land", "event_map", "frame_of", "load_land"]
 
-Name = Hashable
 Point = tuple[float, float]
 Frame = tuple[float, float, float, float]
 

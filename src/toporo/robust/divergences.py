@@ -24,8 +24,6 @@ from array_api_compat import array_namespace
 from toporo.errors import SettingError, UnknownNameError
 from toporo.robust.simplex import project_simplex, ranks, simplex_threshold
 
-__all__ = ["PENALTIES", "Penalty", "best_response", "get_penalty"]
-
 
 class Penalty(NamedTuple):
     """Value, gradient, best response and mobility of one divergence.

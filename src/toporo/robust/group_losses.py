@@ -36,10 +36,7 @@ from toporo.robust.rows import (
     refuse_infinite,
     weighted_rows,
 )
-
-__all__ = ["TOO_LARGE", "Curve", "GroupLosses", "Place", "SquaredLosses"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
 

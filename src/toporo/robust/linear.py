@@ -19,7 +19,7 @@ no epochs, no seed: the answer comes with an upper and a lower bound of the opti
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,14 +29,12 @@ import numpy.typing as npt
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
 from toporo.robust.divergences import get_penalty
-from toporo.robust.group_losses import Array, GroupLosses, SquaredLosses
+from toporo.robust.group_losses import GroupLosses, SquaredLosses
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
+from toporo.types import Array, Name
 
-__all__ = ["RobustFit", "fit_linear", "fit_logistic", "linear_path", "logistic_path", "path", "solve"]
-
-Name = Hashable
 #: A design whose smallest direction is this far below its largest is taken for singular.
 SINGULAR = 1e-11
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import TOO_LARGE, Array, Place
+from toporo.robust.group_losses import TOO_LARGE, Place
 from toporo.robust.rows import (
     as_classes,
     as_inputs,
@@ -27,8 +27,7 @@ from toporo.robust.rows import (
     refuse_one_class,
     weighted_rows,
 )
-
-__all__ = ["LogisticLosses"]
+from toporo.types import Array
 
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12

@@ -18,27 +18,8 @@ import numpy.typing as npt
 from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import cores
+from toporo.types import Array
 
-__all__ = [
-    "CHUNK",
-    "as_classes",
-    "as_inputs",
-    "as_labels",
-    "as_numbers",
-    "as_targets",
-    "as_weights",
-    "chunks",
-    "column_means",
-    "for_each",
-    "in_chunks",
-    "members_of",
-    "one_thread",
-    "refuse_infinite",
-    "refuse_one_class",
-    "weighted_rows",
-]
-
-Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 #: Rows that are worked on at a time, so that copies stay small beside the data.

@@ -36,10 +36,9 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from toporo.robust.divergences import PENALTIES, Penalty, best_response
-from toporo.robust.group_losses import Array, Curve, GroupLosses, Place
+from toporo.robust.group_losses import Curve, GroupLosses, Place
 from toporo.robust.weights import constrained_response
-
-__all__ = ["Saddle", "SaddleProblem"]
+from toporo.types import Array
 
 MAX_STEPS = 200
 #: Newton steps after which a penalty is approached by way of larger ones, each this many times smaller.

@@ -6,8 +6,6 @@ from typing import Any
 
 from array_api_compat import array_namespace
 
-__all__ = ["project_simplex"]
-
 
 def project_simplex(values: Any) -> Any:
     r"""The nearest point of the simplex, along the last axis:

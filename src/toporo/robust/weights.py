@@ -25,8 +25,6 @@ from toporo.errors import SettingError, UnknownNameError, warn
 from toporo.robust.divergences import Penalty, best_response, get_penalty
 from toporo.robust.simplex import project_simplex
 
-__all__ = ["RULES", "WeightRule", "ascent", "constrained", "constrained_response", "exact", "make_rule", "mirror"]
-
 
 class WeightRule(NamedTuple):
     """``init(prior) -> q`` and ``update(q, losses, prior) -> q``, both pure."""

@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 from toporo.tables.compare import Comparison, compare
-from toporo.tables.evaluate import Evaluation, GroupScore, Interval
+from toporo.tables.evaluate import Evaluation, GroupScore
 from toporo.tables.fit import fit_table
 from toporo.tables.folder import load_model, save_model
 from toporo.tables.model import ColumnInfo, Prediction, TableModel
+from toporo.tables.resample import Interval
 
 __all__ = [
     "ColumnInfo",

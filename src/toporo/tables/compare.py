@@ -12,8 +12,6 @@ from toporo.errors import DataError, SettingError, listed
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.resample import Interval
 
-__all__ = ["Comparison", "compare"]
-
 #: Metrics of which more is better; of the others less is.
 MORE_IS_BETTER = ("accuracy", "balanced_accuracy", "r2")
 

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
-from toporo.tables.resample import Array, Bootstrap, Interval, Metrics, Sample, Whole
-
-__all__ = ["LEADING", "Evaluation", "GroupScore", "Interval", "evaluate"]
+from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
+from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
 LEADING = {"regression": "rmse", "classification": "accuracy"}

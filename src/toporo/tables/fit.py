@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.encode import CategoryRule, Encoder
+from toporo.data.encode import Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame
+from toporo.data.rules import CategoryRule
 from toporo.data.tables import number
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.topology.graph import GroupGraph
+from toporo.types import Array
 
-__all__ = ["METHODS", "fit_table", "guess_task"]
-
-Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 

@@ -22,8 +22,6 @@ from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError
 from toporo.tables.model import ROLES, TASKS, ColumnInfo, TableModel
 from toporo.topology.graph import GroupGraph
 
-__all__ = ["SCHEMA", "check_target", "load_model", "save_model"]
-
 SCHEMA = "toporo.model/1"
 _KIND, _, _VERSION = SCHEMA.partition("/")
 MANIFEST, WEIGHTS = "model.json", "weights.safetensors"

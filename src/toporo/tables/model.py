@@ -17,13 +17,12 @@ from toporo.errors import DataError, SettingError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.topology.graph import GroupGraph
+from toporo.types import Array
 
 if TYPE_CHECKING:
     from toporo.estimators.explain import GroupTable
 
-__all__ = ["ROLES", "TASKS", "ColumnInfo", "Prediction", "TableModel"]
 
-Array = npt.NDArray[np.float64]
 TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
 #: Inputs of a model that are computed at a time, and rows at most and at least.

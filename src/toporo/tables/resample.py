@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bootstrap", "Interval", "Sample"]
+from toporo.types import Array
 
-Array = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.int16]
 #: Metrics by name, one value for each line of sums; see :meth:`Sample.total`.

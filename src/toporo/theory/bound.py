@@ -38,7 +38,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.data.grouped import GroupedData, group_rng
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
@@ -46,20 +45,7 @@ from toporo.groups import GroupIds, Groups, name_to_json
 from toporo.theory.problem import design, targets
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.settings import whole
-
-__all__ = [
-    "BOUNDED_LOSSES",
-    "CLASSIFIERS",
-    "BoundBreakdown",
-    "Estimate",
-    "bound_breakdown",
-    "classifier_distance",
-    "confidence_term",
-    "mixture_emd",
-    "rademacher",
-]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Sign vectors drawn at a time, so that memory stays small beside large data.
 BLOCK_NUMBERS = 4_000_000

@@ -45,7 +45,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.errors import SettingError
 from toporo.progress import Progress, Report
@@ -53,21 +52,7 @@ from toporo.robust import project_simplex
 from toporo.theory.gap import duality_gap
 from toporo.theory.problem import LOSSES, SaddleProblem, project_ball
 from toporo.topology.settings import whole
-
-__all__ = [
-    "Averages",
-    "Constants",
-    "Convergence",
-    "averaged_iterates",
-    "certified_constants",
-    "compare_constants",
-    "estimated_constants",
-    "gap_bound",
-    "measure_convergence",
-    "step_sizes",
-]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Steps whose random rows are drawn at once.
 CHUNK = 64

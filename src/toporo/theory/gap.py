@@ -7,17 +7,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.robust import best_response, project_simplex
 from toporo.theory.problem import LOSSES, SaddleProblem, project_ball
 from toporo.topology.settings import whole
-
-__all__ = ["BallMinimum", "DualityGap", "SaddlePoint", "duality_gap", "minimum_on_ball", "solve_saddle"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Newton steps on the ball, and halvings of one, before giving up; a handful is the rule.
 NEWTON_STEPS, HALVINGS = 100, 40

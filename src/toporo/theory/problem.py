@@ -19,10 +19,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.groups import Groups
 from toporo.topology.prior import Prior
-
-__all__ = ["LOSSES", "Loss", "SaddleProblem", "design", "project_ball", "signs_of", "targets"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 
 class Loss(NamedTuple):

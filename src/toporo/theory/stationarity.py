@@ -30,8 +30,6 @@ from toporo.objectives import IWERM, GroupDRO, Objective, WeightedObjective
 from toporo.robust import best_response, constrained_response, get_penalty
 from toporo.topology.settings import whole
 
-__all__ = ["Stationarity", "StationarityPoint", "inner_suboptimality"]
-
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 
 

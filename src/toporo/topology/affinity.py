@@ -12,11 +12,9 @@ from scipy.spatial.distance import cdist, pdist
 
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.topology.neighbors import Neighbors, nearest
-
-__all__ = ["DistinctPoints", "Sigma", "bandwidth", "check_features", "dense_affinity", "knn_affinity", "knn_kernel"]
+from toporo.types import Array
 
 Sigma = float | Literal["median", "knn"]
-Array = npt.NDArray[np.float64]
 
 #: Beyond this many points the median distance is taken over a subsample of this size, the same one at every call.
 MEDIAN_SAMPLE = 2000

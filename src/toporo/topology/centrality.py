@@ -8,7 +8,7 @@ data-driven topology). Shortest paths may pass through any group of the graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from scipy import sparse
@@ -16,10 +16,8 @@ from scipy.sparse.linalg import spsolve
 
 from toporo.errors import GraphError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
-__all__ = ["MEASURES", "betweenness", "centrality", "closeness", "degree", "harmonic"]
-
-Name = Hashable
 Values = dict[Name, float]
 
 

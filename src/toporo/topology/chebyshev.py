@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import binom
 
-__all__ = ["FINEST_TAIL", "DyadicFilters", "dyadic_coefficients"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Coefficients below this cannot change a float64 sum; a series is never continued beyond.
 FINEST_TAIL = 1e-17

@@ -22,8 +22,6 @@ from toporo.topology.affinity import DistinctPoints, bandwidth
 from toporo.topology.chebyshev import dyadic_coefficients
 from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales
 
-__all__ = ["differentiable_emd"]
-
 #: Beyond this many points the n x n matrices fill tens of gigabytes.
 MOST_POINTS = 20_000
 #: Smaller kernel entries change no row sum (which is at least 1) and only breed denormal numbers: they become 0.

@@ -31,22 +31,14 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed, war
 from toporo.groups import GroupIds, Groups
 from toporo.progress import Progress, Report
 from toporo.topology.affinity import DistinctPoints, Sigma, bandwidth, check_features, dense_affinity, knn_kernel
-from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters, dyadic_coefficients
+from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
 from toporo.topology.engine import ENGINES, Engine, choose_device, make_engine, one_thread
 from toporo.topology.neighbors import BACKENDS, locality_order, nearest
 from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
 from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
 from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales, whole
+from toporo.types import Array
 
-__all__ = [
-    "GroupDiffusion",
-    "GroupDistances",
-    "diffusion_emd",
-    "dyadic_coefficients",
-    "group_measures",
-]
-
-Array = npt.NDArray[np.float64]
 Places: TypeAlias = npt.NDArray[np.intp]
 Block: TypeAlias = tuple[int, int]
 

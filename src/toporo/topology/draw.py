@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.groups import plain_name
+from toporo.types import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from toporo.topology.graph import GroupGraph
 
-__all__ = ["TEST_COLOR", "TRAIN_COLOR", "draw_graph", "layout"]
 
 TRAIN_COLOR = "#2563a8"
 TEST_COLOR = "#d97706"
@@ -44,8 +44,6 @@ SIDES: tuple[tuple[complex, Literal["center", "left", "right"], Literal["center"
 #: Dark on light nodes, light on dark ones: at least 5 to 1 either way.
 LABEL_COLORS = {TRAIN_COLOR: "white"}
 DARK = "#111827"
-
-Array = npt.NDArray[np.float64]
 
 
 def draw_graph(

@@ -18,10 +18,8 @@ from threadpoolctl import threadpool_limits
 from toporo.errors import SettingError, UnknownNameError
 from toporo.machine import cores
 from toporo.topology.operator import DiffusionOperator
+from toporo.types import Array
 
-__all__ = ["ENGINES", "Engine", "TorchEngine", "available_threads", "choose_device", "make_engine", "one_thread"]
-
-Array = npt.NDArray[np.float64]
 Tick: TypeAlias = Callable[[], None]
 Advance: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], None]
 

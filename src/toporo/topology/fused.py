@@ -16,7 +16,6 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import njit, types
 from numba.core import cgutils
@@ -25,10 +24,8 @@ from scipy import sparse
 
 from toporo.topology.engine import Schedule, Tick, available_threads
 from toporo.topology.operator import DiffusionOperator
+from toporo.types import Array
 
-__all__ = ["FusedEngine"]
-
-Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 R = TypeVar("R")
 

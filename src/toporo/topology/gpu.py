@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
 
 from toporo.topology.engine import Advance, Schedule, TorchEngine
-
-__all__ = ["TritonEngine"]
-
-Array = npt.NDArray[np.float64]
+from toporo.types import Array
 
 #: Points added up by one program, at least, and the most programs a filter; both fix the order of sums.
 CHUNK, MOST_PARTS = 2048, 512

@@ -10,7 +10,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from toporo.errors import GraphError, GroupMismatchError, listed
 from toporo.files import write_text
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.types import Name
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
 
     from toporo.topology.prior import Prior
 
-__all__ = ["GroupGraph", "Origin"]
 
-Name = Hashable
 SCHEMA = "toporo.graph/1"
 
 

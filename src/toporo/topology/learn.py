@@ -18,10 +18,8 @@ from toporo.groups import GroupIds, Groups
 from toporo.topology.affinity import check_features
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
+from toporo.types import Array
 
-__all__ = ["CUTS", "Learned", "Resampled", "cut_graph", "learn", "learn_topology", "resample"]
-
-Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 #: Resamples by default, and the number of points up to which they are taken unasked.

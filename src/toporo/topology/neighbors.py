@@ -15,10 +15,8 @@ from scipy.spatial import cKDTree
 
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.machine import cores
+from toporo.types import Array
 
-__all__ = ["BACKENDS", "Neighbors", "locality_order", "nearest"]
-
-Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 # How "auto" decides. Seconds for 15 neighbours of points drawn from one Gaussian, the worst case, and, after the slash,

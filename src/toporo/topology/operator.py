@@ -22,10 +22,8 @@ from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from toporo.errors import DataError
 from toporo.topology.neighbors import locality_order
+from toporo.types import Array
 
-__all__ = ["DiffusionOperator", "Kernel", "check_kernel", "reordered"]
-
-Array = npt.NDArray[np.float64]
 Order: TypeAlias = npt.NDArray[np.intp]
 Kernel: TypeAlias = Any  # a dense float64 array or a scipy CSR array
 

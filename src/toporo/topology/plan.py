@@ -10,8 +10,6 @@ from pathlib import Path
 
 from toporo.errors import SettingError
 
-__all__ = ["Plan", "free_memory", "graph_bytes", "human", "make_plan", "parse_memory"]
-
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9,
           "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 

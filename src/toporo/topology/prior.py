@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +13,8 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed, war
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.topology.centrality import centrality
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
-__all__ = ["NORMALIZATIONS", "Prior", "make_prior"]
-
-Name = Hashable
 NORMALIZATIONS = ("softmax", "sum")
 
 #: A prior whose largest weight is within this factor of its smallest says next to nothing.

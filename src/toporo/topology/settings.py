@@ -10,8 +10,6 @@ import numpy.typing as npt
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds
 
-__all__ = ["LIKELY_SMALLEST", "MOST_SCALES", "check_codes", "check_scales", "whole"]
-
 #: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
 MOST_SCALES = 20
 #: The smallest distance to expect; the first series is cut for it.

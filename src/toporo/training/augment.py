@@ -22,8 +22,6 @@ from torch.nn import functional as F
 
 from toporo.errors import DataError
 
-__all__ = ["DRAWS", "DRAWS_TILES", "augment", "flip_rotate", "unit_range"]
-
 #: Crops are tried this often until one fits into the image, as torchvision does.
 ATTEMPTS = 10
 #: Share of the image's area that a crop keeps, and its width over its height.

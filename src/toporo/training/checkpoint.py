@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from toporo.errors import DataError
 from toporo.files import write_whole
 
-__all__ = ["load_checkpoint", "read_about", "read_about_run", "save_checkpoint"]
-
 SCHEMA = "toporo.checkpoint/1"
 
 

@@ -23,8 +23,6 @@ from toporo.objectives import Objective
 from toporo.topology.prior import Prior
 from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
 
-__all__ = ["EpochRecord", "TrainSettings", "accuracy_by_group", "features_of", "outputs_of", "train"]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from toporo.errors import DataError
 
-__all__ = ["Counts", "accuracy", "count_pixels", "f1", "iou", "pixel_loss"]
-
 _WATER = 1
 _NO_LABEL = -1
 

@@ -33,8 +33,6 @@ from toporo.objectives import Objective
 from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
 from toporo.training.loop import EpochRecord, check_ranges, identity_of, seeded
 
-__all__ = ["Resident", "StepSettings", "Stepper", "Trained", "outputs_at", "pick_device", "stream_rows", "train_steps"]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 #: (inputs as stored, targets, random numbers in [0, 1)) of a batch to what the network and the loss get.
 Prepare = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

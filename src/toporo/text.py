@@ -1,0 +1,48 @@
+"""Words and numbers as people and JSON read them: each form is written once, here."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from toporo.errors import DataError
+
+#: Instead of a distance where nothing joins two groups.
+NO_PATH = "no path"
+
+
+def many(count: int, thing: str, things: str | None = None) -> str:
+    """A count and its noun.
+
+    >>> many(1, "edge"), many(1200, "edge"), many(2, "entry", "entries")
+    ('1 edge', '1,200 edges', '2 entries')
+    """
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def hops_text(hops: float | None) -> str:
+    """Edges between two groups: ``"2"``, ``"no path"`` where it is infinite, nothing where it is not known.
+
+    >>> hops_text(2), hops_text(math.inf), hops_text(None)
+    ('2', 'no path', '')
+    """
+    return "" if hops is None else NO_PATH if math.isinf(hops) else f"{hops:g}"
+
+
+def number_to_json(value: float | None) -> float | str | None:
+    """JSON has no infinity: it is the text ``"inf"`` (or ``"-inf"``), and what is not a number is null.
+
+    >>> number_to_json(0.5), number_to_json(math.inf), number_to_json(math.nan)
+    (0.5, 'inf', None)
+    """
+    if value is None or math.isnan(value):
+        return None
+    return value if math.isfinite(value) else "inf" if value > 0 else "-inf"
+
+
+def number_from_json(value: Any, what: str = "a number") -> float:
+    """The inverse of :func:`number_to_json` for numbers and infinities."""
+    number = {"inf": math.inf, "-inf": -math.inf}.get(value, value) if isinstance(value, str) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise DataError(f"{what} is {value!r}: expected a number.")
+    return float(number)
