@@ -5,20 +5,31 @@ BIN := $(VENV)/bin
 PEERS := .bench-peers
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
+# One process a core, at most four; a file's tests stay together, so that they share what they prepare.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# What numba compiles for: Haswell, the first of Intel's CPUs with AVX2.
+AVX2 := NUMBA_CPU_NAME=haswell
+
 # Compile each module once and keep it; without this every process would compile torch anew where the variable is set.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-all test-avx2 lint format bench clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
 
 demo: $(VENV)/.core  ## Reproduce DG-15 from generated data; writes runs/dg15/report.html
 	$(BIN)/toporo reproduce dg15 --source generated --out runs/dg15
 
-test: $(VENV)/.dev  ## Run all tests (those on real data need TOPORO_DATA)
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev  ## Run all tests but the slow ones (those on real data need TOPORO_DATA)
+	$(PYTEST) -m 'not slow'
+
+test-all: $(VENV)/.dev  ## Run all tests
+	$(PYTEST)
+
+test-avx2: $(VENV)/.dev  ## Run the fused kernel's tests as on a CPU without AVX-512
+	$(AVX2) $(PYTEST) tests/topology/test_engine.py tests/topology/test_diffusion.py
 
 lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
 	$(BIN)/ruff check .
