@@ -162,7 +162,7 @@ def fit(
             metavar="NUMBER",
         ),
     ] = "auto",
-    tau: Annotated[
+    radius: Annotated[
         float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
     ] = None,
     divergence: Annotated[Divergence, option("l2, kl or chi2.", _MODEL, metavar="NAME")] = Divergence.L2,
@@ -210,7 +210,7 @@ def fit(
                 method=method.value,
                 model=model.value,
                 penalty=penalty if penalty == "auto" else float(penalty),
-                tau=tau,
+                radius=radius,
                 delimiter=delimiter,
                 **settings,
             )

@@ -54,7 +54,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     test_groups: Any
     model: Any
     penalty: Any
-    tau: Any
+    radius: Any
     divergence: Any
     prior: Any
     normalization: Any
@@ -197,7 +197,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def _fit_linear(self, rows: Rows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
         losses = linear.prepare(rows, settings.fit_intercept)
-        penalty, radius, choice = settings.penalty, settings.tau, None
+        penalty, radius, choice = settings.penalty, settings.radius, None
         if prior is None:
             penalty, radius = math.inf, None
         elif penalty == "auto":
@@ -238,7 +238,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         from toporo.estimators import nets
         from toporo.training import TrainSettings
 
-        penalty: Any = math.inf if prior is None else None if settings.tau is not None else settings.penalty
+        penalty: Any = math.inf if prior is None else None if settings.radius is not None else settings.penalty
         self._warn_of_one_class(rows, penalty)
         objective = nets.make_objective(
             rows,
@@ -247,7 +247,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             step=settings.step,
             penalty=settings.penalty,
             divergence=settings.divergence,
-            radius=settings.tau,
+            radius=settings.radius,
         )
         plan = TrainSettings(
             epochs=settings.epochs,

@@ -26,7 +26,7 @@ class _TRO(GroupEstimator):
         test_groups: Any = None,
         model: Any = "linear",
         penalty: float | str = 1.0,
-        tau: float | None = None,
+        radius: float | None = None,
         divergence: str = "l2",
         prior: Any = "auto",
         normalization: str | None = None,
@@ -47,7 +47,7 @@ class _TRO(GroupEstimator):
         self.test_groups = test_groups
         self.model = model
         self.penalty = penalty
-        self.tau = tau
+        self.radius = radius
         self.divergence = divergence
         self.prior = prior
         self.normalization = normalization
@@ -71,7 +71,7 @@ class _GroupDRO(GroupEstimator):
     graph = None
     test_groups = None
     penalty = 0.0
-    tau = None
+    radius = None
     divergence = "l2"
     prior = "uniform"
     normalization = None
@@ -122,7 +122,7 @@ class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc
         and gives a score a class (or, for two classes, one: the log-odds).
     penalty : how dearly a mixture of groups away from the prior is paid for: 0 is the worst group alone, infinity the
         prior's own mixture. ``"auto"`` chooses it by holding training groups out (linear models).
-    tau : instead of a penalty, how far the mixture may be from the prior: D(q‖p) ≤ tau.
+    radius : instead of a penalty, τ, how far the mixture may be from the prior: D(q‖p) ≤ τ.
     divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
     prior : ``"auto"``, ``"uniform"``, a measure (``"harmonic"``, ``"betweenness"``, ``"degree"``, ``"closeness"``), a
         :class:`~toporo.Prior` or ``{group: weight}``. Automatically: harmonic towards the test groups, betweenness
@@ -169,7 +169,7 @@ class TRORegressor(RegressorMixin, RegressorPart, _TRO):  # type: ignore[misc]  
     Parameters and attributes are those of :class:`TROClassifier`, but for what a number is:
 
     - ``standardize`` also centres the target and divides it by its standard deviation, each column by its own: a loss
-      of 1 is that of a model that knows nothing but the mean, so that penalty, tau and ridge mean the same in any unit.
+      of 1 is that of a model that knows nothing but the mean, so penalty, radius and ridge mean the same in any unit.
     - ``coef_``, ``intercept_`` and ``group_losses_`` (mean squared errors, over rows and columns) are in the units of
       X and y nevertheless. ``fit_`` and ``history_`` are in those that the problem was solved in.
     - y may have several columns. ``ridge`` may be 0 if the features determine a model without it.

@@ -22,7 +22,7 @@ class Settings:
 
     network: bool
     penalty: float | str
-    tau: float | None
+    radius: float | None
     divergence: str
     temperature: float
     ridge: float
@@ -40,7 +40,7 @@ class Settings:
 def check_settings(given: Any, *, classes: bool) -> Settings:
     """The settings of an estimator; an error that names the first one that cannot be."""
     network = _is_network(given.model)
-    penalty, tau = _penalty(given, network)
+    penalty, radius = _penalty(given, network)
     ridge = _number(given.ridge, "ridge", "a finite number of at least 0")
     if classes and not network and ridge == 0:
         raise SettingError(
@@ -53,7 +53,7 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
     return Settings(
         network=network,
         penalty=penalty,
-        tau=tau,
+        radius=radius,
         divergence=get_penalty(given.divergence).name,
         temperature=_number(given.temperature, "temperature", "a positive number", above=0.0),
         ridge=ridge,
@@ -82,14 +82,14 @@ def _is_network(model: Any) -> bool:
 
 
 def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
-    penalty, tau = given.penalty, given.tau
-    if tau is not None:
+    penalty, radius = given.penalty, given.radius
+    if radius is not None:
         if isinstance(penalty, str) or penalty != PENALTY:
             raise SettingError(
-                f"penalty={penalty!r} and tau={tau!r} are two ways to say the same: give one, and leave penalty at its "
-                f"default ({PENALTY:g}) where tau is given."
+                f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one, and leave penalty "
+                f"at its default ({PENALTY:g}) where radius is given."
             )
-        return PENALTY, _number(tau, "tau", "a finite number of at least 0 (0 keeps the weights at the prior)")
+        return PENALTY, _number(radius, "radius", "a finite number of at least 0 (0 keeps the weights at the prior)")
     if isinstance(penalty, str):
         if penalty != "auto":
             raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0, float('inf') or 'auto'.")

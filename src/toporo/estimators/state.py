@@ -35,9 +35,11 @@ PARTS = (
 )
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (
-    *("model", "tau", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
+    *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
     *("epochs", "per_group", "learning_rate", "step"),
 )
+#: Settings by the names that older files have for them.
+RENAMED = {"tau": "radius"}
 #: The longest text that a class may be.
 LONGEST_CLASS = 100_000
 
@@ -153,7 +155,7 @@ def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
 
 
 def _settings_from_json(stored: Any, graph: GroupGraph | None, test: Any) -> dict[str, Any]:
-    settings = dict(stored)
+    settings = {RENAMED.get(name, name): value for name, value in stored.items()}
     settings["hidden"] = tuple(settings["hidden"])
     if "penalty" in settings:
         if settings["penalty"] != "auto":
