@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toporo.estimators.graphs import as_graph
+from toporo.graphs import as_graph
 from toporo.tables import load_model
 from toporo.topology import GroupGraph
 

@@ -16,6 +16,8 @@ from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame
 from toporo.data.rules import CategoryRule
 from toporo.data.tables import number
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.estimators.rows import learn_graph_of
+from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.topology.graph import GroupGraph
@@ -325,8 +327,6 @@ def _graph(
     apart: Mask,
     group: str,
 ) -> GroupGraph | None:
-    from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of, with_text_names
-
     if given is not None:
         graph = with_text_names(as_graph(given))
         check_groups(graph, ids.groups, coming or None)
