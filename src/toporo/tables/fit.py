@@ -16,6 +16,8 @@ from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame
 from toporo.data.rules import CategoryRule
 from toporo.data.tables import number
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.estimators.rows import learn_graph_of
+from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.topology.graph import GroupGraph
@@ -31,7 +33,7 @@ METHODS = {
     "erm": "weighs all groups alike",
 }
 #: Settings that mean nothing to the other methods.
-TRO_ONLY = ("penalty", "tau", "prior", "normalization", "temperature", "divergence")
+TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
@@ -67,7 +69,7 @@ def fit_table(
     method: str = "tro",
     model: str = "linear",
     penalty: float | str = "auto",
-    tau: float | None = None,
+    radius: float | None = None,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     **settings: Any,
@@ -91,7 +93,7 @@ def fit_table(
         missing are filled in.
     method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
     model : ``"linear"`` (exact) or ``"mlp"``.
-    penalty, tau : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
+    penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
     """
@@ -121,7 +123,7 @@ def fit_table(
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, _ids(train.text(group))
     found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
-    wanted = {"model": model, "penalty": penalty, "tau": tau} | settings
+    wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
     estimator = _estimator(kind, method, len(ids.groups), found, coming, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
@@ -325,8 +327,6 @@ def _graph(
     apart: Mask,
     group: str,
 ) -> GroupGraph | None:
-    from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of, with_text_names
-
     if given is not None:
         graph = with_text_names(as_graph(given))
         check_groups(graph, ids.groups, coming or None)
@@ -349,10 +349,10 @@ def _estimator(
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
-    if wanted["tau"] is not None:
+    if wanted["radius"] is not None:
         if wanted["penalty"] != "auto":
             raise SettingError(
-                f"penalty={wanted['penalty']!r} and tau={wanted['tau']!r} are two ways to say the same: give one."
+                f"penalty={wanted['penalty']!r} and radius={wanted['radius']!r} are two ways to say the same: give one."
             )
         del wanted["penalty"]
     if method != "tro":
