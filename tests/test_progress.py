@@ -130,8 +130,8 @@ def test_without_standard_error_there_is_the_log(
 def test_the_bar_goes_when_the_work_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     with Progress("counting sheep", 3, True) as bar:
-        assert bar._bar.live.is_started
-    assert not bar._bar.live.is_started
+        assert bar._bar._bar.live.is_started
+    assert not bar._bar._bar.live.is_started
     with pytest.raises(ZeroDivisionError), Progress("counting sheep", 3, True) as bar:
         _ = 1 // 0
-    assert not bar._bar.live.is_started
+    assert not bar._bar._bar.live.is_started

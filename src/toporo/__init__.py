@@ -10,79 +10,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from toporo.version import __version__
+from toporo.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from toporo import (
-        bench,
-        choice,
-        data,
-        doctor,
-        estimators,
-        models,
-        objectives,
-        robust,
-        tables,
-        theory,
-        topology,
-        training,
-    )
-    from toporo.bench.datasets import load_dataset
-    from toporo.bench.domainbed import load_images
-    from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
-    from toporo.data.batches import group_batches
-    from toporo.data.grouped import GroupedData
-    from toporo.errors import TopoRoError, TopoRoWarning
-    from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-    from toporo.groups import GroupIds, Groups
-    from toporo.pages.model import write_model_report
-    from toporo.tables import fit_table, load_model
-    from toporo.topology.differentiable import differentiable_emd
-    from toporo.topology.diffusion import diffusion_emd
-    from toporo.topology.graph import GroupGraph
-    from toporo.topology.learn import learn_topology
-    from toporo.topology.prior import Prior
-
-__all__ = [
-    "GraphHopSplit",
-    "GroupDROClassifier",
-    "GroupDRORegressor",
-    "GroupGraph",
-    "GroupIds",
-    "GroupedData",
-    "Groups",
-    "LeaveRegionOut",
-    "Prior",
-    "TROClassifier",
-    "TRORegressor",
-    "TopoRoError",
-    "TopoRoWarning",
-    "bench",
-    "choice",
-    "data",
-    "differentiable_emd",
-    "diffusion_emd",
-    "doctor",
-    "estimators",
-    "fit_table",
-    "group_batches",
-    "learn_topology",
-    "load_dataset",
-    "load_images",
-    "load_model",
-    "models",
-    "objectives",
-    "robust",
-    "tables",
-    "theory",
-    "topology",
-    "training",
-    "write_model_report",
-]
-
-# Where each public name lives. Everything loads when first used, so that importing toporo costs next to nothing.
+# Where each public name is defined. It is imported when first used, so importing toporo costs next to nothing.
+# Type checkers read the same from __init__.pyi; a test keeps the two in step.
 _HOME = {
     "GraphHopSplit": "toporo.choice.splits",
     "GroupDROClassifier": "toporo.estimators",
@@ -103,11 +36,11 @@ _HOME = {
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.bench.datasets",
-    "load_images": "toporo.bench.datasets",
+    "load_images": "toporo.bench.domainbed",
     "load_model": "toporo.tables",
     "write_model_report": "toporo.pages.model",
 }
-_MODULES = (
+_PACKAGES = (
     "bench",
     "choice",
     "data",
@@ -122,14 +55,16 @@ _MODULES = (
     "training",
 )
 
+__all__ = sorted([*_HOME, *_PACKAGES])
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
-    if name in _MODULES:
+    if name in _PACKAGES:
         return importlib.import_module(f"toporo.{name}")
     raise AttributeError(f"module 'toporo' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return [*__all__, "__version__"]

@@ -6,15 +6,66 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 #: ``report(done, total)``, called after every step.
 Report: TypeAlias = Callable[[int, int], object]
 
 #: Seconds between two lines in a log.
 LOG_EVERY = 10.0
+#: What stands behind a bar, by what it counts: the names of rich's columns.
+COLUMNS = {
+    "share": ("TaskProgressColumn", "TimeRemainingColumn"),
+    "items": ("MofNCompleteColumn", "TimeElapsedColumn", "TimeRemainingColumn"),
+    "bytes": ("DownloadColumn", "TimeRemainingColumn"),
+}
 
 logger = logging.getLogger("toporo")
+
+
+class Bar:
+    """A bar on standard error where that is a terminal; elsewhere only what is said.
+
+    Parameters
+    ----------
+    title : what stands before the bar.
+    counts : ``"share"`` (per cent), ``"items"`` or ``"bytes"``.
+    stays : leave the bar on the screen when the work is done.
+    mark : what every line that is said begins with.
+    """
+
+    def __init__(self, title: str, counts: str = "share", *, stays: bool = False, mark: str = "") -> None:
+        from rich import progress
+        from rich.console import Console
+
+        self.console = Console(stderr=True, highlight=False)
+        self.live, self._mark = self.console.is_terminal, mark
+        columns = [getattr(progress, name)() for name in COLUMNS[counts]]
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            *columns,
+            console=self.console,
+            disable=not self.live,
+            transient=not stays,
+        )
+        self._task = self._bar.add_task(title, total=None, visible=False)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, done: int, total: int | None, title: str | None = None) -> None:
+        """So much is done of so much, which may not be known yet."""
+        named: dict[str, Any] = {} if title is None else {"description": title}
+        self._bar.update(self._task, completed=done, total=total, visible=True, **named)
+
+    def say(self, text: str) -> None:
+        """One line, above the bar where there is one."""
+        self.console.print(f"{self._mark}{text}", markup=False, emoji=False, soft_wrap=True)
 
 
 class Progress:
@@ -37,31 +88,25 @@ class Progress:
     def __init__(self, title: str, total: int, show: bool | Report | None = None) -> None:
         self._title, self._total, self._done = title, total, 0
         self._report = show if callable(show) else None
-        self._live = show is True or (show is None and sys.stderr is not None and sys.stderr.isatty())
-        self._logged = show is None and not self._live
+        live = show is True or (show is None and sys.stderr is not None and sys.stderr.isatty())
+        self._bar = Bar(title) if live else None
+        self._logged = show is None and not live
         self._last = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
 
     def __enter__(self) -> Progress:
-        if self._live:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._title, total=self._total)
-            self._bar.start()
+        if self._bar is not None:
+            self._bar.__enter__()
+            self._bar(0, self._total)
         return self
 
     def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.__exit__(*exception)
 
     def say(self, text: str) -> None:
         """One line beside the bar, or in the log."""
         if self._bar is not None:
-            self._bar.console.print(text, highlight=False)
+            self._bar.say(text)
         elif self._logged:
             logger.info("%s", text)
 
@@ -71,7 +116,7 @@ class Progress:
         if self._report is not None:
             self._report(self._done, self._total)
         elif self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
+            self._bar(self._done, self._total)
         elif self._logged and time.monotonic() - self._last > LOG_EVERY:
             self._last = time.monotonic()
             logger.info("%s: %d of %d steps", self._title, self._done, self._total)

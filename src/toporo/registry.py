@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from toporo.errors import SettingError, UnknownNameError, warn
@@ -59,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return self._all().get(name, default)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._all()
+        return name in self._things or name in self._all()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -75,6 +74,8 @@ class Registry(Mapping[str, T], Generic[T]):
         """Import what other packages bring; a package that fails costs its own entries, not everybody's."""
         if self._complete:
             return
+        from importlib.metadata import entry_points  # slow to import, and `toporo --version` needs none
+
         self._complete = True
         for point in entry_points(group=self.group):
             try:

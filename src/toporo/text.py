@@ -9,6 +9,8 @@ from toporo.errors import DataError
 
 #: Instead of a distance where nothing joins two groups.
 NO_PATH = "no path"
+#: What :attr:`toporo.Prior.saw` says of test groups, in a sentence.
+SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
 
 
 def many(count: int, thing: str, things: str | None = None) -> str:

@@ -1,4 +1,3 @@
-"""The version, where everybody can ask for it."""
+"""The version, for whoever must not import the package."""
 
-#: As in ``pyproject.toml``.
 __version__ = "0.1.0"

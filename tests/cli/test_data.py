@@ -23,7 +23,7 @@ from toporo import cli
 from toporo.bench import download
 from toporo.bench.base import cache_folder
 from toporo.bench.domainbed import SPECS
-from toporo.cli.common import DownloadProgress
+from toporo.progress import Bar
 
 FOLDERS = {
     "pacs": "PACS/<domain>/<class>/<image>",
@@ -215,7 +215,7 @@ def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with DownloadProgress("tpt48") as progress:
+    with Bar("tpt48", "bytes", mark="toporo: ") as progress:
         progress.say("fetching [bold] " + "x" * 200)
         progress(50_000, None)
         progress(70_000, 70_000)

@@ -60,7 +60,7 @@ def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path)
         "160 rows, 4 groups",
         "40 rows set aside",
         "Prior: harmonic, 50 % of it even",
-        "Groups to come: 'mouth'",
+        "Test groups: 'mouth'",
         "model: model",
     ):
         assert words in done.out

@@ -1,34 +1,91 @@
-"""The command line: one module a command, each with a ``register(app)`` that :data:`COMMANDS` calls."""
+"""The command line: one file per command, imported when the command runs.
+
+A command is a function, or a ``typer.Typer`` of several, marked with ``@register("name")``. Those of toporo stand in
+:data:`OWN`; another package brings one by an entry point of the group ``toporo.commands``.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from toporo import __version__
-from toporo.cli import data, doctor, evaluate, explain, fit, predict, report, reproduce, theory, topology
-from toporo.cli.common import USER_ERROR, log_on_stderr, use_utf8
-from toporo.errors import TopoRoError
+from toporo.cli.common import COMMANDS, USER_ERROR, interruptible, log_on_stderr, plain_warnings, use_utf8
+from toporo.errors import TopoRoError, warn
+from toporo.version import __version__
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["OWN", "app", "main"]
 
-COMMANDS = (
-    doctor,
-    fit,
-    predict,
-    evaluate,
-    explain,
-    report,
-    topology,
-    reproduce,
-    theory,
-    data,
-)
+#: Each command of toporo, ``fit`` in ``toporo.cli.fit`` and so on, with the first line of its help.
+OWN = {
+    "doctor": "Say what is wrong or risky about a table before training on it.",
+    "fit": "Fit a model that must hold in groups nobody has seen.",
+    "predict": "Predict every row of a table, a portion at a time: files may be larger than memory.",
+    "evaluate": "Judge a model by group, the worst first, and by how far a group is from those trained on.",
+    "explain": "Show which training groups a model was fitted against, and why.",
+    "report": "Write one page about a model: its groups, weights and losses.",
+    "topology": "Learn from a table which groups are related.",
+    "reproduce": "Run one of the paper's tables: every method, honest controls, the paper's figures beside.",
+    "theory": "Watch the paper's three theorems at work on DG-15.",
+    "data": "The benchmarks' data: what there is, getting it, checking it.",
+}
+
+
+class Commands(TyperGroup):
+    """Commands that are imported when they run; the page of help needs no more of toporo's own than :data:`OWN`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=line) for name, line in OWN.items()}
+
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run the command line."""
+        with plain_warnings():
+            return super().main(*arguments, **settings)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # as typer calls it
+        """Toporo's own commands, then those of other packages; one that cannot be used costs nothing but a warning."""
+        for name in COMMANDS:
+            if name not in OWN:
+                try:
+                    self.commands[name] = load_command(name)
+                except Exception as error:  # whatever typer makes of a stranger's function
+                    warn(f"the command {name!r} cannot be used ({type(error).__name__}: {error}). It is left out.")
+        return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first word names, imported."""
+        if args[0] in OWN:
+            self.commands[args[0]] = load_command(args[0])
+        else:
+            self.list_commands(ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Import the command and run it."""
+        with interruptible():
+            return super().invoke(ctx)
+
+
+def load_command(name: str) -> Any:
+    """The command of this name, as typer runs it."""
+    if name in OWN:
+        importlib.import_module(f"toporo.cli.{name}")
+    thing = COMMANDS[name]
+    holder = typer.Typer()
+    if isinstance(thing, typer.Typer):
+        holder.add_typer(thing, name=name)
+    else:
+        holder.command(name)(thing)
+    return typer.main.get_group(holder).commands[name]
+
 
 app = typer.Typer(
     name="toporo",
+    cls=Commands,
     help="Topology-aware robust optimisation: models that hold in groups nobody has seen.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,25 +108,19 @@ def _root(
     pass
 
 
-for command in COMMANDS:
-    command.register(app)
-
-
 def main() -> None:
     """Run the command line; a user's mistake is a message and an exit code, never a traceback."""
     use_utf8()
     try:
         with log_on_stderr():
             app()
+        return
     except TopoRoError as error:
-        typer.echo(f"toporo: {error}", err=True)
-        sys.exit(USER_ERROR)
+        message = str(error)
     except MemoryError as error:
         why = f" ({error})" if str(error) else ""
-        typer.echo(
-            f"toporo: there is not enough memory{why}. Use fewer rows or columns, or a machine with more.", err=True
-        )
-        sys.exit(USER_ERROR)
+        message = f"there is not enough memory{why}. Use fewer rows or columns, or a machine with more."
     except OSError as error:  # a full disk, a folder that may not be written
-        typer.echo(f"toporo: {error}. Check that the path can be written and that there is space.", err=True)
-        sys.exit(USER_ERROR)
+        message = f"{error}. Check that the path can be written and that there is space."
+    typer.echo(f"toporo: {message}", err=True)
+    sys.exit(USER_ERROR)

@@ -1,23 +1,27 @@
-"""What the commands share: exit codes, options, progress and messages on standard error."""
+"""What the commands share: their registry, exit codes, options, progress and messages on standard error."""
 
 from __future__ import annotations
 
+import csv
 import io
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
 from toporo.errors import DataError, SettingError, TopoRoWarning
+from toporo.progress import Bar
+from toporo.registry import Registry
 
-if TYPE_CHECKING:
-    from toporo.bench.jobs import Job
-
+#: Commands that were imported: functions as typer takes them, or a ``typer.Typer`` of several.
+COMMANDS: Registry[Any] = Registry("command")
+register = COMMANDS.register
 
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
 USER_ERROR = 1
@@ -26,8 +30,6 @@ INTERRUPTED = 130
 
 def split_names(text: str | None, flag: str) -> list[str] | None:
     """Names between commas; one that holds a comma stands in double quotes."""
-    import csv
-
     if text is None:
         return None
     try:
@@ -108,16 +110,44 @@ GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
 
 
-def many(count: int, thing: str) -> str:
-    """A count and its noun: ``1 edge``, ``2 edges``."""
-    return f"{count} {thing}{'' if count == 1 else 's'}"
+def either(names: Iterable[str]) -> str:
+    """Names to choose from, for people.
+
+    >>> either(["l2", "kl", "chi2"])
+    'l2, kl or chi2'
+    """
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def one_of(names: Collection[str]) -> Callable[[str], str]:
+    """A callback that lets an option be one of these names; a registry is asked when the option is read."""
+
+    def check(text: str) -> str:
+        if text not in names:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(repr(name) for name in names)}.")
+        return text
+
+    return check
+
+
+@contextmanager
+def interruptible(outcome: str = "") -> Iterator[None]:
+    """Ctrl-C ends a command with a sentence that says what is left of its work, and exit code 130.
+
+    Where SIGINT is ignored it stays so, and the command goes on: a script that starts a job with ``&`` has it ignored,
+    because Ctrl-C is then meant for the script.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"toporo: interrupted{f'; {outcome}' if outcome else ''}.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
 def plain_warnings() -> Iterator[None]:
     """toporo's warnings as lines on standard error, without the file names of Python's."""
-    import warnings
-
     with warnings.catch_warnings():
         usual = warnings.showwarning
 
@@ -147,95 +177,19 @@ def log_on_stderr() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _run_name(job: Job) -> str:
-    return " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
-
-
-class RunProgress:
-    """A bar on a terminal, a line a run elsewhere; always on standard error."""
+class RunProgress(Bar):
+    """A bar of runs on a terminal, a line per run elsewhere."""
 
     def __init__(self, title: str) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        console = Console(stderr=True)
-        self._live = console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not self._live,
-        )
-        self._task = self._bar.add_task(title, total=None)
+        super().__init__(title, "items", stays=True, mark="toporo: ")
         self._title = title
 
-    def __enter__(self) -> RunProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, total: int, job: Job | None, speed: float | None = None) -> None:
-        self._bar.update(self._task, completed=done, total=total)
-        what = _run_name(job) + (f", {speed:,.0f} images/s" if speed else "") if job else ""
+    def report(self, done: int, total: int, job: Any, speed: float | None = None) -> None:
+        """So many runs are done, this job the last of them; without a job, none has ended yet."""
+        what = f"{done} found from before" if done else "starting"
         if job is not None:
-            self._bar.update(self._task, description=f"{self._title} {what}")
-        if not self._live:
-            what = what if job else f"{done} found from before" if done else "starting"
+            what = " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
+            what += f", {speed:,.0f} images/s" if speed else ""
+        self(done, total, f"{self._title} {what}" if job is not None else None)
+        if not self.live:
             typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
-
-    def say(self, text: str) -> None:
-        """One line, above the bar where there is one."""
-        if self._live:
-            self._bar.console.print(f"toporo: {text}", highlight=False, markup=False)
-        else:
-            typer.echo(f"toporo: {text}", err=True)
-
-
-class DownloadProgress:
-    """A bar of bytes on a terminal, elsewhere only what is said; always on standard error."""
-
-    def __init__(self, title: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._console = Console(stderr=True, highlight=False)
-        self._live = self._console.is_terminal
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._live,
-            transient=True,
-        )
-        self._task = self._bar.add_task(title, total=None, visible=False)
-
-    def __enter__(self) -> DownloadProgress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, total: int | None) -> None:
-        self._bar.update(self._task, completed=done, total=total, visible=True)
-
-    def say(self, text: str) -> None:
-        """One line above the bar, or in the log."""
-        if self._live:
-            self._console.print(f"toporo: {text}", markup=False, soft_wrap=True)
-        else:
-            typer.echo(f"toporo: {text}", err=True)

@@ -8,19 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, USER_ERROR, DownloadProgress, check_writable
+from toporo.cli.common import USER_ERROR, check_writable, interruptible, register
 from toporo.errors import SettingError, UnknownNameError
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands under ``data``."""
-    data = typer.Typer(help="The benchmarks' data: what there is, getting it, checking it.", no_args_is_help=True)
-    data.command("list")(list_data)
-    data.command("get")(get_data)
-    data.command("verify")(verify_data)
-    data.command("table")(table_data)
-    app.add_typer(data, name="data")
-
+from toporo.progress import Bar
 
 _Folder = Annotated[
     Path | None, typer.Option("--data", help="Folder to look in.", show_default="$TOPORO_DATA, else ~/.cache/toporo")
@@ -91,12 +81,9 @@ def get_data(
         can = [other for other, dataset in DATASETS.items() if dataset.fetch is not None]
         raise SettingError(f"{name} has no place to fetch it from. {_how_to_get(name)} To fetch: {', '.join(can)}.")
     folder = download_folder(data)
-    try:
-        with DownloadProgress(name) as progress:
-            got = fetch(source, folder, release=release, url=url, report=progress, say=progress.say)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted. What has come is kept; the same command goes on from there.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    kept = "what has come is kept, and the same command goes on from there"
+    with interruptible(kept), Bar(name, "bytes", mark="toporo: ") as progress:
+        got = fetch(source, folder, release=release, url=url, report=progress, say=progress.say)
     if as_json:
         typer.echo(
             json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1)
@@ -249,3 +236,10 @@ def _files(name: str, folder: Path | None) -> list[tuple[str, str]]:
         status = absent if path is None else "intact" if sha256(path) == checksum else "differs"
         rows.append((str(path or file), status))
     return rows
+
+
+commands = register("data")(
+    typer.Typer(help="The benchmarks' data: what there is, getting it, checking it.", no_args_is_help=True)
+)
+for _name, _function in {"list": list_data, "get": get_data, "verify": verify_data, "table": table_data}.items():
+    commands.command(_name)(_function)

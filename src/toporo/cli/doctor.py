@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Categorical,
     Delimiter,
     Exclude,
     GroupColumn,
     check_writable,
     data_source,
-    many,
+    interruptible,
     option,
-    plain_warnings,
+    register,
     split_names,
 )
-from toporo.cli.fit import Task
+from toporo.cli.fit import TaskName
 from toporo.cli.output import PICTURES, names_or_file, print_table, write_picture
 from toporo.errors import DataError
+from toporo.text import many
 
 if TYPE_CHECKING:
     from toporo.doctor import Diagnosis
@@ -41,23 +41,17 @@ _WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 LOOKS = {"serious": "bold red", "risky": "bold yellow", "note": "bold blue"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)
-
-
 _DATA, _TOPOLOGY, _OUTPUT = "Data", "Topology", "Output"
 
 
+@register("doctor")
 def doctor(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
     ],
     group: GroupColumn,
     target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
-    task: Annotated[
-        Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
-    ] = Task.AUTO,
+    task: TaskName = "auto",
     features: Annotated[
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
@@ -93,24 +87,20 @@ def doctor(
 
     check_writable(data, {"--out": out, "--plot": plot}, endings={"--out": ("html", "htm"), "--plot": PICTURES})
     coming = names_or_file(test_groups, "--test-groups") or []
-    try:
-        with plain_warnings():
-            found = examine(
-                data_source(data),
-                group=group,
-                target=target,
-                graph=graph,
-                test_groups=coming,
-                task=task.value,
-                features=split_names(features, "--features"),
-                exclude=split_names(exclude, "--exclude") or [],
-                categorical=split_names(categorical, "--categorical") or [],
-                delimiter=delimiter,
-                seed=seed,
-            )
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with interruptible("nothing was written"):
+        found = examine(
+            data_source(data),
+            group=group,
+            target=target,
+            graph=graph,
+            test_groups=coming,
+            task=task,
+            features=split_names(features, "--features"),
+            exclude=split_names(exclude, "--exclude") or [],
+            categorical=split_names(categorical, "--categorical") or [],
+            delimiter=delimiter,
+            seed=seed,
+        )
     if plot is not None:
         if found.distances is None:
             why = found.facts["not_measured"].get("distances", "they were not measured")

@@ -6,35 +6,32 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Delimiter,
     ModelFolder,
     check_writable,
     data_source,
-    many,
+    interruptible,
     option,
-    plain_warnings,
+    register,
 )
 from toporo.cli.output import print_table, refuse_inside
 from toporo.errors import SettingError
-
-if TYPE_CHECKING:
-    from toporo.tables import Evaluation, Interval
-
+from toporo.files import write_text
+from toporo.tables.compare import compare
+from toporo.tables.evaluate import Evaluation
+from toporo.tables.folder import load_model
+from toporo.tables.resample import Interval
+from toporo.text import hops_text, many
 
 _DATA, _OUTPUT = "Data", "Output"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(evaluate)
-
-
+@register("evaluate")
 def evaluate(
     model: ModelFolder,
     data: Annotated[
@@ -54,7 +51,7 @@ def evaluate(
     resamples: Annotated[int, option("Of the bootstrap.", _DATA, min=20, metavar="N")] = 1000,
     level: Annotated[float, option("Of the intervals.", _DATA, min=0.5, max=0.999, metavar="LEVEL")] = 0.95,
     seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
-    out: Annotated[Path | None, option("Write one line a group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
+    out: Annotated[Path | None, option("Write one line per group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
@@ -64,9 +61,6 @@ def evaluate(
 
     Example: toporo evaluate model new.csv --against control
     """
-    from toporo.files import write_text
-    from toporo.tables import compare, load_model
-
     if against is not None and data == "-":
         raise typer.BadParameter("standard input can be read once: with --against, give a file.")
     check_writable(data, {"--out": out})
@@ -80,79 +74,73 @@ def evaluate(
         )
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
     other = None
-    try:
-        with plain_warnings():
-            found = loaded.evaluate(data_source(data), unseen=unseen, **settings)
-            if control is not None:
-                other = control.evaluate(data_source(data), unseen=unseen, **settings)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with interruptible("nothing was written"):
+        judged = loaded.evaluate(data_source(data), unseen=unseen, **settings)
+        if control is not None:
+            other = control.evaluate(data_source(data), unseen=unseen, **settings)
     if out is not None:
-        write_text(out, found.to_csv())
+        write_text(out, judged.to_csv())
     if as_json:
-        content = found.to_dict() | (
-            {} if other is None else {"against": other.to_dict(), "gain": compare(found, other).to_dict()}
+        content = judged.to_dict() | (
+            {} if other is None else {"against": other.to_dict(), "gain": compare(judged, other).to_dict()}
         )
         typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        _show(found)
+        _show(judged)
         if other is not None:
-            _compare(found, other, str(model), str(against))
+            _compare(judged, other, str(model), str(against))
     if out is not None:
         typer.echo(f"by group: {out}", err=as_json)
 
 
-def _show(found: Evaluation) -> None:
-    metrics = list(found.overall)
+def _show(judged: Evaluation) -> None:
+    metrics = list(judged.overall)
     print_table(
         ["group", "rows", "hops", "trained on", *metrics],
         [
             [
                 score.group,
                 str(score.rows),
-                "" if score.hops is None else "no path" if math.isinf(score.hops) else f"{score.hops:g}",
+                hops_text(score.hops),
                 "yes" if score.trained else "no",
                 *(_interval(score.metrics[name]) for name in metrics),
             ]
-            for score in found.groups
+            for score in judged.groups
         ],
         numbers=[1, 2, *range(4, 4 + len(metrics))],
     )
-    lines = _lines(found) | {f"worst group ({found.worst.group})": found.worst.metrics}
+    lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
     print_table(
         ["", *metrics],
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
         numbers=range(1, 1 + len(metrics)),
     )
     typer.echo(
-        f"{many(len(found.groups), 'group')}, worst first by {found.metric}; in brackets {100 * found.level:g} % "
-        f"intervals of {found.resamples} bootstrap samples."
+        f"{many(len(judged.groups), 'group')}, worst first by {judged.metric}; in brackets {100 * judged.level:g} % "
+        f"intervals of {judged.resamples} bootstrap samples."
     )
-    if found.by_hop:
+    if judged.by_hop:
         typer.echo("Hops are edges to the nearest group that the model was trained on.")
     if "r2" in metrics:
         typer.echo("R² is within a group: below 0, the group's own mean would have been nearer.")
 
 
-def _lines(found: Evaluation) -> dict[str, Mapping[str, Interval]]:
-    lines: dict[str, Mapping[str, Interval]] = {"mean over groups": found.overall, "all rows together": found.pooled}
-    return lines | {f"hops {hop}": scores for hop, scores in found.by_hop.items()}
+def _lines(judged: Evaluation) -> dict[str, Mapping[str, Interval]]:
+    lines: dict[str, Mapping[str, Interval]] = {"mean over groups": judged.overall, "all rows together": judged.pooled}
+    return lines | {f"hops {hop}": scores for hop, scores in judged.by_hop.items()}
 
 
-def _compare(found: Evaluation, other: Evaluation, name: str, control: str) -> None:
+def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> None:
     """Two models on the same rows, by the leading metric."""
-    from toporo.tables import compare
-
-    metric, theirs = found.metric, _lines(other)
+    metric, theirs = judged.metric, _lines(other)
     rows = [
         [title, _interval(scores[metric]), _interval(theirs[title][metric])]
-        for title, scores in _lines(found).items()
+        for title, scores in _lines(judged).items()
         if title in theirs
     ]
-    worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (found, other)]
+    worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    gain = compare(found, other)
+    gain = compare(judged, other)
     typer.echo(
         f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference); it "
         f"is better in {gain.better} of {many(len(gain.gains), 'group')}."

@@ -8,22 +8,13 @@ from typing import Annotated
 
 import typer
 
-from toporo.cli.common import (
-    ModelFolder,
-    check_writable,
-    option,
-    plain_warnings,
-)
+from toporo.cli.common import ModelFolder, check_writable, option, register
 from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
 
 _OUTPUT = "Output"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(explain)
-
-
+@register("explain")
 def explain(
     model: ModelFolder,
     out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
@@ -49,8 +40,7 @@ def explain(
     if out is not None:
         write_text(out, table.to_csv())
     if plot is not None:
-        with plain_warnings():
-            write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
+        write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     typer.echo(json.dumps(table.to_dict(), indent=1, ensure_ascii=False) if as_json else str(table))
     if not as_json and any(row.hops is not None for row in table):
         typer.echo("Hops are edges to the nearest group to come.")

@@ -3,80 +3,38 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Categorical,
     Delimiter,
     Exclude,
     GroupColumn,
     data_source,
-    many,
+    either,
+    interruptible,
+    one_of,
     option,
-    plain_warnings,
+    register,
     split_names,
 )
 from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
-
-if TYPE_CHECKING:
-    from toporo.tables import TableModel
-
+from toporo.robust.divergences import PENALTIES
+from toporo.tables.fit import METHODS, fit_table
+from toporo.tables.folder import check_target
+from toporo.tables.model import TASKS, TableModel
+from toporo.text import SAW, many, number_to_json
+from toporo.topology.centrality import MEASURES
 
 #: Groups shown after a fit; `toporo explain` shows all.
 SHOWN = 12
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(fit)
-
-
-class Task(StrEnum):
-    """What is predicted."""
-
-    AUTO = "auto"
-    CLASSIFICATION = "classification"
-    REGRESSION = "regression"
-
-
-class Method(StrEnum):
-    """How groups are weighed."""
-
-    TRO = "tro"
-    GROUP_DRO = "group-dro"
-    ERM = "erm"
-
-
-class Model(StrEnum):
-    """What is fitted."""
-
-    LINEAR = "linear"
-    MLP = "mlp"
-
-
-class Divergence(StrEnum):
-    """How the distance from the prior is measured."""
-
-    L2 = "l2"
-    KL = "kl"
-    CHI2 = "chi2"
-
-
-class Prior(StrEnum):
-    """Which centrality the prior is."""
-
-    AUTO = "auto"
-    UNIFORM = "uniform"
-    HARMONIC = "harmonic"
-    BETWEENNESS = "betweenness"
-    CLOSENESS = "closeness"
-    DEGREE = "degree"
+AUTO_OR_TASK = ("auto", *TASKS)
+MODELS = ("linear", "mlp")
+PRIORS = ("auto", "uniform", *MEASURES)
 
 
 def _penalty(text: str) -> str:
@@ -90,8 +48,19 @@ def _penalty(text: str) -> str:
 
 
 _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
+#: What is predicted; `toporo doctor` has the option too.
+TaskName = Annotated[
+    str,
+    option(
+        f"{either(AUTO_OR_TASK)}. auto: text, and numbers of which only two differ, are classes.",
+        _DATA,
+        callback=one_of(AUTO_OR_TASK),
+        metavar="TASK",
+    ),
+]
 
 
+@register("fit")
 def fit(
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
@@ -99,9 +68,7 @@ def fit(
     target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
     group: GroupColumn,
     out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
-    task: Annotated[
-        Task, option("auto: text, and numbers of which only two differ, are classes.", _DATA, metavar="TASK")
-    ] = Task.AUTO,
+    task: TaskName = "auto",
     features: Annotated[
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
@@ -139,20 +106,30 @@ def fit(
     ] = False,
     test_groups: Annotated[
         str | None,
-        option("Groups to come, e.g. a,b or @FILE with a name a line; not trained on.", _TOPOLOGY, metavar="NAMES"),
+        option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
     ] = None,
     prior: Annotated[
-        Prior,
+        str,
         option(
-            "auto: harmonic towards test groups, else betweenness, half of it even; uniform without a graph.",
+            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
+            "graph.",
             _TOPOLOGY,
+            callback=one_of(PRIORS),
             metavar="PRIOR",
         ),
-    ] = Prior.AUTO,
+    ] = "auto",
     method: Annotated[
-        Method, option("tro; group-dro: the worst group; erm: all groups alike.", _MODEL, metavar="METHOD")
-    ] = Method.TRO,
-    model: Annotated[Model, option("linear (exact) or mlp.", _MODEL, metavar="MODEL")] = Model.LINEAR,
+        str,
+        option(
+            "tro; group-dro: the worst group; erm: all groups alike.",
+            _MODEL,
+            callback=one_of(METHODS),
+            metavar="METHOD",
+        ),
+    ] = "tro",
+    model: Annotated[
+        str, option("linear (exact) or mlp.", _MODEL, callback=one_of(MODELS), metavar="MODEL")
+    ] = "linear",
     penalty: Annotated[
         str,
         option(
@@ -165,7 +142,9 @@ def fit(
     tau: Annotated[
         float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
     ] = None,
-    divergence: Annotated[Divergence, option("l2, kl or chi2.", _MODEL, metavar="NAME")] = Divergence.L2,
+    divergence: Annotated[
+        str, option(f"{either(PENALTIES)}.", _MODEL, callback=one_of(PENALTIES), metavar="NAME")
+    ] = "l2",
     ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = 1e-3,
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
@@ -181,43 +160,36 @@ def fit(
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
-    from toporo.tables import fit_table
-    from toporo.tables.folder import check_target
-
     check_target(out, overwrite=overwrite)
     settings: dict[str, Any] = {"ridge": ridge}
-    if model is Model.MLP:
+    if model == "mlp":
         settings |= {"epochs": epochs, "random_state": seed}
-    if prior is not Prior.AUTO:
-        settings["prior"] = prior.value
-    if divergence is not Divergence.L2:
-        settings["divergence"] = divergence.value
-    try:
-        with plain_warnings():
-            fitted = fit_table(
-                data_source(data),
-                target=target,
-                group=group,
-                graph=graph,
-                learn_graph=learn_graph,
-                test_groups=names_or_file(test_groups, "--test-groups") or [],
-                task=task.value,
-                features=split_names(features, "--features"),
-                exclude=split_names(exclude, "--exclude") or [],
-                categorical=split_names(categorical, "--categorical") or [],
-                weight=weight,
-                drop_missing=drop_missing,
-                method=method.value,
-                model=model.value,
-                penalty=penalty if penalty == "auto" else float(penalty),
-                tau=tau,
-                delimiter=delimiter,
-                **settings,
-            )
-            fitted.save(out, overwrite=overwrite)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    if prior != "auto":
+        settings["prior"] = prior
+    if divergence != "l2":
+        settings["divergence"] = divergence
+    with interruptible("nothing was written"):
+        fitted = fit_table(
+            data_source(data),
+            target=target,
+            group=group,
+            graph=graph,
+            learn_graph=learn_graph,
+            test_groups=names_or_file(test_groups, "--test-groups") or [],
+            task=task,
+            features=split_names(features, "--features"),
+            exclude=split_names(exclude, "--exclude") or [],
+            categorical=split_names(categorical, "--categorical") or [],
+            weight=weight,
+            drop_missing=drop_missing,
+            method=method,
+            model=model,
+            penalty=penalty if penalty == "auto" else float(penalty),
+            tau=tau,
+            delimiter=delimiter,
+            **settings,
+        )
+        fitted.save(out, overwrite=overwrite)
     if as_json:
         typer.echo(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
     else:
@@ -235,19 +207,20 @@ def summary(model: TableModel) -> dict[str, Any]:
         "columns": [vars(column) | {} for column in model.columns],
         "inputs": len(model.encoder.names),
         "test_groups": list(model.test_groups),
-        "penalty": _number(model.estimator.penalty_),
+        "penalty": number_to_json(model.estimator.penalty_),
         "penalty_scores": [
-            {"penalty": _number(score.penalty), "score": score.score, "spread": score.spread, "folds": score.folds}
+            {
+                "penalty": number_to_json(score.penalty),
+                "score": score.score,
+                "spread": score.spread,
+                "folds": score.folds,
+            }
             for score in model.estimator.penalty_scores_ or ()
         ],
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": model.explain().to_dict(),
         "about": model.about,
     }
-
-
-def _number(value: float | None) -> float | str | None:
-    return "inf" if value == float("inf") else value
 
 
 def _show(model: TableModel) -> None:
@@ -259,12 +232,10 @@ def _show(model: TableModel) -> None:
         f"{f'; {dropped} rows dropped' if dropped else ''}."
     )
     if model.test_groups:
-        typer.echo(f"Groups to come: {listed(model.test_groups)}.")
+        typer.echo(f"Test groups: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
-        from toporo.pages.model_words import SAW
-
-        saw = f"; of the groups to come it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
+        saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""
         typer.echo(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_

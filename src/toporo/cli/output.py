@@ -12,6 +12,7 @@ import typer
 
 from toporo.cli.common import split_names
 from toporo.errors import DataError, SettingError, warn
+from toporo.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +47,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers
 
 
 def names_or_file(text: str | None, flag: str) -> list[str] | None:
-    """Names between commas, or ``@FILE`` with a name a line."""
+    """Names between commas, or ``@FILE`` with one name per line."""
     if text is None or not text.startswith("@"):
         if text is not None and Path(text).suffix and Path(text).is_file():
             raise typer.BadParameter(f"{text} is a file: to read names from it, say @{text}.", param_hint=flag)
@@ -57,19 +58,17 @@ def names_or_file(text: str | None, flag: str) -> list[str] | None:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
         raise DataError(
-            f"{flag} {text}: cannot read {path} ({why}). Expected a text file with a name a line."
+            f"{flag} {text}: cannot read {path} ({why}). Expected a text file with one name per line."
         ) from None
     names = [line.strip() for line in lines if line.strip()]
     if not names:
-        raise typer.BadParameter(f"{path} holds no names: expected one a line.", param_hint=flag)
+        raise typer.BadParameter(f"{path} holds no names: expected one per line.", param_hint=flag)
     return names
 
 
 def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     """Draw a figure and write it in the form its name asks for; the same bytes every time."""
     import matplotlib as mpl
-
-    from toporo.files import write_whole
 
     kind = path.suffix.lower().removeprefix(".")
     signs = "the picture's font lacks signs that are in names: they are drawn as boxes."

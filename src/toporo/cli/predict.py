@@ -10,26 +10,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import pyarrow as pa
 import typer
+from pyarrow import compute, ipc, parquet
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Delimiter,
     ModelFolder,
     check_writable,
     data_source,
+    interruptible,
     option,
-    plain_warnings,
+    register,
     split_names,
 )
 from toporo.cli.output import refuse_inside
 from toporo.errors import SettingError, listed
-
-if TYPE_CHECKING:
-    from toporo.tables import Prediction, TableModel
-
+from toporo.tables.folder import load_model
+from toporo.tables.model import Prediction, TableModel
 
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
@@ -39,11 +40,7 @@ ALIKE = (1e-4, 1e10)
 Columns = dict[str, Any]  # arrays of pyarrow: of text, or of numbers
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(predict)
-
-
+@register("predict")
 def predict(
     model: ModelFolder,
     data: Annotated[
@@ -65,15 +62,13 @@ def predict(
         ),
     ] = None,
     as_json: Annotated[
-        bool, option("Print a JSON object a line instead of CSV.", _OUTPUT, "--json", metavar="")
+        bool, option("Print one JSON object per line instead of CSV.", _OUTPUT, "--json", metavar="")
     ] = False,
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
     Example: toporo predict model new.csv > predictions.csv
     """
-    from toporo.tables import load_model
-
     if out is not None:
         if as_json:
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
@@ -84,17 +79,15 @@ def predict(
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)
     optional = [] if kept is not None else [loaded.group]
     counts = _Counts()
+    outcome = "not all rows were printed" if out is None else "nothing was written"
     try:
-        with plain_warnings(), _writer(out, as_json) as write:
+        with interruptible(outcome), _writer(out, as_json) as write:
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, delimiter=delimiter):
                 counts.add(portion)
                 write(_columns(portion, titles))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     counts.say()
     if out is not None:
         typer.echo(f"predictions: {out}", err=True)
@@ -116,19 +109,17 @@ def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str
 
 
 def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
-    import pyarrow as pa
-
-    found: Columns = {}
+    columns: Columns = {}
     for title, place in titles.items():
         if isinstance(place, str):
             if place in portion.frame.columns:
                 column = portion.frame.text(place)
-                found[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
+                columns[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
         elif place < 0:
-            found[title] = pa.array(portion.values, pa.float64() if portion.probabilities is None else pa.string())
+            columns[title] = pa.array(portion.values, pa.float64() if portion.probabilities is None else pa.string())
         elif portion.probabilities is not None:
-            found[title] = pa.array(portion.probabilities[:, place], pa.float64())
-    return found
+            columns[title] = pa.array(portion.probabilities[:, place], pa.float64())
+    return columns
 
 
 class _Counts:
@@ -202,9 +193,6 @@ def _as_csv(stream: Any) -> Callable[[Columns], None]:
 
 def csv_lines(columns: Sequence[Any]) -> str:
     """Arrays of text and of numbers as the text that Python's csv module writes, at several times its speed."""
-    import pyarrow as pa
-    from pyarrow import compute
-
     cells = [_number_cells(column) if pa.types.is_floating(column.type) else _text_cells(column) for column in columns]
     lines = compute.binary_join_element_wise(*cells, ",")
     whole = compute.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
@@ -213,8 +201,6 @@ def csv_lines(columns: Sequence[Any]) -> str:
 
 def _text_cells(column: Any) -> Any:
     """Text in quotes where it needs them, by the csv module: once for every text that occurs."""
-    import pyarrow as pa
-
     encoded = column.dictionary_encode()
     lines: list[str] = []
     rows = ((text, "") for text in encoded.dictionary.to_pylist())  # an empty cell alone in its row would be quoted
@@ -225,10 +211,6 @@ def _text_cells(column: Any) -> Any:
 
 def _number_cells(column: Any) -> Any:
     """Numbers as Python writes them, which for most, not all, is as pyarrow does."""
-    import numpy as np
-    import pyarrow as pa
-    from pyarrow import compute
-
     values = column.to_numpy(zero_copy_only=False)
     size = np.abs(values)
     other = ~((size >= ALIKE[0]) & (size < ALIKE[1]) & (values != np.rint(values)))
@@ -250,8 +232,6 @@ def _as_lines(stream: Any) -> Callable[[Columns], None]:
 
 @contextmanager
 def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
-    import pyarrow as pa
-
     writer: Any = None
 
     def write(columns: Columns) -> None:
@@ -269,10 +249,4 @@ def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
 
 
 def _open_arrow(path: Path, suffix: str, schema: Any) -> Any:
-    if suffix == ".parquet":
-        from pyarrow import parquet
-
-        return parquet.ParquetWriter(path, schema)
-    from pyarrow import ipc
-
-    return ipc.new_file(str(path), schema)
+    return parquet.ParquetWriter(path, schema) if suffix == ".parquet" else ipc.new_file(str(path), schema)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Delimiter,
     ModelFolder,
     check_writable,
     data_source,
+    interruptible,
     option,
-    plain_warnings,
+    register,
 )
 from toporo.errors import SettingError
 
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
 _DATA, _OUTPUT = "Data", "Output"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(report)
-
-
+@register("report")
 def report(
     model: ModelFolder,
     data: Annotated[
@@ -66,13 +62,9 @@ def report(
     Example: toporo report model/ holdout.csv --out model-report.html
     """
     _check_files(model, data, out)
-    try:
-        with plain_warnings():
-            fitted, evaluation = _load(model, data, delimiter, unseen, resamples, seed)
-            _write(fitted, evaluation, data, out, as_json)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with interruptible("nothing was written"):
+        fitted, evaluation = _load(model, data, delimiter, unseen, resamples, seed)
+        _write(fitted, evaluation, data, out, as_json)
 
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, RunProgress, option
+from toporo.cli.common import RunProgress, interruptible, option, register
 from toporo.errors import DataError
 from toporo.machine import cores
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 
 _IMAGES = "Benchmarks on images"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(reproduce)
 
 
 def _list_methods(wanted: bool) -> None:
@@ -41,6 +36,7 @@ def _list_methods(wanted: bool) -> None:
         raise typer.Exit
 
 
+@register("reproduce")
 def reproduce(
     benchmark: Annotated[
         str,
@@ -154,27 +150,24 @@ def reproduce(
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
     on_images = get_protocol(benchmark).unit == "steps"
-    try:
-        with RunProgress(benchmark) as progress:
-            outcome = run(
-                benchmark,
-                folder,
-                seeds=seeds,
-                methods=methods.split(",") if methods is not None else None,
-                data=data,
-                source=source,
-                workers=jobs or (1 if on_images else cores()),
-                progress=progress,
-                once=once.split(",") if once is not None else (),
-                deep=Deep(**chosen) if chosen else None,
-                say=progress.say,
-                split=split,
-                window=window,
-                test=test,
-            )
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted. What is done is kept; the same command goes on from here.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    kept = "what is done is kept, and the same command goes on from here"
+    with interruptible(kept), RunProgress(benchmark) as progress:
+        outcome = run(
+            benchmark,
+            folder,
+            seeds=seeds,
+            methods=methods.split(",") if methods is not None else None,
+            data=data,
+            source=source,
+            workers=jobs or (1 if on_images else cores()),
+            progress=progress.report,
+            once=once.split(",") if once is not None else (),
+            deep=Deep(**chosen) if chosen else None,
+            say=progress.say,
+            split=split,
+            window=window,
+            test=test,
+        )
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
         typer.echo(f"toporo: not run: {name}. {why}", err=True)

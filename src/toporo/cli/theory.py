@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.cli.common import INTERRUPTED, plain_warnings
+from toporo.cli.common import interruptible, register
 from toporo.errors import SettingError
 
 if TYPE_CHECKING:
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from toporo.pages.theory import TextTable
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(theory)
-
-
+@register("theory")
 def theory(
     out: Annotated[Path, typer.Option(help="Folder for results; those of an earlier run are replaced.")] = Path(
         "runs/theory"
@@ -46,12 +42,8 @@ def theory(
     and report.html (one file, opens offline).
     """
     _check_folder(out)
-    try:
-        with plain_warnings():
-            study, report = _run(out, seeds, quick)
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; no file was left half-written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with interruptible("no file was left half-written"):
+        study, report = _run(out, seeds, quick)
     if as_json:
         typer.echo(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))
     else:

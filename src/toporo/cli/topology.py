@@ -6,7 +6,6 @@ import csv
 import io
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,14 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from toporo.cli.common import (
-    INTERRUPTED,
     Delimiter,
     Exclude,
     GroupColumn,
     check_writable,
     data_source,
+    interruptible,
+    one_of,
     option,
-    plain_warnings,
+    register,
     split_names,
 )
 from toporo.cli.output import PICTURES, graph_figure, names_or_file, write_picture
@@ -35,28 +35,9 @@ from toporo.tables.read import Points, read_points
 from toporo.text import many
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.learn import Learned, learn
+from toporo.topology.learn import CUTS, Learned, learn
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(topology)
-
-
-class Cut(StrEnum):
-    """How a graph is cut out of distances."""
-
-    MST_KNN = "mst-knn"
-    KNN = "knn"
-    PERCENTILE = "percentile"
-
-
-class Kernel(StrEnum):
-    """How points are joined."""
-
-    AUTO = "auto"
-    DENSE = "dense"
-    KNN = "knn"
+KERNELS = ("auto", "dense", "knn")
 
 
 def _sigma(text: str) -> str:
@@ -84,6 +65,7 @@ def _resamples(count: int | None) -> int | None:
 _DATA, _GRAPH, _DISTANCES, _OUTPUT = "Data", "Graph", "Distances", "Output"
 
 
+@register("topology")
 def topology(
     data: Annotated[
         str,
@@ -128,13 +110,14 @@ def topology(
         ),
     ] = False,
     cut: Annotated[
-        Cut,
+        str,
         option(
             "mst-knn: nearest groups and a spanning tree; knn: nearest groups; percentile: small distances.",
             _GRAPH,
+            callback=one_of(CUTS),
             metavar="CUT",
         ),
-    ] = Cut.MST_KNN,
+    ] = "mst-knn",
     nearest_groups: Annotated[
         int | None,
         option("How many nearest groups to keep.", _GRAPH, min=1, metavar="N", show_default="log of their number"),
@@ -155,9 +138,14 @@ def topology(
     ] = None,
     seed: Annotated[int, option("Of the resamples.", _GRAPH, min=0, metavar="N")] = 0,
     kernel: Annotated[
-        Kernel,
-        option("dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.", _DISTANCES, metavar="KERNEL"),
-    ] = Kernel.AUTO,
+        str,
+        option(
+            "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.",
+            _DISTANCES,
+            callback=one_of(KERNELS),
+            metavar="KERNEL",
+        ),
+    ] = "auto",
     neighbors: Annotated[int, option("Nearest points that a point is joined to.", _DISTANCES, min=1, metavar="N")] = 15,
     sigma: Annotated[
         str, option("Width of the kernel: a number, knn or median.", _DISTANCES, callback=_sigma, metavar="WIDTH")
@@ -196,35 +184,37 @@ def topology(
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     excluded += [target] if target is not None and target not in excluded else []
     asked = names_or_file(test_groups, "--test-groups") or []
-    try:
-        with plain_warnings():
-            points = read_points(
-                data_source(data),
-                group,
-                features=columns,
-                exclude=excluded,
-                delimiter=delimiter,
-                drop_missing=drop_missing,
-            )
-            _say_columns(points)
-            points = points.standardised() if scale else points
-            test = _test_groups(points, asked)
-            emd: dict[str, Any] = {
-                "kernel": kernel.value,
-                "neighbors": neighbors,
-                "sigma": sigma if sigma in ("knn", "median") else float(sigma),
-                "scales": scales,
-                "alpha": alpha,
-                "device": device,
-                "search": search,
-                "memory_limit": memory_limit,
-            }
-            cuts = {"cut": cut.value, "percentile": percentile, "nearest_groups": nearest_groups}
-            learned = _learn(points, test, scale, **cuts, resamples=resamples, seed=seed, **emd)
-            graph = learned.graph
-    except KeyboardInterrupt:
-        typer.echo("toporo: interrupted; nothing was written.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with interruptible("nothing was written"):
+        points = read_points(
+            data_source(data),
+            group,
+            features=columns,
+            exclude=excluded,
+            delimiter=delimiter,
+            drop_missing=drop_missing,
+        )
+        _say_columns(points)
+        points = points.standardised() if scale else points
+        test = _test_groups(points, asked)
+        learned = _learn(
+            points,
+            test,
+            scale,
+            cut=cut,
+            percentile=percentile,
+            nearest_groups=nearest_groups,
+            resamples=resamples,
+            seed=seed,
+            kernel=kernel,
+            neighbors=neighbors,
+            sigma=sigma if sigma in ("knn", "median") else float(sigma),
+            scales=scales,
+            alpha=alpha,
+            device=device,
+            search=search,
+            memory_limit=memory_limit,
+        )
+        graph = learned.graph
     if out is not None:
         graph.to_json(out)
     if distances is not None:
