@@ -6,6 +6,7 @@ the command, a few words that the message must hold to name what was found, and 
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -527,19 +528,18 @@ def topology_cases() -> list[Case]:
             Case("`--group` was forgotten", "toporo topology sales.csv", "--group", code=MISTYPED),
             Case("The table is not there", "toporo topology sale.csv --group state", "sale.csv"),
             Case("Tabs stand between the cells", TOPOLOGY, "--delimiter tab", {"sales.csv": table(sign="\t")}),
-            Case("A feature holds words", f"{TOPOLOGY} --features price,colour", "'red'"),
             Case("A feature is misspelt", f"{TOPOLOGY} --features prices", "'prices'"),
-            Case("No column holds numbers", TOPOLOGY, "'colour'", {"sales.csv": without("price", "visits", "sold")}),
-            Case("Values are missing", TOPOLOGY, "'visits'", {"sales.csv": changed("visits", "", 3, 4)}),
+            Case("There is no column but the group", TOPOLOGY, "feature", {"sales.csv": without(*HEADER[1:])}),
+            Case("Rows have no group", TOPOLOGY, "'state'", {"sales.csv": changed("state", "", 3, 4)}),
             Case("A value is infinite", TOPOLOGY, "column 'price'", {"sales.csv": changed("price", "inf", 6)}),
             Case(
                 "A row is too long",
                 TOPOLOGY,
-                "line 3",
+                "row 2",
                 {"sales.csv": table([rows()[0], [*rows()[1], "?"], *rows()[2:]])},
                 look="head -n 3 sales.csv",
             ),
-            Case("A quote is not closed", TOPOLOGY, "line 11", {"sales.csv": changed("colour", '"red', 10)}),
+            Case("A quote is not closed", TOPOLOGY, "not closed", {"sales.csv": changed("colour", '"red', 10)}),
             Case("There is only one group", TOPOLOGY, "'CA'", {"sales.csv": changed("state", "CA")}),
             Case(
                 "The only feature is constant",
@@ -548,6 +548,7 @@ def topology_cases() -> list[Case]:
                 {"sales.csv": changed("price", "9.99")},
             ),
             Case("A test group is misspelt", f"{TOPOLOGY} --test-groups Ut", "'Ut'"),
+            Case("The file of test groups is not there", f"{TOPOLOGY} --test-groups @west.txt", "west.txt"),
             Case("Every group is a test group", f"{TOPOLOGY} --test-groups {ALL}", "test group"),
             Case("A column is used and left out", f"{TOPOLOGY} --features price --exclude price", "'price'"),
             Case("There are fewer rows than neighbours", f"{TOPOLOGY} --kernel knn --neighbors 60", "60"),
@@ -573,10 +574,22 @@ def doctor_cases() -> list[Case]:
             Case("The target column is not there", f"{DOCTOR} --target revenue", "'revenue'"),
             Case("The table is not there", "toporo doctor sale.csv --group state", "sale.csv"),
             Case(
-                "The table is packed",
+                "The packed table is cut short",
                 "toporo doctor sales.csv.gz --group state",
                 "sales.csv.gz",
-                {"sales.csv.gz": b"\x1f\x8b\x08\x00"},
+                {"sales.csv.gz": gzip.compress(table(), mtime=0)[:-40]},
+            ),
+            Case(
+                "The table is packed, but its name does not say so",
+                DOCTOR,
+                ".csv.gz",
+                {"sales.csv": gzip.compress(table(), mtime=0)},
+            ),
+            Case(
+                "The name says packed, the content does not",
+                "toporo doctor sales.csv.gz --group state",
+                "sales.csv.gz",
+                {"sales.csv.gz": table()},
             ),
             Case("Semicolons stand between the cells", DOCTOR, "';'", {"sales.csv": table(sign=";")}),
             Case("The file is empty", DOCTOR, "empty", {"sales.csv": b""}),

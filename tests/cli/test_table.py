@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,6 +99,51 @@ def test_fit_and_predict_read_arrow_files(toporo: Run, files: Path, suffix: str)
     from_csv = toporo("predict", "model", "river.csv")
     assert from_arrow.code == from_csv.code == 0
     assert from_arrow.out == from_csv.out
+
+
+#: Every command that reads a table, with the files it would write.
+READERS = {
+    "fit": (("fit", "{table}", *RIVER_FIT[2:-1], "again", "--penalty", "1", "--json"), "again"),
+    "predict": (("predict", "model", "{table}"), None),
+    "predict --out": (("predict", "model", "{table}", "--out", "p.csv"), "p.csv"),
+    "evaluate": (("evaluate", "model", "{table}", "--resamples", "20", "--json"), None),
+    "report": (("report", "model", "{table}", "--resamples", "20", "--out", "page.html"), "page.html"),
+    "doctor": (("doctor", "{table}", "--group", "station", "--target", "y", "--json"), None),
+    "topology": (("topology", "{table}", "--group", "station", "--target", "y", "--resamples", "0", "--json"), None),
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_every_command_reads_a_packed_table(toporo: Run, fitted: Path, command: str) -> None:
+    Path("new.csv.gz").write_bytes(gzip.compress(Path("new.csv").read_bytes()))
+    arguments, written = READERS[command]
+    outputs = []
+    for table in ("new.csv", "new.csv.gz"):
+        done = toporo(*(word.format(table=table) for word in arguments))
+        assert done.code == 0, done.err
+        content = done.out
+        if written is not None:
+            target = Path(written)
+            content += (target / "model.json" if target.is_dir() else target).read_text()
+            shutil.rmtree(target) if target.is_dir() else target.unlink()
+        outputs.append(re.sub(r'new\.csv(\.gz)?|"(weights.safetensors|checksum)": "\w+"', "", content))
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_a_damaged_packed_table_is_one_message_and_nothing_is_written(toporo: Run, fitted: Path, command: str) -> None:
+    arguments, written = READERS[command]
+    packed = gzip.compress(Path("new.csv").read_bytes())
+    for content, message in (
+        (packed[:-20], "bad.csv.gz is damaged or cut short: it ends too soon"),
+        (Path("new.csv").read_bytes(), "bad.csv.gz is not packed with gzip, though its name ends in .gz"),
+    ):
+        Path("bad.csv.gz").write_bytes(content)
+        done = toporo(*(word.format(table="bad.csv.gz") for word in arguments))
+        assert done.code == 1
+        assert message in done.err
+        assert done.out == ""
+        assert written is None or not Path(written).exists()
 
 
 def test_names_may_come_from_a_file(toporo: Run, files: Path) -> None:

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from toporo import cli
-from toporo.cli.topology import Cut
 from toporo.topology import CUTS, GroupGraph, diffusion_emd
 
 #: Along a line, in an order that no sorting gives.
@@ -99,7 +98,7 @@ def test_a_chain_of_groups_gives_the_chain_as_edges(run: Run, table: str) -> Non
     assert "test" not in done.out
     assert done.err.splitlines() == [
         "toporo: features: 'x', 'y'",
-        "toporo: left out: 'id' (excluded), 'colour' (not numbers: 'blue' in line 2)",
+        "toporo: left out: 'id' (excluded), 'colour' (constant)",
     ]
     assert list(Path().iterdir()) == [Path("t.csv")]
 
@@ -240,8 +239,10 @@ def test_the_seed_arrives(run: Run, table: str) -> None:
     assert contrast(1) == contrast(1) != contrast(2)
 
 
-def test_the_cuts_offered_are_those_there_are() -> None:
-    assert {cut.value for cut in Cut} == set(CUTS)
+def test_the_cuts_offered_are_those_there_are(run: Run, table: str) -> None:
+    done = run("t.csv", "--group", "site", "--cut", "scissors")
+    assert done.code == 2
+    assert all(repr(cut) in done.err for cut in CUTS)
 
 
 def test_parquet_and_feather_give_what_csv_gives(run: Run, table: str) -> None:
@@ -255,7 +256,7 @@ def test_parquet_and_feather_give_what_csv_gives(run: Run, table: str) -> None:
     printed = {suffix: run(f"t.{suffix}", *options) for suffix in ("csv", "parquet", "feather")}
     assert printed["csv"].out
     assert printed["csv"].out == printed["parquet"].out == printed["feather"].out
-    assert "'colour' (not numbers: 'blue' in row 1)" in printed["parquet"].err
+    assert printed["csv"].err == printed["parquet"].err == printed["feather"].err
     done = run("t.parquet", *options, "--out", "t.parquet")
     assert "--out t.parquet is the table itself" in done.err
 
@@ -306,20 +307,44 @@ def test_names_that_look_like_markup_are_printed_as_they_are(run: Run, table: st
     assert "[red]alpha[/]" in done.out
 
 
-def test_rows_with_gaps_can_be_dropped(run: Run, table: str) -> None:
+def test_rows_without_a_group_can_be_dropped_and_gaps_are_filled_in(run: Run, table: str) -> None:
     lines = table.splitlines()
-    lines[1:1] = ["0,,1,alpha,blue", "0,1,1,,blue", "0,NaN,1,echo,blue"]
+    lines[1:1] = ["0,,1,alpha,blue", "0,1,1,,blue", "0,NaN,1,alpha,blue"]
     text = "\n".join(lines)
     done = run("-", "--group", "site", "--exclude", "id", *QUICK, stdin=text)
     assert done.code == 1
-    assert "3 of 163 rows lack a value (first: line 2, column 'x'" in done.err
+    assert "standard input: 1 of 163 rows lack 'site' (first: row 2)" in done.err
     done = run("-", "--group", "site", "--exclude", "id", "--drop-missing", *QUICK, stdin=text)
     assert done.code == 0, done.err
-    assert "toporo: dropped 3 of 163 rows that lack a value; nothing is left of 'echo'" in done.err
-    assert edges(done.out) == LINKS
+    assert "toporo: dropped 1 of 163 rows that lack a group" in done.err
+    assert "toporo: features: 'x', 'x is missing', 'y'" in done.err
+    assert "toporo: 'x': 2 missing value(s), filled with the median, " in done.err
+    assert "From 162 points in 3 features (standardised)" in done.out
     done = run("-", "--group", "site", "--drop-missing", "--test-groups", "echo", stdin=text)
     assert done.code == 1
-    assert "test group 'echo' has no row left" in done.err
+    assert "unknown test group 'echo'" in done.err
+
+
+def test_text_counts_as_categories(run: Run) -> None:
+    """Groups that differ in a column of text alone: those that share words are neighbours."""
+    words = {name: [CHAIN[place], CHAIN[min(place + 1, 3)]] for place, name in enumerate(CHAIN)}
+    rng = np.random.default_rng(0)
+    lines = [f"{rng.normal()!r},{words[name][i % 2]},{name}" for name in CHAIN for i in range(30)]
+    done = run("-", "--group", "site", *QUICK, stdin="x,word,site\n" + "\n".join(lines).replace("np.float64", ""))
+    assert done.code == 0, done.err
+    assert "'word = alpha', 'word = bravo', 'word = charlie', 'word = delta'" in done.err
+    assert edges(done.out) == LINKS
+
+
+def test_test_groups_come_from_a_file_too(run: Run, table: str) -> None:
+    Path("test.txt").write_text("bravo\nalpha\n")
+    options = ("t.csv", "--group", "site", "--exclude", "id", "--resamples", 0, "--test-groups")
+    from_file, typed = run(*options, "@test.txt"), run(*options, "bravo,alpha")
+    assert from_file.code == 0, from_file.err
+    assert from_file.out == typed.out
+    done = run(*options, "@absent.txt")
+    assert done.code == 1
+    assert "cannot read absent.txt" in done.err
 
 
 # ---------------------------------------------------------------------- what it refuses
@@ -337,16 +362,15 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
         (None, ("t.xlsx", "--group", "g"), "toporo: t.xlsx: what kind of table is a .xlsx file?"),
         ("", ("--group", "g"), "standard input is empty"),
         ("x,g\n", ("--group", "g"), "has a header but no rows"),
-        ("x,g\n1,a\n2\n", ("--group", "g"), "line 3: found 1 cells, expected 2"),
+        ("x,g\n1,a\n2\n", ("--group", "g"), "row 2 after the header: found 1 cells, expected 2"),
         ("x,x,g\n1,2,a\n", ("--group", "g"), "several columns named 'x'"),
         (FEW, ("--group", "h"), "unknown column 'h'. Valid names: g, x."),
         ("x,state\n1,a\n", ("--group", "stat"), "unknown column 'stat'. Did you mean 'state'?"),
         (FEW, ("--group", "g", "--features", "z"), "unknown column 'z'"),
-        ("x,y,g\n1,2,a\n3,q,b\n", ("--group", "g", "--features", "y"), "line 3, column 'y': 'q' is not a number"),
-        ("x,g\nq,a\n", ("--group", "g"), "no column of numbers to use: 'x' (not numbers: 'q' in line 2)"),
-        ("x,g\n1,a\ninf,b\n", ("--group", "g"), "1 infinite value(s) (first: line 3, column 'x')"),
-        ("x,g\n1,a\nnan,b\n", ("--group", "g"), "1 of 2 rows lack a value (first: line 3, column 'x'"),
-        ("x,g\n1,a\n1,b\n", ("--group", "g"), "every feature is constant ('x')"),
+        ("x,g\nq,a\n", ("--group", "g"), "no column to use as a feature: 'x' (constant)"),
+        ("x,g\n1,a\ninf,b\n", ("--group", "g"), "1 infinite value(s) (first: row 2, column 'x')"),
+        ("x,g\n1,a\n2,\n", ("--group", "g"), "1 of 2 rows lack 'g' (first: row 2)"),
+        ("x,g\n1,a\n1,b\n", ("--group", "g"), "no column to use as a feature: 'x' (constant)"),
         (ONE_GROUP, ("--group", "g"), "only one group, 'a'"),
         (FEW, ("--group", "g"), "4 points cannot have 15 neighbours each"),
         (FEW, ("--group", "g", "--test-groups", "q"), "unknown test group 'q'. Valid names: a, b."),
@@ -414,7 +438,7 @@ def test_an_interrupt_leaves_nothing(run: Run, table: str, monkeypatch: pytest.M
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toporo.topology.learn.learn", interrupted)
+    monkeypatch.setattr("toporo.cli.topology.learn", interrupted)
     done = run("t.csv", "--group", "site", "--out", "g.json")
     assert done.code == 130
     assert "interrupted; nothing was written" in done.err
@@ -442,4 +466,4 @@ def test_a_target_takes_no_part(run: Run, table: str) -> None:
     assert named.out == excluded.out != run("t.csv", "--group", "site", *QUICK).out
     done = run("t.csv", "--group", "site", "--target", "x", "--features", "x,y", *QUICK)
     assert done.code == 1
-    assert "both named as features and excluded: 'x'" in done.err
+    assert "both named for use and excluded: 'x'" in done.err

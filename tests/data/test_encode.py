@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from toporo.data import encode
-from toporo.data.encode import Encoder, Found
+from toporo.data.encode import CategoryRule, Differences, Encoder, NumberRule
 from toporo.data.frame import Frame, Numbers, Texts, read_frame
-from toporo.data.rules import CategoryRule, NumberRule
 from toporo.errors import DataError, SettingError, UnknownNameError
 
 
@@ -68,7 +67,11 @@ def test_the_matrix_of_the_training_table() -> None:
         [[31, 0, 0, 1, 0, 0], [40, 1, 1, 0, 0, 1], [45, 0, 0, 0, 1, 2], [40, 0, 0, 1, 0, 3]],
     )
     assert encoded.matrix.flags.c_contiguous
-    assert (encoded.unseen, encoded.filled, encoded.outside) == ({}, {"age": 1, "colour": 1}, {})
+    assert (encoded.differences.unseen, encoded.differences.filled, encoded.differences.outside) == (
+        {},
+        {"age": 1, "colour": 1},
+        {},
+    )
 
 
 def test_a_table_read_from_columns_is_encoded_alike() -> None:
@@ -108,7 +111,7 @@ def test_a_number_that_is_there_or_not_is_used_for_that() -> None:
     assert_array_equal(encoder.transform(frame).matrix, [[0], [1], [0]])
     encoded = encoder.transform(frame_of(x=numbers(7, None)))
     assert_array_equal(encoded.matrix, [[0], [1]])
-    assert encoded.outside == {"x": 1}
+    assert encoded.differences.outside == {"x": 1}
 
 
 def test_categories_of_numbers() -> None:
@@ -144,7 +147,7 @@ def test_if_asked_for_its_commonest_levels_are_used(ask: dict[str, list[str]]) -
     encoded = encoder.transform(MANY)
     assert encoder.names[:4] == ("word = a", "word = b", "word = d", "word = other")
     assert_array_equal(encoded.matrix[:, :4].sum(axis=0), [2, 3, 3, 3])
-    assert encoded.unseen == {"word": {"c": 2, "e": 1}}
+    assert encoded.differences.unseen == {"word": {"c": 2, "e": 1}}
 
 
 def test_text_that_differs_in_every_row_is_an_identifier_however_few_rows() -> None:
@@ -164,22 +167,22 @@ def test_levels_that_training_had_not() -> None:
     encoder = Encoder.fit(frame_of(colour=texts("red", "blue")))
     encoded = encoder.transform(frame_of(colour=texts("mauve", "red", None, "mauve", "teal")))
     assert_array_equal(encoded.matrix, [[0, 0], [0, 1], [0, 0], [0, 0], [0, 0]])
-    assert encoded.unseen == {"colour": {"mauve": 2, "teal": 1}}
-    assert encoded.filled == {"colour": 1}
+    assert encoded.differences.unseen == {"colour": {"mauve": 2, "teal": 1}}
+    assert encoded.differences.filled == {"colour": 1}
 
 
 def test_they_go_to_the_output_for_others_if_there_is_one() -> None:
     encoder = Encoder.fit(frame_of(colour=texts("a", "a", "b", "c")), features=["colour"], most_levels=1)
     encoded = encoder.transform(frame_of(colour=texts("z", "a", None)))
     assert_array_equal(encoded.matrix, [[0, 1], [1, 0], [0, 1]])
-    assert encoded.unseen == {"colour": {"z": 1}}
+    assert encoded.differences.unseen == {"colour": {"z": 1}}
 
 
 def test_numbers_outside_the_training_range_are_counted() -> None:
     encoder = Encoder.fit(frame_of(x=numbers(0, 10), y=numbers(0, 1)))
     encoded = encoder.transform(frame_of(x=numbers(-1, 0, 10, 11, 12, None), y=numbers(0, 1, 1, 1, 1, 0.5)))
-    assert encoded.outside == {"x": 3}
-    assert encoded.filled == {"x": 1}
+    assert encoded.differences.outside == {"x": 3}
+    assert encoded.differences.filled == {"x": 1}
     assert_array_equal(encoded.matrix[:, 0], [-1, 0, 10, 11, 12, 5])
 
 
@@ -195,7 +198,7 @@ def test_an_empty_column_is_of_any_kind(empty: Numbers | Texts) -> None:
     encoder = Encoder.fit(frame_of(x=numbers(1, 3), c=texts("a", "b"), d=numbers(5, 7, kind="date")))
     encoded = encoder.transform(frame_of(x=empty, c=empty, d=empty))
     assert_array_equal(encoded.matrix, [[2, 0, 0, 6]] * 2)
-    assert encoded.filled == {"x": 2, "c": 2, "d": 2}
+    assert encoded.differences.filled == {"x": 2, "c": 2, "d": 2}
 
 
 def test_no_rows_give_a_matrix_without_rows() -> None:
@@ -212,9 +215,9 @@ def test_blocks_of_rows_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(encode, "FEWEST_ROWS", 7)
     parts = encoder.transform(frame)
     assert_array_equal(parts.matrix, whole.matrix)
-    assert parts.found == whole.found
-    assert sum(whole.filled.values()) == np.isnan(values).sum()
-    assert whole.outside["x"] > 0
+    assert parts.differences == whole.differences
+    assert sum(whole.differences.filled.values()) == np.isnan(values).sum()
+    assert whole.differences.outside["x"] > 0
 
 
 def test_little_memory_beside_the_matrix() -> None:
@@ -311,7 +314,7 @@ def test_any_table_is_encoded_finitely_under_unique_names_also_after_storage(
         assert encoded.matrix.shape == (len(table), len(encoder.names))
         assert np.isfinite(encoded.matrix).all()
         missing = {name: int(table[name].missing.sum()) for name in encoder.columns}
-        assert encoded.filled == {name: count for name, count in missing.items() if count}
+        assert encoded.differences.filled == {name: count for name, count in missing.items() if count}
 
 
 # ---------------------------------------------------------------------- what is asked for
@@ -351,12 +354,12 @@ def test_a_column_that_cannot_be_read_is_left_out_with_its_reason() -> None:
         ({"categorical": "age"}, SettingError, "categorical is the text"),
         ({"most_levels": 0}, SettingError, "most_levels is 0: expected a whole number of at least 1"),
         ({"most_levels": 2.5}, SettingError, "most_levels is 2.5"),
-        ({"features": []}, DataError, r"no column to predict from: 'age' \(not among the features named\)"),
+        ({"features": []}, DataError, r"no column to use as a feature: 'age' \(not among the features named\)"),
         ({"features": ["unit"]}, DataError, r"'unit' \(constant\), 'nothing' \(not among the features named\)"),
         (
             {"exclude": ["age", "colour", "when"]},
             DataError,
-            r"'when' \(excluded\), 'unit' \(constant\), 'nothing' \(empty\), 'blank' \(empty\)",
+            r"feature: 'unit' \(constant\), 'nothing' \(empty\), 'blank' \(empty\)",
         ),
     ],
 )
@@ -415,16 +418,16 @@ def test_counts_in_words() -> None:
         colour=texts("teal", "mauve", "teal", None),
         shape=texts("a", None, None, "b"),
     )
-    assert encoder.remarks(encoder.transform(new).found) == (
-        "'age': 1 missing value(s), filled with the training median, 25",
+    assert encoder.remarks(encoder.transform(new).differences) == (
+        "'age': 1 missing value(s), filled with the median, 25",
         "'age': 2 value(s) outside the training range, 20 to 30",
-        "'when': 1 missing value(s), filled with the training median, 1970-02-01",
+        "'when': 1 missing value(s), filled with the median, 1970-02-01",
         "'when': 1 value(s) outside the training range, 1970-01-01 to 1970-03-01",
         "'colour': 1 missing value(s), though none was in training",
         "'colour': 3 row(s) with a level unknown from training: 'teal' 2, 'mauve' 1",
         "'shape': 2 missing value(s), as some were in training",
     )
-    assert encoder.remarks(Found()) == ()
+    assert encoder.remarks(Differences()) == ()
 
 
 def test_counts_of_portions_add_up_to_those_of_the_table() -> None:
@@ -434,16 +437,16 @@ def test_counts_of_portions_add_up_to_those_of_the_table() -> None:
         colour=texts("teal", "red", "teal", "mauve", None),
         when=numbers(0, 9, 9, 9, 9, kind="date"),
     )
-    parts = [encoder.transform(new.take(np.arange(i, min(i + 2, 5)))).found for i in (0, 2, 4)]
-    assert sum(parts, Found()) == encoder.transform(new).found
+    parts = [encoder.transform(new.take(np.arange(i, min(i + 2, 5)))).differences for i in (0, 2, 4)]
+    assert sum(parts, Differences()) == encoder.transform(new).differences
     assert parts[0].unseen == {"colour": {"teal": 1}}
 
 
 def test_levels_without_end_do_not_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "MOST_UNSEEN", 3)
     encoder = Encoder.fit(frame_of(c=texts("known", "knowns")))
-    parts = [encoder.transform(frame_of(c=texts(f"new {i}", "new 0"))).found for i in range(8)]
-    total = sum(parts, Found())
+    parts = [encoder.transform(frame_of(c=texts(f"new {i}", "new 0"))).differences for i in range(8)]
+    total = sum(parts, Differences())
     assert total.unseen == {"c": {"new 0": 9, "new 1": 1, "new 2": 1, "…": 5}}
     (line,) = encoder.remarks(total)
     assert line == "'c': 16 row(s) with a level unknown from training: 'new 0' 9, 'new 1' 1, 'new 2' 1, '…' 5"

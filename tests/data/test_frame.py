@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import string
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -272,7 +274,25 @@ def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -
         ("absent.csv", None, {}, DataError, "no such file: .*absent.csv. Expected a CSV file"),
         ("absent.parquet", None, {}, DataError, "no such file: .*absent.parquet. Expected a Parquet file"),
         ("t.xlsx", b"PK", {}, DataError, "what kind of table is a .xlsx file"),
-        ("t.csv.gz", b"PK", {}, DataError, "what kind of table is a .gz file"),
+        ("t.csv.gz", b"PK", {}, DataError, "t.csv.gz is not packed with gzip, though its name ends in .gz"),
+        ("t.csv.gz", b"x,y\n1,2\n", {}, DataError, "is not packed with gzip"),
+        ("t.csv.gz", None, {}, DataError, "no such file: .*t.csv.gz. Expected a CSV file"),
+        ("t.csv.gz", b"", {}, DataError, "t.csv.gz is empty: expected a first line"),
+        ("t.csv.gz", gzip.compress(b""), {}, DataError, "t.csv.gz is empty: expected a first line"),
+        ("t.csv.gz", gzip.compress(b"x,y\n1,2\n")[:-9], {}, DataError, "is damaged or cut short: it ends too soon"),
+        ("t.csv.gz", gzip.compress(b"x,y\n1,2\n")[:5], {}, DataError, "is damaged or cut short: it ends too soon"),
+        ("t.csv.gz", gzip.compress(b"x,y\n1,2\n") + b"more", {}, DataError, "is damaged or cut short: Not a gzipped"),
+        ("t.csv.gz", b"\x1f\x8b\x08" + b"\0" * 7 + b"\xff" * 30, {}, DataError, "is damaged or cut short: Error -3"),
+        ("t.csv.gz", gzip.compress(b"PAR1...."), {}, DataError, "t.csv.gz is a Parquet file, not text"),
+        ("t.csv", gzip.compress(b"x,y\n1,2\n"), {}, DataError, "is a gzip archive, not text: .* the ending .csv.gz"),
+        (
+            "t.parquet.gz",
+            b"",
+            {},
+            DataError,
+            "only CSV files are read packed with gzip. .*: gunzip t.parq",
+        ),
+        ("t.xlsx.gz", b"", {}, DataError, "what kind of table is a .xlsx file"),
         ("t.parquet", b"", {}, DataError, "is empty: expected a Parquet file"),
         ("t.parquet", b"x,y\n1,2\n", {}, DataError, "cannot be read as a Parquet file"),
         ("t.feather", b"x,y\n1,2\n", {}, DataError, r"cannot be read as a Feather \(Arrow IPC\) file"),
@@ -316,6 +336,75 @@ def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-500])
         with pytest.raises(DataError, match=rf"{name} cannot be read as a"):
             read_frame(path)
+
+
+# ---------------------------------------------------------------------- packed with gzip
+
+
+@pytest.mark.parametrize(
+    ("name", "sign", "settings"),
+    [
+        ("t.csv.gz", ",", {}),
+        ("T.CSV.GZ", ",", {}),
+        ("t.gz", ",", {}),
+        ("t.txt.gz", ";", {"delimiter": ";"}),
+        ("t.tsv.gz", "\t", {}),
+        ("packed.gz", ",", {"format": "csv"}),
+    ],
+)
+def test_a_packed_file_is_the_same_table(name: str, sign: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    text = "x,colour\n" + "".join(f"{i / 7!r},{'red' if i % 3 else 'blue'}\n" for i in range(400))
+    plain = read_frame(io.BytesIO(text.encode()))
+    packed = text.replace(",", sign).encode()
+    # Several members in one file are what `cat a.gz b.gz` makes.
+    (tmp_path / name).write_bytes(gzip.compress(packed[:1000]) + gzip.compress(packed[1000:]))
+    frame = read_frame(tmp_path / name, **settings)
+    assert frame.names == plain.names
+    assert_array_equal(frame["x"].values, plain["x"].values)  # type: ignore[union-attr]
+    assert frame.text("colour").tolist() == plain.text("colour").tolist()
+
+
+def test_a_packed_file_is_read_in_portions_and_damage_is_met_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What comes before the damage was good, so only the end can tell."""
+    monkeypatch.setattr(arrow, "_BLOCK", 1 << 12)
+    monkeypatch.setattr(arrow, "_HEAD", 1 << 10)
+    values = np.random.default_rng(0).normal(size=20_000)
+    whole = gzip.compress(("x\n" + "".join(f"{value!r}\n" for value in values.tolist())).encode(), mtime=0)
+    file = tmp_path / "t.csv.gz"
+    file.write_bytes(whole)
+    frames = list(stream_frames(file, {"x": "number"}, rows=1000))
+    assert len(frames) > 20
+    assert_array_equal(np.concatenate([frame["x"].values for frame in frames]), values)  # type: ignore[union-attr]
+    wrong_sum = whole[:-8] + bytes(4) + whole[-4:]
+    for content, why in ((whole[: len(whole) // 2], "it ends too soon"), (wrong_sum, "CRC check failed")):
+        file.write_bytes(content)
+        seen: list[Frame] = []
+        with pytest.raises(DataError, match=rf"t\.csv\.gz is damaged or cut short: {why}\. Copy it again"):
+            seen.extend(stream_frames(file, {"x": "number"}, rows=1000))
+        assert seen
+        with pytest.raises(DataError, match=why):
+            read_frame(file)
+
+
+def test_a_packed_table_does_not_fill_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """80 MB of text in a file of some hundred kB; a few blocks of it are there at a time."""
+    monkeypatch.setattr(arrow, "_BLOCK", 1 << 18)
+    monkeypatch.setattr(arrow, "_HEAD", 1 << 16)
+    file = tmp_path / "t.csv.gz"
+    with gzip.open(file, "wb", compresslevel=1) as stream:
+        stream.write(b"x,note\n")
+        for _ in range(200):
+            stream.write(b"1.5,a note that says nothing much at all\n" * 10_000)
+    tracemalloc.start()
+    try:
+        rows = sum(len(frame) for frame in stream_frames(file, {"x": "number"}))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 2_000_000
+    assert peak < 10e6
 
 
 # ---------------------------------------------------------------------- columns with types

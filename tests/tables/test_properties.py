@@ -253,7 +253,7 @@ def test_unseen_categories_are_counted_and_the_same_whatever_they_are(case: Case
     tables = [case.columns | {name: [word] * len(case)} for word in ("never seen", "nor this")]
     assume(not {"never seen", "nor this"} & set(map(str, case.columns[name])))
     (portion,) = model.portions(tables[0])
-    assert portion.encoded.unseen[name] == {"never seen": len(case)}
+    assert portion.encoded.differences.unseen[name] == {"never seen": len(case)}
     assert np.array_equal(outputs(model, tables[0]), outputs(model, tables[1]))
 
 

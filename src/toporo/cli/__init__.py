@@ -27,7 +27,7 @@ OWN = {
     "evaluate": "Judge a model by group, the worst first, and by how far a group is from those trained on.",
     "explain": "Show which training groups a model was fitted against, and why.",
     "report": "Write one page about a model: its groups, weights and losses.",
-    "topology": "Learn from a table which groups hang together.",
+    "topology": "Learn from a table which groups are related.",
     "reproduce": "Run one of the paper's tables: every method, honest controls, the paper's figures beside.",
     "theory": "Watch the paper's three theorems at work on DG-15.",
     "data": "The benchmarks' data: what there is, getting it, checking it.",

@@ -133,9 +133,9 @@ class _Counts:
 
     def add(self, portion: Prediction) -> None:
         self.rows += len(portion.values)
-        self.filled.update(portion.encoded.filled)
-        self.outside.update(portion.encoded.outside)
-        for name, levels in portion.encoded.unseen.items():
+        self.filled.update(portion.encoded.differences.filled)
+        self.outside.update(portion.encoded.differences.outside)
+        for name, levels in portion.encoded.differences.unseen.items():
             self.unseen.setdefault(name, Counter()).update(levels)
 
     def say(self) -> None:

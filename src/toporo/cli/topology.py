@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from toporo.cli.common import (
     Delimiter,
@@ -21,19 +27,15 @@ from toporo.cli.common import (
     register,
     split_names,
 )
-from toporo.cli.output import PICTURES, graph_figure, write_picture
+from toporo.cli.output import PICTURES, graph_figure, names_or_file, write_picture
 from toporo.errors import DataError, UnknownNameError, listed
+from toporo.files import write_text
+from toporo.groups import Groups
+from toporo.tables.read import Points, read_points
 from toporo.text import many
-from toporo.topology.learn import CUTS
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-    from toporo.data.tables import Table
-    from toporo.topology.diffusion import GroupDistances
-    from toporo.topology.graph import GroupGraph
-    from toporo.topology.learn import Learned
-
+from toporo.topology.diffusion import GroupDistances
+from toporo.topology.graph import GroupGraph, Origin
+from toporo.topology.learn import CUTS, Learned, learn
 
 KERNELS = ("auto", "dense", "knn")
 
@@ -69,13 +71,14 @@ def topology(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Table: CSV, its first line naming the columns, Parquet or Feather; - is CSV on standard input.",
+            help="Table: CSV (also .gz), its first line naming the columns, Parquet or Feather; - is CSV on standard "
+            "input.",
         ),
     ],
     group: GroupColumn,
     features: Annotated[
         str | None,
-        option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="every column of numbers"),
+        option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use"),
     ] = None,
     target: Annotated[
         str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
@@ -83,7 +86,12 @@ def topology(
     exclude: Exclude = None,
     test_groups: Annotated[
         str | None,
-        option("Groups to come: their rows are unlabelled inputs, and the graph records it.", _DATA, metavar="NAMES"),
+        option(
+            "Groups not to train on, e.g. a,b or @FILE with one name per line. The graph records that it saw their "
+            "inputs.",
+            _DATA,
+            metavar="NAMES",
+        ),
     ] = None,
     delimiter: Delimiter = ",",
     scale: Annotated[
@@ -95,7 +103,7 @@ def topology(
     drop_missing: Annotated[
         bool,
         option(
-            "Leave out rows that lack a group or a feature; else they are an error.",
+            "Leave out rows that lack a group; else they are an error. Missing features are filled in.",
             _DATA,
             "--drop-missing",
             metavar="",
@@ -163,35 +171,49 @@ def topology(
         bool, option("Print the graph as JSON instead of a table.", _OUTPUT, "--json", metavar="")
     ] = False,
 ) -> None:
-    """Learn from a table which groups hang together.
+    """Learn from a table which groups are related.
 
-    Rows are points, joined to the nearest others. Two groups are near if what
-    diffuses from one soon looks like what diffuses from the other; the nearest
-    become edges. Beside an edge: its share of resamples that keep it.
+    Rows are points, joined to the nearest others; text becomes categories, and
+    missing features are filled in. Two groups are near if what diffuses from
+    one soon looks like what diffuses from the other; the nearest become edges.
+    Beside an edge: its share of resamples that keep it.
 
     Example: toporo topology sales.csv --group state --plot states.png
     """
     check_writable(data, {"--out": out, "--plot": plot, "--distances": distances}, endings={"--plot": PICTURES})
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     excluded += [target] if target is not None and target not in excluded else []
-    coming = split_names(test_groups, "--test-groups") or []
+    asked = names_or_file(test_groups, "--test-groups") or []
     with interruptible("nothing was written"):
-        table = _read(data, group, columns, excluded, delimiter, drop_missing)
-        table = table.standardised() if scale else table
-        _say_columns(table)
-        test = _test_groups(table, coming)
-        emd: dict[str, Any] = {
-            "kernel": kernel,
-            "neighbors": neighbors,
-            "sigma": sigma if sigma in ("knn", "median") else float(sigma),
-            "scales": scales,
-            "alpha": alpha,
-            "device": device,
-            "search": search,
-            "memory_limit": memory_limit,
-        }
-        cuts = {"cut": cut, "percentile": percentile, "nearest_groups": nearest_groups}
-        learned = _learn(table, test, scale, **cuts, resamples=resamples, seed=seed, **emd)
+        points = read_points(
+            data_source(data),
+            group,
+            features=columns,
+            exclude=excluded,
+            delimiter=delimiter,
+            drop_missing=drop_missing,
+        )
+        _say_columns(points)
+        points = points.standardised() if scale else points
+        test = _test_groups(points, asked)
+        learned = _learn(
+            points,
+            test,
+            scale,
+            cut=cut,
+            percentile=percentile,
+            nearest_groups=nearest_groups,
+            resamples=resamples,
+            seed=seed,
+            kernel=kernel,
+            neighbors=neighbors,
+            sigma=sigma if sigma in ("knn", "median") else float(sigma),
+            scales=scales,
+            alpha=alpha,
+            device=device,
+            search=search,
+            memory_limit=memory_limit,
+        )
         graph = learned.graph
     if out is not None:
         graph.to_json(out)
@@ -203,8 +225,6 @@ def topology(
     if as_json:
         typer.echo(graph.to_json())
     else:
-        from rich.console import Console
-
         console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
         pieces = many(len(graph.components()), "connected piece")
         typer.echo(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
@@ -215,34 +235,24 @@ def topology(
             typer.echo(f"{what + ':':<10} {path}", err=as_json)
 
 
-def _read(
-    data: str, group: str, features: list[str] | None, exclude: list[str], delimiter: str, drop_missing: bool
-) -> Table:
-    from toporo.data.tables import read_table
-
-    source = data_source(data)
-    return read_table(source, group, features=features, exclude=exclude, delimiter=delimiter, drop_missing=drop_missing)
-
-
-def _say_columns(table: Table) -> None:
+def _say_columns(points: Points) -> None:
     """What of the table is used, on standard error."""
-    left = ", ".join(f"{name!r} ({why})" for name, why in list(table.left_out.items())[:20])
-    more = f", … ({len(table.left_out)} in all)" if len(table.left_out) > 20 else ""
-    typer.echo(f"toporo: features: {listed(table.names, limit=20)}", err=True)
+    left = ", ".join(f"{name!r} ({why})" for name, why in list(points.left_out.items())[:20])
+    more = f", … ({len(points.left_out)} in all)" if len(points.left_out) > 20 else ""
+    typer.echo(f"toporo: features: {listed(points.names, limit=20)}", err=True)
     if left:
         typer.echo(f"toporo: left out: {left}{more}", err=True)
-    if table.dropped:
-        lost = f"; nothing is left of {listed(table.lost)}" if table.lost else ""
-        total = len(table) + table.dropped
-        typer.echo(f"toporo: dropped {table.dropped} of {total} rows that lack a value{lost}", err=True)
+    for remark in points.remarks:
+        typer.echo(f"toporo: {remark}", err=True)
+    if points.dropped:
+        total = len(points) + points.dropped
+        typer.echo(f"toporo: dropped {points.dropped} of {total} rows that lack a group", err=True)
 
 
-def _test_groups(table: Table, names: list[str]) -> list[str]:
-    """The groups to come, each once; all must have rows, and others must be there beside them."""
-    known = [str(name) for name in table.ids.groups]
+def _test_groups(points: Points, names: list[str]) -> list[str]:
+    """The test groups, each once; all must have rows, and there must be others to train on."""
+    known = [str(name) for name in points.ids.groups]
     for name in names:
-        if name in table.lost:
-            raise DataError(f"test group {name!r} has no row left: each of its rows lacks a value.")
         if name not in known:
             raise UnknownNameError("test group", name, known)
     if set(names) == set(known):
@@ -250,33 +260,22 @@ def _test_groups(table: Table, names: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _learn(table: Table, test: list[str], scaled: bool, **settings: Any) -> Learned:
+def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Learned:
     """The topology of a table, with the table's part in its making on record."""
-    import numpy as np
-
-    from toporo.groups import Groups
-    from toporo.topology.graph import GroupGraph, Origin
-    from toporo.topology.learn import learn
-
     if test:
-        coming = np.isin(table.ids.codes, table.ids.groups.encode(test))
-        labels = [Groups.of(table.ids.groups.decode(table.ids.codes[rows])) for rows in (~coming, coming)]
-        settings |= {"test_features": table.features[coming], "test_groups": labels[1]}
-        learned = learn(table.features[~coming], labels[0], **settings)
+        apart = np.isin(points.ids.codes, points.ids.groups.encode(test))
+        labels = [Groups.of(points.ids.groups.decode(points.ids.codes[rows])) for rows in (~apart, apart)]
+        settings |= {"test_features": points.features[apart], "test_groups": labels[1]}
+        learned = learn(points.features[~apart], labels[0], **settings)
     else:
-        learned = learn(table.features, table.ids, **settings)
+        learned = learn(points.features, points.ids, **settings)
     graph = learned.graph
-    details = dict(graph.origin.details) | {"features": list(table.names), "standardised": scaled}
+    details = dict(graph.origin.details) | {"features": list(points.names), "standardised": scaled}
     origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
     return replace(learned, graph=GroupGraph(graph.names, graph.edges, origin=origin, stability=graph.stability))
 
 
 def _write_distances(path: Path, distances: GroupDistances) -> None:
-    import csv
-    import io
-
-    from toporo.files import write_text
-
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["group", *distances.names])
@@ -284,14 +283,11 @@ def _write_distances(path: Path, distances: GroupDistances) -> None:
     write_text(path, text.getvalue())
 
 
-def _edges(graph: GroupGraph, test: list[str]) -> RichTable:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
+def _edges(graph: GroupGraph, test: list[str]) -> Table:
     def shown(name: object) -> Text:
         return Text(f"{name} (test)" if name in test else str(name))
 
-    table = RichTable()
+    table = Table()
     table.add_column("group", overflow="fold")
     table.add_column("group", overflow="fold")
     table.add_column("distance", justify="right", no_wrap=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import os
 import re
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,8 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from toporo.data.tables import check_header, check_names, shown
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
 
 #: How files of cells between delimiters are called; one without an ending is taken for such a file.
 CSV_SUFFIXES = frozenset({"", ".csv", ".tsv", ".tab", ".txt", ".dat", ".data"})
@@ -30,9 +32,10 @@ _SUFFIXES = dict.fromkeys(CSV_SUFFIXES, "csv") | {
     ".ipc": "feather",
 }
 _FORMATS = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather (Arrow IPC)"}
+_GZIP = b"\x1f\x8b"
 #: How files begin that are no text, whatever their name says.
 _MAGIC = {b"PAR1": "a Parquet file", b"ARROW1": "a Feather file", b"PK\x03\x04": "a workbook or a zip archive",
-          b"\x1f\x8b": "a gzip archive"}  # fmt: skip
+          _GZIP: "a gzip archive"}  # fmt: skip
 _SPACED = re.compile(r'\s+".*"\s*', flags=re.DOTALL)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: Bytes parsed at a time, hence the longest row there may be; and the longest header.
@@ -47,7 +50,7 @@ class Opened:
     ----------
     where : the table for messages.
     names : the columns, in order; white space around a name is gone, and one without a name is "".
-    cells : whether all there is is text, as in a CSV file, so that types are to be found out.
+    cells : whether every cell is text, as in a CSV file, so types are to be found out.
     batches : portions of at most so many rows of the columns at these places, in that order.
     unusable : columns that not even pyarrow can hold, each with the reason; they have no portions.
     """
@@ -61,7 +64,15 @@ class Opened:
 
 @contextmanager
 def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") -> Iterator[Opened]:  # noqa: A002
-    """Open a path, a stream of bytes, a data frame of pandas, polars or pyarrow, or a mapping of columns."""
+    """Open a table to read it in portions.
+
+    Parameters
+    ----------
+    source : a path, a stream of bytes, a data frame of pandas, polars or pyarrow, or a mapping of columns. A CSV file
+        may be packed with gzip, if its name ends in .gz (.csv.gz, .tsv.gz, …).
+    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
+    delimiter : what stands between the cells of a CSV file.
+    """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise SettingError(f"delimiter is {delimiter!r}: expected a single character such as ',' or ';'.")
     with ExitStack() as stack:
@@ -72,8 +83,9 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
             with _in_words(where, kind):
                 stream = stack.enter_context(Path(source).open("rb"))
                 if kind == "csv":
-                    tabs = Path(source).suffix.lower() in (".tsv", ".tab")
-                    opened = _open_csv(stream, where, delimiter, tabs=tabs)
+                    tabs = Path(_unpacked_name(source)).suffix.lower() in (".tsv", ".tab")
+                    plain = stack.enter_context(_unpacked(stream, where)) if _is_packed(source) else stream
+                    opened = _open_csv(plain, where, delimiter, tabs=tabs)
                 elif os.fstat(stream.fileno()).st_size == 0:
                     raise DataError(f"{where} is empty: expected a {_FORMATS[kind]} file.")
                 else:
@@ -99,14 +111,38 @@ def format_of(path: str | os.PathLike[str], given: str | None = None) -> str:
         if given not in formats:
             raise UnknownNameError("format", given, formats)
         return _SUFFIXES[f".{given}"]
-    suffix = Path(path).suffix.lower()
+    suffix = Path(_unpacked_name(path)).suffix.lower()
     if suffix not in _SUFFIXES:
         known = ", ".join(sorted(name for name in _SUFFIXES if name))
         raise DataError(
-            f"{path}: what kind of table is a {suffix} file? Expected a name that ends in one of {known}. "
-            "Rename or convert it; a spreadsheet saves as 'CSV UTF-8', an archive must be unpacked."
+            f"{path}: what kind of table is a {suffix} file? Expected a name that ends in one of {known}, or in .gz "
+            "after that of a CSV file. Rename or convert it; a spreadsheet saves as 'CSV UTF-8', another archive must "
+            "be unpacked."
         )
+    if _is_packed(path) and _SUFFIXES[suffix] != "csv":
+        raise DataError(f"{path}: only CSV files are read packed with gzip. Unpack it: gunzip {Path(path).name}.")
     return _SUFFIXES[suffix]
+
+
+def _is_packed(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() == ".gz"
+
+
+def _unpacked_name(path: str | os.PathLike[str]) -> str:
+    """The name of a file without its .gz."""
+    name = str(path)
+    return name[: -len(".gz")] if _is_packed(path) else name
+
+
+def _unpacked(stream: io.BufferedReader, where: str) -> gzip.GzipFile:
+    """What a file packed with gzip holds, unpacked as it is read."""
+    start = stream.peek(len(_GZIP))[: len(_GZIP)]
+    if start and start != _GZIP:
+        raise DataError(
+            f"{where} is not packed with gzip, though its name ends in .gz. Give it the ending of what it is, or pack "
+            "it: gzip FILE."
+        )
+    return gzip.GzipFile(fileobj=stream, mode="rb")
 
 
 @contextmanager
@@ -121,6 +157,9 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
         raise DataError(f"no such file: {where}. Expected {expected}.") from None
     except pa.ArrowMemoryError:
         raise
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        why = "it ends too soon" if isinstance(error, EOFError) else re.split(r" \(| 0x", str(error))[0]
+        raise DataError(f"{where} is damaged or cut short: {why}. Copy it again, or pack the table again.") from None
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"cannot read {where}: {error.strerror}.") from None
@@ -162,7 +201,7 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
         if head.startswith(magic):
             raise DataError(
                 f"{where} is {what}, not text: expected a CSV file. Give a Parquet or Feather file its ending "
-                "(.parquet, .feather), and unpack or convert others."
+                "(.parquet, .feather), a CSV file packed with gzip the ending .csv.gz, and unpack or convert others."
             )
     if head[:2] in _UTF16 or b"\0" in head[:2]:
         raise DataError(_not_utf8(where, "it looks like UTF-16", "utf-16"))
@@ -172,7 +211,7 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
         header, rest, delimiter = _header(head, delimiter, tabs)
     except csv.Error as error:
         raise DataError(f"{where}, first line: not valid CSV ({error}). Check the quotes in that line.") from None
-    check_header(header, delimiter, where)
+    _check_header(header, delimiter, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         start = rest or _take(stream, 1)
@@ -186,13 +225,40 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
 
 def _take(stream: BinaryIO, size: int) -> bytes:
     """The next bytes, fewer only at the end; some streams give less than they are asked for."""
-    found = b""
-    while len(found) < size:
-        more = stream.read(size - len(found))
+    content = b""
+    while len(content) < size:
+        more = stream.read(size - len(content))
         if not more:
             break
-        found += more
-    return found
+        content += more
+    return content
+
+
+def _check_header(header: Sequence[str], delimiter: str, where: str) -> None:
+    """The names in a first line, unless there are none or the delimiter is not theirs."""
+    if not header:
+        raise DataError(f"{where} is empty: expected a first line that names the columns, and a line for every point.")
+    if len(header) == 1:
+        other = next((sign for sign in ";\t|," if sign != delimiter and sign in header[0]), None)
+        if other is not None:
+            raise DataError(
+                f"{where} has a single column, {shown(header[0])}: it looks as if cells were separated by {other!r}. "
+                f"Say so: --delimiter {'tab' if other == chr(9) else repr(other)} (delimiter={other!r})."
+            )
+    _check_names(header, where)
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    """No two columns may have one name; none at all is no name."""
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise DataError(f"{where} has several columns named {listed(twice)}: give each a name of its own.")
+
+
+def shown(cell: str, limit: int = 40) -> str:
+    """A cell for a message."""
+    cell = cell.strip()
+    return repr(cell if len(cell) <= limit else f"{cell[:limit]}…")
 
 
 def _header(head: bytes, delimiter: str, tabs: bool) -> tuple[list[str], bytes, str]:
@@ -232,10 +298,10 @@ class _Joined(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if size < 0:
             size = len(self._head) or _BLOCK
-        found, self._head = self._head[:size], self._head[size:]
-        found = found or self._rest.read(size) or b""
-        self.last = found.rstrip()[-1:] or self.last
-        return found
+        content, self._head = self._head[:size], self._head[size:]
+        content = content or self._rest.read(size) or b""
+        self.last = content.rstrip()[-1:] or self.last
+        return content
 
 
 def _csv_batches(
@@ -302,7 +368,7 @@ def _refuse_spaces(columns: Sequence[Any], where: str) -> None:
         cell = next((cell for cell in column.slice(0, 100).to_pylist() if _SPACED.match(cell or "")), None)
         if cell is not None:
             raise DataError(
-                f"{where}: a space stands before the double quote of {shown(cell)}, so that the quote is part of the "
+                f"{where}: a space stands before the double quote of {shown(cell)}, so the quote is part of the "
                 "cell. Write cells without spaces between them."
             )
 
@@ -320,7 +386,7 @@ def _open_parquet(source: Any, where: str) -> Opened:
 
     file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)  # a row group need not fit into memory
     given = file.schema_arrow.names
-    names = _checked_names(given, where)
+    names = _column_names(given, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with _in_words(where, "parquet"):
@@ -338,7 +404,7 @@ def _open_feather(source: Any, where: str) -> Opened:
     whole = file.read(6) == b"ARROW1"  # else the same without an index at the end
     file.seek(0)
     start = ipc.open_file if whole else ipc.open_stream
-    names = _checked_names(start(file).schema.names, where)
+    names = _column_names(start(file).schema.names, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with _in_words(where, "feather"):
@@ -380,7 +446,7 @@ def _open_memory(source: Any) -> Opened:
             f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame of "
             "pandas, polars or pyarrow, or a mapping of names to columns."
         )
-    names = _checked_names(table.column_names, where)
+    names = _column_names(table.column_names, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         for batch in table.select(list(places)).to_batches(max_chunksize=rows):
@@ -389,11 +455,11 @@ def _open_memory(source: Any) -> Opened:
     return Opened(where, names, False, batches, unusable)
 
 
-def _checked_names(names: Sequence[str], where: str) -> tuple[str, ...]:
+def _column_names(names: Sequence[str], where: str) -> tuple[str, ...]:
     stripped = tuple(name.strip() for name in names)
     if not stripped:
         raise DataError(f"{where} has no columns: expected named columns and a row for every point.")
-    check_names(stripped, where)
+    _check_names(stripped, where)
     return stripped
 
 
@@ -406,11 +472,11 @@ def _table(columns: Sequence[tuple[Any, Any]], where: str) -> tuple[Any, dict[st
     for name, values in columns:
         if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
             raise DataError(f"column {name!r} of {where} is a {type(values).__name__}: expected a sequence of values.")
-        found = _array(values)
-        if isinstance(found, str):
-            unusable[str(name).strip()] = found
-            found = pa.nulls(len(values))
-        arrays.append(found)
+        array = _array(values)
+        if isinstance(array, str):
+            unusable[str(name).strip()] = array
+            array = pa.nulls(len(values))
+        arrays.append(array)
     names = [str(name) for name, _ in columns]
     if len(set(map(len, arrays))) > 1:
         lengths = dict(zip(names, map(len, arrays), strict=True))

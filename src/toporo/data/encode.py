@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from toporo.data.frame import Frame, Numbers, Texts
-from toporo.data.rules import CategoryRule, NumberRule, Rule, find_rule, require_stored, rule_from_dict
+from toporo.data.frame import Column, Frame, Numbers, Texts
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -19,17 +18,89 @@ from toporo.types import Array
 BLOCK = 1 << 16
 #: Rows written at a time however many columns there are.
 FEWEST_ROWS = 512
-#: Levels without a column of their own that :class:`Found` tells apart, for each column; the others are one.
+#: Levels without a column of their own that :class:`Differences` tells apart, for each column; the others are one.
 MOST_UNSEEN = 1000
+#: Text with more levels than this, and no level twice, is taken for an identifier.
+FEW_LEVELS = 10
+#: The largest finite number.
+LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
-class Found:
+class NumberRule:
+    """A column of numbers or dates, as it is.
+
+    Attributes
+    ----------
+    name : the column.
+    kind : ``"number"`` or ``"date"`` (days since 1970-01-01).
+    fill : what stands for a missing value: the median in training.
+    flag : whether a further output says where a value was missing; only if one was in training.
+    low, high : the range in training. Where they are equal, the flag is all that is used.
+    """
+
+    name: str
+    kind: str
+    fill: float
+    flag: bool
+    low: float
+    high: float
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What its outputs would be called if no other column had such a name."""
+        return (self.name,) * (self.low < self.high) + (f"{self.name} is missing",) * self.flag
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON can hold it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CategoryRule:
+    """A column of text: one output per level, 1 where a row has it and 0 elsewhere.
+
+    Attributes
+    ----------
+    name : the column.
+    levels : those with an output of their own, in ascending order.
+    other : whether one output stands for all other levels; only if training had more than were kept.
+    missing : whether one output says where a value was missing; only if one was in training.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    other: bool
+    missing: bool
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What its outputs would be called if no other column had such a name."""
+        known = (*self.levels, *("other",) * self.other)
+        return (*(f"{self.name} = {level}" for level in known), *(f"{self.name} is missing",) * self.missing)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON can hold it."""
+        return {
+            "name": self.name,
+            "kind": "text",
+            "levels": list(self.levels),
+            "other": self.other,
+            "missing": self.missing,
+        }
+
+
+Rule = NumberRule | CategoryRule
+
+
+@dataclass(frozen=True)
+class Differences:
     """What in a table differs from the training data; add those of a table's portions to get the table's.
 
     Attributes
     ----------
-    unseen : by column, how many rows have which level that has no output of its own.
+    unseen : by column, how many rows have which level that has no output of its own: it was not in training, or,
+        where there is an output for other levels, was too rare there.
     filled : by column, how many values are missing.
     outside : by column, how many numbers are outside the training range, where a model extrapolates.
     """
@@ -38,38 +109,28 @@ class Found:
     filled: Mapping[str, int] = field(default_factory=dict)
     outside: Mapping[str, int] = field(default_factory=dict)
 
-    def __add__(self, other: Found) -> Found:
+    def __add__(self, other: Differences) -> Differences:
         unseen = {name: dict(levels) for name, levels in self.unseen.items()}
         for name, levels in other.unseen.items():
             met = unseen.setdefault(name, {})
             for level, count in levels.items():
                 key = level if level in met or len(met) < MOST_UNSEEN else "…"
                 met[key] = met.get(key, 0) + count
-        return Found(unseen, _added(self.filled, other.filled), _added(self.outside, other.outside))
+        return Differences(unseen, _added(self.filled, other.filled), _added(self.outside, other.outside))
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """What a model takes, and what in the table differs from the training data.
+    """What a model takes.
 
     Attributes
     ----------
     matrix : (rows, outputs), finite, each row in one piece.
-    unseen : by column, how many rows have which level that has no output of its own: it was not in training, or,
-        where there is an output for other levels, was too rare there.
-    filled : by column, how many values are missing.
-    outside : by column, how many numbers are outside the training range, where a model extrapolates.
+    differences : what in the table differs from the training data.
     """
 
     matrix: Array
-    unseen: dict[str, dict[str, int]] = field(default_factory=dict)
-    filled: dict[str, int] = field(default_factory=dict)
-    outside: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def found(self) -> Found:
-        """The counts without the matrix."""
-        return Found(self.unseen, self.filled, self.outside)
+    differences: Differences
 
 
 @dataclass(frozen=True)
@@ -134,20 +195,20 @@ class Encoder:
             as_text = name in names_of_things
             required = as_text or named is not None
             column = frame.text(name) if as_text else frame[name]
-            found = find_rule(name, column, most_levels, required)
-            if isinstance(found, str):
-                reasons[name] = found
+            rule = _find_rule(name, column, most_levels, required)
+            if isinstance(rule, str):
+                reasons[name] = rule
             else:
-                rules[name] = found
+                rules[name] = rule
         for name in frame.names:
             if name not in rules:
                 reasons.setdefault(name, "excluded" if name in without else "not among the features named")
         left_out = {name: reasons[name] for name in (*frame.names, *frame.unusable) if name in reasons}
         if not rules:
-            why = ", ".join(f"{name!r} ({reason})" for name, reason in left_out.items())
+            why = ", ".join(f"{name!r} ({reason})" for name, reason in left_out.items() if name not in without)
             raise DataError(
-                f"{frame.where} has no column to predict from{f': {why}' if why else ''}. Give a table with at least "
-                "one column of numbers, dates or text that varies."
+                f"{frame.where} has no column to use as a feature{f': {why}' if why else ''}. Give a table with at "
+                "least one column of numbers, dates or text that varies."
             )
         return cls(tuple(rules.values()), left_out)
 
@@ -202,21 +263,19 @@ class Encoder:
             rows = slice(start, start + step)
             for writer in writers:
                 writer.write(matrix[rows], rows)
-        return Encoded(
-            matrix,
+        differences = Differences(
             unseen={w.rule.name: w.unseen for w in writers if isinstance(w, _CategoryWriter) and w.unseen},
             filled={w.rule.name: w.filled for w in writers if w.filled},
             outside={w.rule.name: w.outside for w in writers if isinstance(w, _NumberWriter) and w.outside},
         )
+        return Encoded(matrix, differences)
 
-    def remarks(self, found: Found) -> tuple[str, ...]:
-        """Counts in words, a line a column and matter, in the order of the columns."""
+    def remarks(self, differences: Differences) -> tuple[str, ...]:
+        """Counts in words, one line per column and matter, in the order of the columns."""
         lines = []
         for rule in self.rules:
             missing, levels, beyond = (
-                found.filled.get(rule.name),
-                found.unseen.get(rule.name),
-                found.outside.get(rule.name),
+                counts.get(rule.name) for counts in (differences.filled, differences.unseen, differences.outside)
             )
             if missing:
                 lines.append(f"{rule.name!r}: {missing} missing value(s), {_treatment(rule)}")
@@ -238,19 +297,19 @@ class Encoder:
     @classmethod
     def from_dict(cls, content: object) -> Encoder:
         """The inverse of :meth:`to_dict`; whatever that cannot have written is refused."""
-        require_stored(isinstance(content, dict), f"expected a mapping, found {type(content).__name__}")
+        _require_stored(isinstance(content, dict), f"expected a mapping, found {type(content).__name__}")
         given: dict[str, Any] = content  # type: ignore[assignment]  # checked in the line above
-        require_stored(set(given) == {"rules", "left_out"}, f"expected 'rules' and 'left_out', found {listed(given)}")
+        _require_stored(set(given) == {"rules", "left_out"}, f"expected 'rules' and 'left_out', found {listed(given)}")
         left_out = given["left_out"]
-        require_stored(
+        _require_stored(
             isinstance(left_out, dict) and all(isinstance(part, str) for item in left_out.items() for part in item),
             f"'left_out' is to be a reason by column, found {left_out!r}",
         )
-        require_stored(isinstance(given["rules"], list) and bool(given["rules"]), "it has no rules")
-        rules = tuple(rule_from_dict(entry) for entry in given["rules"])
+        _require_stored(isinstance(given["rules"], list) and bool(given["rules"]), "it has no rules")
+        rules = tuple(_rule_from_dict(entry) for entry in given["rules"])
         names = [rule.name for rule in rules]
         twice = [name for name in dict.fromkeys(names) if names.count(name) > 1 or name in left_out]
-        require_stored(not twice, f"column(s) dealt with twice: {listed(twice)}")
+        _require_stored(not twice, f"column(s) dealt with twice: {listed(twice)}")
         return cls(rules, dict(left_out))
 
 
@@ -287,6 +346,86 @@ def _asked(
     if beside:
         raise SettingError(f"column(s) named as categorical but not among the features: {listed(beside)}. Add them.")
     return named, set(without), set(things)
+
+
+def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> Rule | str:
+    """The rule for a column, or the reason why it has none."""
+    lacking = bool(column.missing.any())
+    if isinstance(column, Numbers):
+        known = column.values[~column.missing] if lacking else column.values
+        if not len(known):
+            return "empty"
+        low, high = float(known.min()) + 0.0, float(known.max()) + 0.0  # + 0.0: no negative zero
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise DataError(f"column {name!r} holds infinite values. Correct them, or leave the column out.")
+        if low == high and not lacking:
+            return "constant"
+        return NumberRule(name, column.kind, _median(known), lacking, low, high)
+    counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))
+    count_of = {level: int(count) for level, count in zip(column.levels, counts, strict=True) if count}
+    if not count_of:
+        return "empty"
+    if len(count_of) == 1 and not lacking:
+        return "constant"
+    if not required and len(count_of) > most_levels:
+        return (
+            f"text with {len(count_of)} levels, more than {most_levels}: an identifier? Name it as a feature to use it"
+        )
+    if not required and len(count_of) > FEW_LEVELS and max(count_of.values()) == 1:
+        return "text that differs in every row: an identifier? Name it as a feature to use it"
+    kept = sorted(count_of, key=lambda level: (-count_of[level], level))[:most_levels]
+    return CategoryRule(name, tuple(sorted(kept)), other=len(kept) < len(count_of), missing=lacking)
+
+
+def _median(values: Array) -> float:
+    """The middle value, or half way between the two in the middle."""
+    upper = len(values) // 2
+    lower = (len(values) - 1) // 2
+    ordered = np.partition(values, (lower, upper))
+    a, b = float(ordered[lower]), float(ordered[upper])
+    middle = (a + b) / 2
+    return (middle if math.isfinite(middle) else a / 2 + b / 2) + 0.0
+
+
+# ---------------------------------------------------------------- reading them back
+
+
+def _require_stored(condition: bool, problem: str) -> None:
+    """Refuse content that no encoder has written."""
+    if not condition:
+        raise DataError(f"not a stored preprocessing: {problem}. Fit the model again, or copy its files anew.")
+
+
+def _rule_from_dict(entry: object) -> Rule:
+    """The inverse of ``to_dict`` of either rule; whatever that cannot have written is refused."""
+    _require_stored(isinstance(entry, dict), f"a rule is {entry!r}")
+    given: dict[str, Any] = entry  # type: ignore[assignment]  # checked in the line above
+    name, kind = given.get("name"), given.get("kind")
+    _require_stored(isinstance(name, str), f"a rule has the column name {name!r}")
+    where = f"the rule for column {name!r}"
+    _require_stored(kind in ("number", "date", "text"), f"{where} is of kind {kind!r}")
+    keys = ["levels", "other", "missing"] if kind == "text" else ["fill", "flag", "low", "high"]
+    _require_stored(
+        set(given) == {"name", "kind", *keys},
+        f"{where} has {listed(given)}, expected {listed(['name', 'kind', *keys])}",
+    )
+    for key in ("other", "missing") if kind == "text" else ("flag",):
+        _require_stored(isinstance(given[key], bool), f"{where} has {key} = {given[key]!r}")
+    if kind == "text":
+        levels = given["levels"]
+        proper = isinstance(levels, list) and bool(levels) and all(isinstance(level, str) for level in levels)
+        _require_stored(proper and levels == sorted(set(levels)), f"{where} has no ascending list of levels")
+        return CategoryRule(str(name), tuple(levels), given["other"], given["missing"])
+    for key in ("fill", "low", "high"):
+        _require_stored(_is_number(given[key]), f"{where} has {key} = {given[key]!r}")
+    low, fill, high = float(given["low"]), float(given["fill"]), float(given["high"])
+    _require_stored(low <= fill <= high, f"{where} fills {fill!r} in, outside its range from {low!r} to {high!r}")
+    _require_stored(low < high or given["flag"], f"{where} has a range of a single value, {low!r}")
+    return NumberRule(str(name), str(kind), fill, given["flag"], low, high)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
 # ---------------------------------------------------------------- applying them
@@ -361,10 +500,10 @@ def _numbers(rule: NumberRule, frame: Frame) -> Array:
     if isinstance(column, Numbers) and column.kind == rule.kind:
         return column.values
     row = int((~column.missing).argmax())
-    found = "text" if isinstance(column, Texts) else f"{column.kind}s"
+    kind = "text" if isinstance(column, Texts) else f"{column.kind}s"
     cell = frame.text(rule.name)
     raise DataError(
-        f"{frame.where}: column {rule.name!r} holds {found} (row {frame.first + row}: "
+        f"{frame.where}: column {rule.name!r} holds {kind} (row {frame.first + row}: "
         f"{cell.levels[cell.codes[row]]!r}), but held {rule.kind}s in training. Correct its cells, or train with it as "
         "it is now."
     )
@@ -376,7 +515,7 @@ def _added(a: Mapping[str, int], b: Mapping[str, int]) -> dict[str, int]:
 
 def _treatment(rule: Rule) -> str:
     if isinstance(rule, NumberRule):
-        return f"filled with the training median, {_shown(rule.fill, rule.kind)}"
+        return f"filled with the median, {_shown(rule.fill, rule.kind)}"
     if rule.missing:
         return "as some were in training"
     return "treated as 'other'" if rule.other else "though none was in training"

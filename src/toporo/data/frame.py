@@ -1,7 +1,7 @@
 """Frames: columns of numbers, dates and text, read from files and data frames of any kind, whole or in portions.
 
-White space around names and cells does not count. An absent number or date is written as one of ``tables.MISSING``; an
-absent text is an empty cell and nothing else, for ``NA`` may be Namibia and ``none`` an answer.
+White space around names and cells does not count. An absent number or date is written as one of ``MISSING``; an absent
+text is an empty cell and nothing else, for ``NA`` may be Namibia and ``none`` an answer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.arrow import Opened, open_table
-from toporo.data.tables import MISSING, number, shown
+from toporo.data.arrow import Opened, open_table, shown
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
 Rows = npt.NDArray[Any] | Sequence[int] | Sequence[bool] | slice
 
+#: How an absent number is written, in small letters; an absent group is an empty cell and nothing else.
+MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "none"})
 _KINDS = {"number": "a number", "date": "a date (2024-05-31, perhaps with a time)", "text": "text"}
 _STRINGS = ("string", "large_string", "string_view")  # by name, for older pyarrow lacks some
 _DAY = 86_400_000_000  # in microseconds
@@ -77,7 +78,7 @@ class Texts:
         return _texts(self.levels, codes)
 
     def known(self) -> Texts:
-        """The same, where NA, null, none and their like (``tables.MISSING``) say that there is no text."""
+        """The same, where NA, null, none and their like (``MISSING``) say that there is no text."""
         return _texts([None if level.lower() in MISSING else level for level in self.levels], self.codes)
 
     def tolist(self) -> list[str | None]:
@@ -157,8 +158,8 @@ def read_frame(
 
     Parameters
     ----------
-    source : a path (.csv, .tsv, .txt, .parquet, .feather, .arrow), a stream of bytes, a data frame of pandas, polars
-        or pyarrow, or a mapping of names to sequences.
+    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a stream of bytes, a data frame
+        of pandas, polars or pyarrow, or a mapping of names to sequences.
     text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
     columns : the only ones to read; all unless given.
     exclude : columns not to read.
@@ -176,18 +177,18 @@ def read_frame(
                 column.append(array)
         if places and not any(map(len, portions[0])):
             raise _no_rows(table.where)
-        found: dict[str, Column] = {}
+        usable: dict[str, Column] = {}
         for name, column in zip(places, portions, strict=True):
             result = _typed(column, table, name, name in as_text)
             column.clear()  # cells take several times the room of numbers
             if isinstance(result, str):
                 unusable[name] = result
             else:
-                found[name] = result
-    if not found:
+                usable[name] = result
+    if not usable:
         why = "; ".join(f"{name!r}: {reason}" for name, reason in unusable.items())
         raise DataError(f"{table.where} has no column that can be used{f' ({why})' if why else ''}.")
-    return Frame(found, table.where, 1, unusable)
+    return Frame(usable, table.where, 1, unusable)
 
 
 def stream_frames(
@@ -293,17 +294,17 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
     import pyarrow as pa
 
     column = pa.chunked_array([array])
-    found = _kind(column.type)
-    if kind == "text" and found is not None:
+    stored = _kind(column.type)
+    if kind == "text" and stored is not None:
         return _as_texts(column)
-    if found == "text" and not pa.types.is_boolean(column.type):
+    if stored == "text" and not pa.types.is_boolean(column.type):
         values, odd = _parsed(_strings(column), _number_cells if kind == "number" else _date_cells)
         if odd is not None:
             raise DataError(
                 f"{table.where}, row {first + odd}, column {name!r}: {shown(str(column[odd]))} is not {_KINDS[kind]}, "
                 "which is what the column must hold. Correct the cell, or leave it empty if the value is not known."
             )
-    elif found == kind:
+    elif stored == kind:
         values = _values(column, kind)
     elif column.null_count == len(column):
         values = np.full(len(column), np.nan)
@@ -353,14 +354,25 @@ def _values(column: Any, kind: str) -> Array:
 # ---------------------------------------------------------------------- cells
 
 
+def number(cell: str) -> float | None:
+    """What a cell says, NaN if it says that there is no number; None if it says something else."""
+    cell = cell.strip()
+    if cell.lower() in MISSING:
+        return float("nan")
+    try:
+        return None if "_" in cell else float(cell)
+    except ValueError:
+        return None
+
+
 def _parsed(column: Any, parse: Any) -> tuple[Array, int | None]:
     """What all cells say, or the place of the first that says something else."""
     values, start = np.empty(len(column)), 0
     for chunk in column.chunks:
-        found, odd = parse(chunk)
+        parsed, odd = parse(chunk)
         if odd is not None:
             return values, start + odd
-        values[start : start + len(chunk)] = found
+        values[start : start + len(chunk)] = parsed
         start += len(chunk)
     return values, None
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 import toporo
-from toporo.data.rules import NumberRule
+from toporo.data.encode import NumberRule
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
 from toporo.pages.model_words import (

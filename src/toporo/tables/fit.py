@@ -11,20 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.encode import Encoder
-from toporo.data.frame import Column, Frame, Numbers, Texts, read_frame
-from toporo.data.rules import CategoryRule
-from toporo.data.tables import number
+from toporo.data.encode import CategoryRule, Encoder
+from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
-from toporo.groups import GroupIds, Groups
+from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
+from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
 Mask = npt.NDArray[np.bool_]
-Rows = npt.NDArray[np.intp]
 
 #: How training groups are weighed: the worst mixture near the topology's prior, the worst group, all alike.
 METHODS = {
@@ -104,24 +102,24 @@ def fit_table(
     exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
     asked = list(dict.fromkeys(str(name) for name in _listed(test_groups, "test_groups")))
     roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    _check_roles(roles, named or [], exclude, categorical)
+    check_roles(roles, named or [], exclude, categorical)
     reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
     table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
-    grouped = _complete(table, np.arange(len(table)), [group], drop_missing)
-    frame = _only(table, grouped)
+    grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
+    frame = only(table, grouped)
     names = frame.text(group)
     coming = _coming(names, asked, graph, learn_graph)
     apart = np.isin(names.codes, [names.levels.index(name) for name in coming if name in names.levels])
     if apart.all():
         raise DataError(f"every row is of a test group ({listed(coming)}): leave at least one group to train on.")
-    used = _complete(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
-    train = _only(table, used)
+    used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
+    train = only(table, used)
     _warn_of_text(train, [target, *(named or train.names)], {group, weight, *categorical})
     kind = guess_task(train[target]) if task == "auto" else task
     y = _targets(train, target, kind)
     weights = None if weight is None else _weights(train, weight, used + table.first)
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
-    x, ids = encoder.transform(train).matrix, _ids(train.text(group))
+    x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
     wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
     estimator = _estimator(kind, method, len(ids.groups), found, coming, wanted)
@@ -179,25 +177,6 @@ def _listed(names: Iterable[str], what: str) -> list[str]:
     return list(names)
 
 
-def _check_roles(roles: dict[str, str], features: list[str], exclude: list[str], categorical: list[str]) -> None:
-    """No column has two purposes."""
-    both = [name for name in dict.fromkeys([*features, *categorical]) if name in exclude]
-    if both:
-        raise SettingError(f"column(s) both named for use and excluded: {listed(both)}. Decide for one.")
-    taken: dict[str, str] = {}
-    for what, name in roles.items():
-        if name in taken:
-            raise SettingError(f"column {name!r} cannot be both {taken[name]} and {what}: name two columns.")
-        taken[name] = what
-        for names, use in ((features, "a feature"), (exclude, "excluded"), (categorical, "a categorical feature")):
-            if name in names:
-                hint = " Classes that are numbers are a matter of the task: --task classification."
-                raise SettingError(
-                    f"column {name!r} is {what}, so it cannot be {use}."
-                    f"{hint if names is categorical and what == 'the target' else ''}"
-                )
-
-
 def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
     """The frame, if it has the columns; words such as NA in a target of text mean that there is none."""
     for what, name in roles.items():
@@ -206,23 +185,6 @@ def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
         frame[name]
     column = frame[target := roles["the target"]]
     return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
-
-
-def _complete(frame: Frame, rows: Rows, columns: Sequence[str], drop: bool) -> Rows:
-    """Those of the rows that have all of these; others are an error unless they may be dropped."""
-    absent = np.zeros(len(rows), bool)
-    for name in columns:
-        lacking = frame[name].missing[rows]
-        if lacking.any() and not drop:
-            raise DataError(
-                f"{frame.where}: {int(lacking.sum())} of {len(rows)} rows lack {name!r} (first: row "
-                f"{int(rows[lacking.argmax()]) + frame.first}). Fill them in, or leave those rows out with "
-                "--drop-missing (drop_missing=True)."
-            )
-        absent |= lacking
-    if absent.all():
-        raise DataError(f"{frame.where}: no row has {' and '.join(map(repr, columns))}, so that none is left.")
-    return rows[~absent]
 
 
 def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
@@ -244,11 +206,6 @@ def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | No
     for reason, columns in found.items():
         if columns:
             warn(f"column(s) read as text, because {reason}: {', '.join(columns)}. {_TAKEN_FOR_TEXT[reason]}")
-
-
-def _only(table: Frame, rows: Rows) -> Frame:
-    """These rows; all of them without a copy."""
-    return table if len(rows) == len(table) else table.take(rows)
 
 
 def _coming(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> list[str]:
@@ -308,11 +265,6 @@ def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
     return column.values
 
 
-def _ids(column: Texts) -> GroupIds:
-    groups = Groups(column.levels)
-    return GroupIds(groups.encode(column.levels)[column.codes], groups)
-
-
 # ---------------------------------------------------------------- the topology and the estimator
 
 
@@ -336,7 +288,7 @@ def _graph(
     if not coming:
         return learn_graph_of(x, ids)
     test = frame.take(np.flatnonzero(apart))
-    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=_ids(test.text(group)))
+    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
 
 
 def _estimator(
