@@ -103,7 +103,7 @@ _HOME = {
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.bench.datasets",
-    "load_images": "toporo.bench.datasets",
+    "load_images": "toporo.bench.domainbed",
     "load_model": "toporo.tables",
     "write_model_report": "toporo.pages.model",
 }
