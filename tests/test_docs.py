@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.test_readme import rows_of_states
-from toporo.bench.results import read_rows
+from toporo.bench.results import read_about, read_rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -275,6 +275,16 @@ def test_results_have_one_seed_of_pacs_right() -> None:
     }
     ten, erm = rows["tro-data-10"].mean, rows["erm"].per_seed[0]
     assert f"level with ERM ({ten:.1f}; ERM's same seed {erm:.1f})" in flat(RESULTS)
+
+
+def test_results_say_how_few_chips_of_the_floods_there_were() -> None:
+    about = read_about(ROOT / "results" / "sen1floods11.json")
+    chips, skipped = about["data"]["chips"], about["skipped"]
+    assert f"we had {chips['found']} of the {chips['listed']} hand-labelled chips" in flat(RESULTS)
+    assert "Ghana (no water in its chips) and Paraguay (no measurement in its chip)" in flat(RESULTS)
+    assert "no water" in skipped["Ghana"]
+    assert "no measurement" in skipped["Paraguay"]
+    assert len(skipped) == 2
 
 
 def test_results_have_the_stored_figures_over_lambda_on_floods() -> None:

@@ -94,6 +94,8 @@ def test_topology_from_table_finds_the_true_neighbours(run: Run, tmp_path: Path)
     text = run("topology_from_table.py", str(tmp_path / "topology.png"), str(tmp_path / "dg15.csv"))
     known, learned = (int(word) for word in text.splitlines()[-1].split() if word.isdigit())
     assert known >= 0.7 * learned > 0
+    guide = (EXAMPLES.parent / "docs" / "guide.md").read_text(encoding="utf-8")
+    assert f"{known} of its {learned} edges join groups that really touch" in guide
     assert "% of resamples" in text
     assert (tmp_path / "topology.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "dg15.csv").read_text().startswith("domain,x,y\n")
