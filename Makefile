@@ -37,7 +37,7 @@ lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry src
-	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs/tutorial.md src tests benchmarks examples
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src tests benchmarks examples
 
 format: $(VENV)/.dev  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .

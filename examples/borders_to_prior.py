@@ -1,4 +1,4 @@
-"""From a map of who touches whom to a prior over training groups, and a picture of it.
+"""From a map of neighbouring groups to a prior over training groups, and a picture of it.
 
 Run it with: python examples/borders_to_prior.py [graph.png]
 """
@@ -7,7 +7,7 @@ import sys
 
 import toporo as tr
 
-# A few north-eastern states and the states they border. Say we have data from five and will be asked about three more.
+# A few north-eastern states and their neighbours. Say we have data from five and must predict for three more.
 borders = tr.GroupGraph.from_neighbors(
     {
         "NY": ["VT", "MA", "CT", "NJ", "PA"],
@@ -27,7 +27,7 @@ print(
 for state in sorted(train, key=prior.weights.__getitem__, reverse=True):
     print(f"  {state}: weight {prior[state]:.3f}, {prior.centrality[state]:g} shortest paths, {hops[state]} hops away")
 
-# Raw path counts make a sharp prior: it bets on Pennsylvania. A temperature spreads the bet.
+# Raw path counts give a sharp prior: it bets on Pennsylvania. A higher temperature spreads the bet.
 warm = borders.prior(train, test, temperature=6.0)
 print("temperature 6:", {state: round(weight, 3) for state, weight in warm.weights.items()})
 

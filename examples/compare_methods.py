@@ -1,7 +1,7 @@
 """Every method under one protocol, with the controls that a claim needs, on generated DG-15.
 
-For the full tables with more seeds, selection rules and a report there is `toporo reproduce dg15`; this is the same in
-a page of Python, as a place to start an experiment of your own. Run it with: python examples/compare_methods.py
+`toporo reproduce dg15` makes the full tables, with more seeds, selection rules and a report. This is the same in a page
+of Python, to start an experiment of your own from. Run it with: python examples/compare_methods.py
 """
 
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ data, test = benchmark.data.select(benchmark.train), benchmark.data.select(bench
 physical = benchmark.graph.prior(benchmark.train, benchmark.test, measure="harmonic")
 uniform = tr.Prior.uniform(benchmark.train)
 
-# Name to objective, prior, settings. A claim for TRO has to hold against those marked as controls.
+# Title to objective, prior, settings. A claim for TRO has to hold against the controls.
 METHODS = {
     "ERM": ("erm", None, {}),
     "Group DRO": ("group-dro", None, {}),

@@ -1,7 +1,7 @@
 """A linear model against the worst mixture of groups, solved exactly: no step size, no epochs, no seed.
 
 Ten towns along a river; the effect of rain on the flood grows downstream. We have gauges in the six upper towns and
-want a model for the four below. Run it with: python examples/exact_linear.py
+need a model for the four lower ones. Run it with: python examples/exact_linear.py
 """
 
 import math

@@ -1,9 +1,9 @@
 """Segmentation: which pixels are under water in a flood that nobody has labelled, from radar tiles.
 
 Radar sees water dark and land bright, but how dark depends on the season, the wind and the angle of the beam: every
-flood has levels of its own. The chips are generated here in the layout of Sen1Floods11's bucket, small enough for a
-CPU; point `load_dataset` at a folder with the real ones, with tiles of 256 pixels and `FCN` for `UNet`, as its authors
-have it. Levels are all that differs here, and ERM copes with that as well as TRO does: what to see is the way there.
+flood has its own levels. The chips are generated in the layout of Sen1Floods11's bucket, small enough for a CPU. For
+the real ones, point `load_dataset` at their folder, with tiles of 256 pixels and, as its authors do, `FCN` instead of
+`UNet`. Only the levels differ here, and ERM copes with them as well as TRO does: the example shows how, not a gain.
 
 Run it with: python examples/flood_tiles.py [FOLDER]     (needs tifffile: pip install 'toporo[geo]')
 """
@@ -24,9 +24,9 @@ from toporo.training import Resident, StepSettings, outputs_at, train_steps
 from toporo.training.augment import DRAWS_TILES, flip_rotate
 from toporo.training.metrics import count_pixels, iou, pixel_loss
 
-LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the usual
+LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the mean level
 TEST = "Bolivia"
-torch.set_num_threads(1)  # tiles this small are not worth more
+torch.set_num_threads(1)  # tiles this small gain nothing from more
 
 
 def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
@@ -41,7 +41,7 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
             image = np.where(river, [[[-15.0]], [[-22.0]]], [[[-10.0]], [[-17.0]]]) + level + shade
             image = (image + rng.normal(0, 2.5, image.shape)).astype(np.float32)
             image[:, :2] = np.nan  # no measurement at the edge
-            label = np.where(row > 0.9, -1, river).astype(np.int16)  # clouds: nobody could label that part
+            label = np.where(row > 0.9, -1, river).astype(np.int16)  # clouds: nobody could label this part
             chip = f"{event}_{number}"
             for kind, pixels in (("S1Hand", image), ("LabelHand", label)):
                 path = folder / kind / f"{chip}_{kind}.tif"
@@ -59,9 +59,9 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="top
 write_chips(folder / "sen1floods11" / "v1.1")
 benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, tile=32)
 train, test = validation_rows(benchmark, seed=0).train, benchmark.data.select(benchmark.test)
-print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; {TEST} is to come")
+print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test event is {TEST}")
 
-# Decibels are scaled by the training tiles alone; what is missing is 0 in the input, and -1 in the labels.
+# Decibels are scaled by the training tiles alone. Missing values are 0 in the input and -1 in the labels.
 store = benchmark.store
 scaled = apply_scaling(store.x, fit_scaling(store, train.x))
 data = Resident(torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y))
@@ -69,7 +69,7 @@ settings = StepSettings(steps=60, per_group=4, learning_rate=3e-3, evaluate_ever
 
 
 def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:
-    return torch.cat([found for _, found in outputs_at(network, data, rows, settings, prepare=lambda x: x, **of)])
+    return torch.cat([batch for _, batch in outputs_at(network, data, rows, settings, prepare=lambda x: x, **of)])
 
 
 def water(network: nn.Module) -> dict[str, float]:

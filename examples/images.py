@@ -1,10 +1,10 @@
 """Your own folder of pictures, your own network: TRO on a topology learned from ERM's features, beside its controls.
 
-Signs before a forest and before a harbour, in DomainBed's layout (place/sign/picture): by the forest nearly all are
-bars, at the harbour posts, so that the background gives the sign away. The depot has both before both. In the village,
-of which there are no pictures to train on, it is the other way round. The learned topology puts the depot between the
-others, and TRO begins from there. The pictures are generated, small enough for a CPU, and so plain that ERM gets them
-right as well: what to see is the way there, not a gain. Point `load_images` at a folder of your own.
+Signs in front of a forest and of a harbour, in DomainBed's layout (place/sign/picture). In the forest nearly all are
+bars, at the harbour posts, so the background gives the sign away. The depot has both signs on both backgrounds. In the
+village, which has no training pictures, it is the other way round. The learned topology puts the depot between the
+others, and TRO starts from there. The pictures are generated, small enough for a CPU, and so simple that ERM gets them
+right as well: the example shows how, not a gain. Point `load_images` at a folder of your own.
 
 Run it with: python examples/images.py [FOLDER]     (needs Pillow: pip install 'toporo[vision]')
 """
@@ -27,7 +27,7 @@ from toporo.training import Resident, StepSettings, outputs_at, train_steps
 SIGNS = {"bar": ((0, 4), (12, 4), (12, 8), (0, 8)), "post": ((4, 0), (8, 0), (8, 12), (4, 12))}  # corners
 GROUNDS = {"forest": (70, 140, 70), "harbour": (170, 190, 230)}
 PLACES, TEST = ("depot", *GROUNDS, "village"), "village"
-torch.set_num_threads(1)  # pictures this small are not worth more
+torch.set_num_threads(1)  # pictures this small gain nothing from more
 
 
 def draw_pictures(root: Path, count: int = 120, side: int = 20) -> None:
@@ -48,7 +48,7 @@ def draw_pictures(root: Path, count: int = 120, side: int = 20) -> None:
 
 
 class Small(nn.Module):
-    """Any network will do that gives its outputs and its features together; `tr.models.ResNet` is one."""
+    """Any network that returns its outputs and features together; `tr.models.ResNet` is one."""
 
     width = 32
 
@@ -76,7 +76,7 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="top
 draw_pictures(folder)
 benchmark = tr.load_images(folder, test=TEST, size=20)
 train, test = benchmark.data.select(benchmark.train).split(0.2, seed=0).train, benchmark.data.select(benchmark.test)
-print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; {TEST} is to come")
+print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; the test domain is {TEST}")
 
 # All pictures go to the device once; `train` and `test` hold their row numbers.
 data = Resident.of(benchmark.store, benchmark.data)
@@ -93,7 +93,7 @@ def brighter(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[
 
 
 def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:
-    return torch.cat([found for _, found in outputs_at(network, data, rows, settings, prepare=pixels, **of)])
+    return torch.cat([batch for _, batch in outputs_at(network, data, rows, settings, prepare=pixels, **of)])
 
 
 def accuracy(network: nn.Module) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""TRO with your own DataLoader, your own network and your own loss; nothing of toporo's but the objective.
+"""TRO with your own DataLoader, network and loss; from toporo you need only the objective.
 
-Cameras along a road: the light changes from one to the next, and so does how brightness tells of traffic. Six have been
-labelled, two more are about to be mounted further down. Run it with: python examples/own_dataloader.py
+Cameras along a road: the light changes from one to the next, and so does what brightness says about traffic. Six have
+labels; two more will be mounted further down the road. Run it with: python examples/own_dataloader.py
 """
 
 from itertools import pairwise
@@ -17,7 +17,7 @@ train, test = CAMERAS[:6], CAMERAS[6:]
 
 
 class Traffic(Dataset):
-    """Rows as dictionaries, the camera by name: whatever your data looks like."""
+    """Rows as dictionaries, with the camera by name; yours may look different."""
 
     def __init__(self, cameras: list[str], rows: int = 200) -> None:
         self.rows = []
@@ -41,12 +41,12 @@ def train_with(objective: tr.objectives.Objective) -> nn.Module:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, 1))
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    huber = nn.HuberLoss(reduction="none")  # any loss will do that gives one number a row
+    huber = nn.HuberLoss(reduction="none")  # any loss that gives one number per row
     loader = DataLoader(Traffic(train), batch_size=64, shuffle=True, generator=torch.Generator().manual_seed(0))
     for _ in range(30):
         for batch in loader:
             losses = huber(net(batch["light"])[:, 0], batch["cars"])
-            loss = objective(losses, tr.Groups.of(batch["camera"]))  # groups by name; a batch may lack some
+            loss = objective(losses, tr.Groups.of(batch["camera"]))  # groups by name; a batch need not have all
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 
 import toporo as tr
 
-# Fifteen groups on a half circle; the six at one end are for training, the others come later.
+# Fifteen groups on a half circle; the six at one end are for training, the other nine are the test groups.
 benchmark = tr.load_dataset("dg15", source="generated")
 train, test = benchmark.data.select(benchmark.train), benchmark.data.select(benchmark.test)
 
-# Phase 1: the groups' graph gives a prior. Training groups on the way to the test groups weigh more.
+# Phase 1: the graph of the groups gives a prior. Training groups on the way to the test groups weigh more.
 prior = benchmark.graph.prior(train=benchmark.train, test=benchmark.test)
 
 # Phase 2: train against the worst mixture of groups near that prior.

@@ -1,9 +1,9 @@
-"""The practitioner in scikit-learn: a pipeline, groups routed to where they are needed, folds that resemble the future.
+"""scikit-learn: a pipeline, groups routed to where they are needed, folds that resemble the test groups.
 
 Passengers at twelve tram stops. Eight stops have been counted; four more, further out, open next year. The further out,
-the more the rain matters. Run it with: python examples/scikit_learn.py
+the more rain matters. Run it with: python examples/scikit_learn.py
 
-The table is a pandas frame, as most are. toporo itself does not need pandas: polars frames and arrays do as well.
+The table is a pandas frame. toporo itself does not need pandas: polars frames and arrays work too.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import toporo as tr
 
-# With this switch scikit-learn hands groups to whatever asks for them: toporo's estimators and splitters do.
+# With this switch scikit-learn passes groups to what asks for them, such as toporo's estimators and splitters.
 sklearn.set_config(enable_metadata_routing=True)
 
 STOPS = [
@@ -80,8 +80,8 @@ for fold in folds.folds(counted):
 
 
 def cross_validated(model: Pipeline) -> list[float]:
-    """Errors in the stops held out, fold by fold."""
-    found = cross_validate(
+    """Errors in the held-out stops, fold by fold."""
+    scores = cross_validate(
         model,
         seen[inputs],
         seen.passengers,
@@ -89,11 +89,11 @@ def cross_validated(model: Pipeline) -> list[float]:
         scoring="neg_root_mean_squared_error",
         params={"groups": seen.stop},
     )
-    return (-found["test_score"]).round(1).tolist()
+    return (-scores["test_score"]).round(1).tolist()
 
 
-# The search judges each penalty on stops that it held out, and never sees a planned one. But its prior looks towards
-# the planned stops in every fold, also in those that hold out the other end of the line.
+# The search judges each penalty on held-out stops and never sees a planned one. But its prior looks towards the planned
+# stops in every fold, even in those that hold out the other end of the line.
 search = GridSearchCV(
     pipeline,
     {"model__penalty": [np.inf, 10.0, 1.0, 0.1, 0.0], "model__ridge": [1e-3, 1e-1]},
@@ -103,11 +103,11 @@ search = GridSearchCV(
 search.fit(seen[inputs], seen.passengers, groups=seen.stop)
 print("best:", {name.removeprefix("model__"): value for name, value in search.best_params_.items()})
 
-# penalty="auto" does the like by itself, and in each fold has the prior look towards the stops held out there.
+# penalty="auto" does the same by itself, and in each fold the prior looks towards the stops held out there.
 auto = clone(pipeline).set_params(model__penalty="auto").fit(seen[inputs], seen.passengers, groups=seen.stop)
 print(f"auto: penalty {auto['model'].penalty_:g}, from {len(auto['model'].choice_.held_out)} folds")
 
-# The control: the same rows and columns, an ordinary ridge regression that knows no groups.
+# The control: the same rows and columns in an ordinary ridge regression, which knows no groups.
 control = Pipeline([("prepare", clone(prepare)), ("model", Ridge())])
 print("error by fold, control:", cross_validated(control))
 print("error by fold, search: ", cross_validated(search.best_estimator_))
@@ -116,7 +116,7 @@ for title, model in {"control": control.fit(seen[inputs], seen.passengers), "sea
     error = root_mean_squared_error(later.passengers, model.predict(later[inputs]))
     print(f"{title}: {error:.1f} passengers off at the planned stops")
 
-print("which stops the last one was fitted against:")
+print("how much each stop counts in the last one:")
 print(auto["model"].explain().to_pandas().round(3).to_string(index=False))
 
 # joblib keeps the whole pipeline. Open only files you trust: unlike toporo's model folders they can run code.

@@ -1,9 +1,9 @@
 """From a CSV file to a decision: fit, control, evaluation by distance, report, predictions.
 
-The practitioner in Python: a table, a column that says which group a row is of, a file of which groups touch, and
-groups to come. The table is NOAA's temperatures of 48 states where they have been fetched (`toporo data get tpt48`):
-January to June in, the mean of July to December out, the eastern states to train on, the western ones to come. Else it
-is generated. The same on the command line, step by step and with pictures: docs/tutorial.md.
+You have a table, a column that says which group each row is from, a file of which groups touch, and a list of test
+groups. The table has NOAA's temperatures of 48 states if you have fetched them (`toporo data get tpt48`): January to
+June in, the mean of July to December out; the eastern states are for training, the western ones for testing. Otherwise
+it is generated. docs/tutorial.md does the same on the command line, step by step and with pictures.
 
 Run it with: python examples/table_to_report.py [FOLDER]
 """
@@ -22,7 +22,7 @@ from toporo.pages.model import write_model_report
 
 
 def generated_orchards(folder: Path) -> tuple[str, str]:
-    """Twelve orchards up a valley, 25 harvests each: the higher, the more sun counts and the less rain does."""
+    """Twelve orchards up a valley, 25 harvests each. Higher up, sun matters more and rain less."""
     names = [f"orchard at {400 + 50 * i} m" for i in range(12)]
     rng = np.random.default_rng(0)
     with (folder / "table.csv").open("w", newline="", encoding="utf-8") as stream:
@@ -54,21 +54,21 @@ else:
     (folder / "new.txt").write_text(noaa.test, encoding="utf-8")
     print("real: monthly temperatures of 48 states in °F, NOAA")
 
-# From here on only files, as anybody's: a table, a list of edges, a list of groups to come.
+# From here on there are only files, as you would have them: a table, a list of edges, a list of test groups.
 table, edges = folder / "table.csv", folder / "edges.csv"
 new_groups = (folder / "new.txt").read_text(encoding="utf-8").splitlines()
 
-# Rows of the groups to come are never trained on. The control weighs all training groups alike; its graph only counts
-# hops. A year is no cause of weather, so that the model shall not see it.
+# Rows of test groups are never trained on. The control weighs all training groups equally and uses the graph only to
+# count hops. A year does not cause weather, so the model does not see it.
 question = {"target": target, "group": group, "exclude": exclude, "graph": edges, "test_groups": new_groups}
 tro = tr.fit_table(table, **question)
 control = tr.fit_table(table, method="erm", **question)
 saw = " and ".join(tro.estimator.prior_.saw)
-print(f"penalty {tro.estimator.penalty_:g}, chosen by leaving out training groups; of the groups to come it saw {saw}")
+print(f"penalty {tro.estimator.penalty_:g}, chosen by holding out training groups; of the test groups it saw {saw}")
 print("the five heaviest training groups:")
 print(tro.explain()[:5])
 
-# Judged where it matters: on groups never seen, by how far they are, beside the control.
+# Evaluated where it matters: on groups never seen, by how far away they are, beside the control.
 judged, beside = tro.evaluate(table, unseen=True), control.evaluate(table, unseen=True)
 metric, both = judged.metric, (judged, beside)
 lines = {f"hops {hop}": [each.by_hop[hop] for each in both] for hop in judged.by_hop}
@@ -88,9 +88,9 @@ print(f"gain of TRO over ERM: {gain.mean():.3f} [{low:.3f}, {high:.3f}]; better 
 verdict = "TRO does better" if low > 0 else "the control does better: use it" if high < 0 else "no clear difference"
 print(f"verdict: {verdict}{'' if len(gain) >= 10 else f' (in {len(gain)} groups only: few to judge by)'}")
 
-# What to keep and to hand on. The folder holds JSON and numbers, nothing that runs when it is opened.
+# What to keep and hand on. The folder holds JSON and numbers; nothing in it runs when it is opened.
 tro.save(folder / "model", overwrite=True)
-write_model_report(tro, folder / "report.html", evaluation=judged, source="the groups to come")
+write_model_report(tro, folder / "report.html", evaluation=judged, source="the test groups")
 again = tr.load_model(folder / "model")
 with table.open(encoding="utf-8", newline="") as stream:
     rows = [row for row in csv.DictReader(stream) if row[group] in new_groups][:3]

@@ -1,7 +1,7 @@
 """From a table to a topology: rows with a group column in, a graph with stability out.
 
-The table is DG-15's generated data: fifteen groups along a half circle, so the true neighbours are known. The script
-does in Python what this does on the command line:
+The table is DG-15's generated data: fifteen groups along a half circle, so the true neighbours are known. On the
+command line the same is:
 
     toporo topology dg15.csv --group domain --plot topology.png
 
@@ -21,19 +21,19 @@ import toporo as tr
 data = tr.load_dataset("dg15", source="generated")
 features, groups = data.data.x, data.data.ids
 
-# Distances between all pairs of groups, with a bound on their error.
+# Distances between all pairs of groups, with a bound on the error.
 distances = tr.diffusion_emd(features, groups)
 print(f"distances to within {distances.error:.0e}, by {distances.settings['order']} products")
 
-# The graph cut from them. Edges say how long they are and how many resamples of the points keep them.
+# The graph cut from them. Each edge has a length and the share of resamples of the points that keep it.
 graph = tr.learn_topology(features, groups, resamples=20)
 print(f"{len(graph)} groups, {len(graph.edges)} edges")
 for (a, b), length in graph.edges.items():
     print(f"{a} - {b}: distance {length:.2f}, in {graph.stability[a, b]:.0%} of resamples")
 
-# Which of them does the true graph have, too?
+# How many of them does the true graph have?
 known = sum(pair in data.graph.edges for pair in graph.edges)
-print(f"{known} of {len(graph.edges)} learned edges join groups that touch in truth")
+print(f"{known} of {len(graph.edges)} learned edges join groups that really touch")
 
 if len(sys.argv) > 1:
     graph.plot().figure.savefig(sys.argv[1], dpi=150)

@@ -1,22 +1,71 @@
-"""Every example runs as it stands, in a process of its own."""
+"""Every example runs as it stands: one from the command line, the others in this process, which has torch loaded."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+Run = Callable[..., str]
 
 
-def run(name: str, *arguments: str) -> str:
-    command = [sys.executable, EXAMPLES / name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """Run an example as ``python examples/NAME ARGUMENTS`` does, in a folder of its own; what it printed.
+
+    It gets names of its own, its arguments and nobody's random numbers, and leaves no setting behind.
+    """
+    import sklearn
+    import torch
+    from matplotlib import pyplot
+
+    def in_this_process(name: str, *arguments: str) -> str:
+        path = str(EXAMPLES / name)
+        monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        monkeypatch.setattr(sys, "argv", [path, *arguments])
+        threads = torch.get_num_threads()
+        capsys.readouterr()
+        try:
+            with sklearn.config_context(), torch.random.fork_rng(devices=[]):
+                torch.seed()  # an example that trusts the state of the generator does not repeat itself
+                runpy.run_path(path, run_name="__main__")
+        finally:
+            pyplot.close("all")
+            torch.set_num_threads(threads)
+        assert list(Path.cwd().iterdir()) == [], "an example writes where it was told to"
+        return capsys.readouterr().out
+
+    return in_this_process
+
+
+def test_an_example_starts_from_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "borders_to_prior.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert "PA: weight" in done.stdout
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_examples_use_what_their_imports_bring(path: Path) -> None:
+    """Every ``tr.a.b`` is public in toporo.a, not a module that another test happened to import."""
+    public = importlib.import_module("toporo").__all__
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Attribute):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id == "tr":
+            assert node.attr in public
+        if isinstance(node.value, ast.Attribute) and ast.unparse(node.value.value) == "tr":
+            module = importlib.import_module("toporo." + node.value.attr) if node.value.attr.islower() else None
+            assert module is None or node.attr in module.__all__
 
 
 def test_no_example_is_left_out() -> None:
@@ -26,30 +75,33 @@ def test_no_example_is_left_out() -> None:
     assert [name for name in names if f'run("{name}"' not in tested] == []
 
 
-def test_own_training_loop_shows_a_gain(no_data: None) -> None:
+@pytest.mark.usefixtures("no_data")
+def test_own_training_loop_shows_a_gain(run: Run) -> None:
     lines = dict(line.split(": ", 1) for line in run("own_training_loop.py").splitlines())
     erm, tro = (float(lines[title].split()[0]) for title in ("ERM", "TRO"))
     assert tro > erm + 8
 
 
 @pytest.mark.usefixtures("no_data")
-def test_borders_to_prior_prints_weights_and_draws(tmp_path: Path) -> None:
+def test_borders_to_prior_prints_weights_and_draws(run: Run, tmp_path: Path) -> None:
     text = run("borders_to_prior.py", str(tmp_path / "graph.png"))
     assert "PA: weight" in text
     assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("no_data")
-def test_topology_from_table_finds_the_true_neighbours(tmp_path: Path) -> None:
+def test_topology_from_table_finds_the_true_neighbours(run: Run, tmp_path: Path) -> None:
     text = run("topology_from_table.py", str(tmp_path / "topology.png"), str(tmp_path / "dg15.csv"))
     known, learned = (int(word) for word in text.splitlines()[-1].split() if word.isdigit())
     assert known >= 0.7 * learned > 0
+    guide = (EXAMPLES.parent / "docs" / "guide.md").read_text(encoding="utf-8")
+    assert f"{known} of its {learned} edges join groups that really touch" in guide
     assert "% of resamples" in text
     assert (tmp_path / "topology.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "dg15.csv").read_text().startswith("domain,x,y\n")
 
 
-def test_exact_linear_gains_by_looking_down_the_river() -> None:
+def test_exact_linear_gains_by_looking_down_the_river(run: Run) -> None:
     lines = run("exact_linear.py").splitlines()
     errors = [float(line.split("test error ")[1].split(",")[0]) for line in lines if "test error" in line]
     even, river = errors[:5], errors[5:]
@@ -59,7 +111,7 @@ def test_exact_linear_gains_by_looking_down_the_river() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_table_to_report_gains_where_the_shift_has_a_direction(tmp_path: Path) -> None:
+def test_table_to_report_gains_where_the_shift_has_a_direction(run: Run, tmp_path: Path) -> None:
     lines = run("table_to_report.py", str(tmp_path)).splitlines()
     assert lines[0].startswith("generated: ")
     tro, erm = mean_errors(lines)
@@ -73,7 +125,10 @@ def test_table_to_report_gains_where_the_shift_has_a_direction(tmp_path: Path) -
     assert "4 not trained on" in page, "the page shows the evaluation"
 
 
-def test_table_to_report_says_on_real_temperatures_that_it_makes_no_difference(real_data: Path, tmp_path: Path) -> None:
+def test_table_to_report_says_on_real_temperatures_that_it_makes_no_difference(
+    run: Run, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPORO_DATA", str(real_data.resolve()))
     lines = run("table_to_report.py", str(tmp_path)).splitlines()
     assert lines[0].startswith("real: ")
     tro, erm = mean_errors(lines)
@@ -88,7 +143,7 @@ def mean_errors(lines: list[str]) -> tuple[float, float]:
     return tuple(float(part.split()[-1]) for part in line.split("[")[:2])
 
 
-def test_scikit_learn_beats_its_control_at_planned_stops() -> None:
+def test_scikit_learn_beats_its_control_at_planned_stops(run: Run) -> None:
     pytest.importorskip("pandas")
     text = run("scikit_learn.py")
     errors = {title: float(text.split(f"\n{title}: ")[1].split()[0]) for title in ("control", "search")}
@@ -100,7 +155,7 @@ def test_scikit_learn_beats_its_control_at_planned_stops() -> None:
     assert text.endswith("read back, it predicts the same\n")
 
 
-def test_own_dataloader_gains_with_any_loss_and_batch() -> None:
+def test_own_dataloader_gains_with_any_loss_and_batch(run: Run) -> None:
     text = run("own_dataloader.py")
     erm, tro = (float(text.split(f"{title}: median error ")[1].split()[0]) for title in ("ERM", "TRO"))
     assert tro < 0.7 * erm
@@ -110,7 +165,7 @@ def test_own_dataloader_gains_with_any_loss_and_batch() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_compare_methods_shows_where_the_gain_comes_from() -> None:
+def test_compare_methods_shows_where_the_gain_comes_from(run: Run) -> None:
     rows = [line.split(" mean ") for line in run("compare_methods.py").splitlines()]
     means = {title.strip(): float(rest.split("%")[0]) for title, rest in rows}
     saw = {title.strip(): rest.rsplit("saw ", 1)[1] for title, rest in rows}
@@ -124,7 +179,7 @@ def test_compare_methods_shows_where_the_gain_comes_from() -> None:
 
 
 @pytest.mark.usefixtures("no_data")
-def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(tmp_path: Path) -> None:
+def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     text = run("images.py", str(tmp_path))
     right = [percent(text, title) for title in ("ERM", "TRO", "TRO, uniform prior (control)")]
@@ -137,13 +192,13 @@ def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(tmp_
 
 
 @pytest.mark.usefixtures("no_data")
-def test_flood_tiles_finds_water_in_a_flood_not_trained_on(tmp_path: Path) -> None:
+def test_flood_tiles_finds_water_in_a_flood_not_trained_on(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("imagecodecs")
     text = run("flood_tiles.py", str(tmp_path))
-    found = [float(line.split("IoU of water ")[1].split()[0]) for line in text.splitlines() if "IoU" in line]
-    assert len(found) == 3
-    assert min(found) > 0.6
-    assert max(found) - min(found) < 0.1, "as the example says, all come out alike"
+    ious = [float(line.split("IoU of water ")[1].split()[0]) for line in text.splitlines() if "IoU" in line]
+    assert len(ious) == 3
+    assert min(ious) > 0.6
+    assert max(ious) - min(ious) < 0.1, "as the example says, all come out alike"
     weights = ast.literal_eval(text.split("prior: ")[1].split(" saw")[0])
     assert max(weights, key=weights.get) == "India", "its levels lie between the others'"
     assert "Bolivia" not in weights

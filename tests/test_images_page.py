@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import options_of
 from toporo.bench.domainbed import SPECS, Spec
 from toporo.bench.protocols import PROTOCOLS
 from toporo.models import NETWORKS, STYLES
@@ -24,20 +25,10 @@ COMMANDS = [
 ]
 
 
-def options() -> set[str]:
-    """All options of ``toporo reproduce``."""
-    from typer.main import get_command
-
-    from toporo.cli import app
-
-    command = get_command(app).commands["reproduce"]  # type: ignore[attr-defined]  # a group has them
-    return {name for parameter in command.params for name in parameter.opts} | {"--help"}
-
-
 def test_every_option_on_the_page_is_one_of_the_command() -> None:
     named = set(re.findall(r"--[a-z][a-z-]*", PAGE))
     assert len(named) > 15
-    assert named <= options() | {"--data"}
+    assert named <= options_of("reproduce") | {"--help", "--data"}
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -69,11 +60,6 @@ def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pyt
     assert len(names["train"]) == 2 * 3 * 3
     assert names["data"].x.shape == (3 * 3 * 3, 224, 224, 3)
     assert (tmp_path / "decoded" / "photos-224").is_dir()
-
-
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"\]\(([^)#:]+)", PAGE))))
-def test_links_lead_somewhere(target: str) -> None:
-    assert (ROOT / "docs" / target).exists()
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if "--out try" in c], ids=lambda c: c.split()[2])

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from toporo.cli import app
+from tests.commands import all_options, check_line
 
 ROOT = Path(__file__).parents[1]
 #: Read once: the tutorial is run once for several tests, and others unset the variable.
@@ -48,20 +47,13 @@ def test_every_command_of_the_way_is_shown() -> None:
 @pytest.mark.parametrize("line", sorted(set(typed())))
 def test_every_command_can_be_typed(line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
-    words = words[: words.index(">")] if ">" in words else words
-    command: Any = typer.main.get_command(app)
-    while hasattr(command, "commands"):
-        command = command.commands[words.pop(0)]
-    context = command.make_context("toporo", words)  # ends with a usage error where an option is unknown or lacking
-    assert context.params
+    check_line(words[: words.index(">")] if ">" in words else words)
 
 
 def test_options_in_the_text_exist() -> None:
-    command: Any = typer.main.get_command(app)
-    known = {option for each in command.commands.values() for param in each.params for option in param.opts}
     asked = set(re.findall(r"`[^`]*?(--[a-z-]+)", PROSE)) - {"--help"}
     assert len(asked) >= 5
-    assert asked <= known
+    assert asked <= all_options()
 
 
 def test_links_and_pictures_lead_somewhere() -> None:
@@ -90,11 +82,11 @@ def test_figures_in_the_text_are_those_in_the_outputs() -> None:
 
 
 def test_outputs_are_filled_in(tool: Any) -> None:
-    found = tool.BLOCK.findall(PAGE)
-    run, shown = ([block for block in found if block[0] == kind] for kind in ("run", "output"))
+    blocks = tool.BLOCK.findall(PAGE)
+    run, shown = ([block for block in blocks if block[0] == kind] for kind in ("run", "output"))
     assert {name for _, name, *_ in shown} <= {name for _, name, *_ in run}
     assert all(source.strip() for *_, source in shown)
-    assert PAGE.count("<!-- ") == len(found), "a marker without a block of its own would be passed over"
+    assert PAGE.count("<!-- ") == len(blocks), "a marker without a block of its own would be passed over"
 
 
 def test_nothing_on_the_page_is_of_one_machine_alone() -> None:

@@ -1,4 +1,4 @@
-"""Rows as tables, and the README's tables against the results they claim to show."""
+"""Rows as tables, and the tables in docs/results.md against the results they claim to show."""
 
 from __future__ import annotations
 
@@ -197,16 +197,16 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
 
 
 @pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
-def test_the_readme_shows_the_committed_results_on_images(benchmark: str) -> None:
+def test_the_page_of_results_shows_the_committed_results_on_images(benchmark: str) -> None:
     """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
-    assert overview_markdown(PROTOCOLS[benchmark], found) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert overview_markdown(PROTOCOLS[benchmark], found) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_says_how_tro_fares_on_pacs() -> None:
+def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
     """In the words and figures of the committed results: a miss is called one."""
     path = ROOT / "results" / "pacs.json"
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
     found = {
         (r.method, r.selection): r for r in read_rows(path) if (r.variant, r.metric) == (AVERAGE, "test accuracy (%)")
     }
@@ -228,18 +228,18 @@ def test_the_readme_says_how_tro_fares_on_pacs() -> None:
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
-def test_the_readme_shows_the_committed_results(benchmark: str) -> None:
-    """The table in the README is what `toporo reproduce --markdown` printed when results/*.json was written."""
+def test_the_page_of_results_shows_the_committed_results(benchmark: str) -> None:
+    """The table in docs/results.md is what `toporo reproduce --markdown` printed when results/*.json was written."""
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
     assert {row.source for row in found} == {"published"}
-    assert markdown_table(found) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert markdown_table(found) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_shows_the_committed_overview_of_tpt48() -> None:
+def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:
     """As `toporo reproduce tpt48 --markdown` printed it, and what the text says was chosen without test labels."""
     found = read_rows(ROOT / "results" / "tpt48.json")
     assert {row.source for row in found} == {"published"}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert overview_markdown(PROTOCOLS["tpt48"], found) in text
     whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):

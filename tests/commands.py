@@ -1,0 +1,42 @@
+"""The command line as a tree that tests walk: which command a line types, and which options it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def find_command(words: Sequence[str]) -> tuple[Any, list[str]]:
+    """The command that these words (without ``toporo``) begin with, and the words that are left for it."""
+    import typer.main
+
+    from toporo.cli import app
+
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while hasattr(command, "resolve_command"):
+        _, command, rest = command.resolve_command(command.context_class(command), rest)
+    return command, rest
+
+
+def check_line(words: Sequence[str]) -> None:
+    """End with a usage error where a command or an option is unknown or lacking; run nothing."""
+    command, rest = find_command(words)
+    assert command.make_context("toporo", rest).params
+
+
+def options_of(*names: str) -> set[str]:
+    """All options of a command."""
+    return {option for parameter in find_command(names)[0].params for option in parameter.opts}
+
+
+def all_options() -> set[str]:
+    """Of every command that has no commands of its own."""
+    import typer.main
+
+    from toporo.cli import app
+
+    group: Any = typer.main.get_command(app)
+    context = group.context_class(group)
+    commands = [group.resolve_command(context, [name])[1] for name in group.list_commands(context)]
+    return {option for each in commands for parameter in each.params for option in parameter.opts}

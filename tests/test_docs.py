@@ -1,0 +1,298 @@
+"""The pages in docs/: links lead somewhere, code runs, figures are those of the committed results and measurements."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.test_readme import rows_of_states
+from toporo.bench.results import read_about, read_rows
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.glob("*.md"))
+MEASURED = ROOT / "benchmarks" / "results"
+RESULTS, SPEED, GUIDE = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("results", "speed", "guide"))
+
+
+def prose(page: str) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+
+
+# ---------------------------------------------------------------- links
+
+
+def links() -> list[tuple[Path, str]]:
+    return [
+        (page, target)
+        for page in PAGES
+        for target in sorted(set(re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text(encoding="utf-8")))))
+        if "://" not in target
+    ]
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as GitHub makes them: lower case, spaces to dashes, other signs left out."""
+    titles = re.findall(r"^#+ (.+)$", prose(page.read_text(encoding="utf-8")), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    ("page", "target"), [pytest.param(page, target, id=f"{page.name}:{target}") for page, target in links()]
+)
+def test_links_lead_somewhere(page: Path, target: str) -> None:
+    file, _, anchor = target.partition("#")
+    other = page.parent / file if file else page
+    assert other.exists()
+    if anchor:
+        assert anchor in anchors(other)
+
+
+def test_the_index_has_every_page() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index] == []
+
+
+def test_every_example_is_linked_from_a_page() -> None:
+    linked = {target.rsplit("/", 1)[-1] for _, target in links() if "examples/" in target}
+    assert linked == {path.name for path in (ROOT / "examples").glob("*.py")}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "errors.md"], ids=lambda page: page.name)
+def test_one_word_for_one_thing(page: Path) -> None:
+    """The words that DESIGN's table and STYLE's page on prose replace; errors.md is generated."""
+    text = " ".join(prose(page.read_text(encoding="utf-8")).split())
+    replaced = (
+        r"groups? to come|hang together|\btau\b|whatever the order|beyond all measure|all there is is"
+        r"|\b(?:one|two|record|line|row|column) an? (?:row|group|line|state|evaluation)\b"
+    )
+    if page.name == "CHANGELOG.md":
+        text = text.replace("`tau`", "")  # it tells of the renaming
+    assert re.findall(replaced, text) == []
+
+
+# ---------------------------------------------------------------- the guide
+
+
+def blocks(heading: str) -> str:
+    """All Python under a heading of the guide."""
+    section = GUIDE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return "\n".join(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL))
+
+
+def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names, rng = rows_of_states(), np.random.default_rng(0)
+    lines = [
+        f"{state},{x:.3f},{(1 + place) * x + rng.normal():.3f}"
+        for place, state in enumerate([*names["train"], "MO"])
+        for x in rng.normal(size=20)
+    ]
+    (tmp_path / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
+    (tmp_path / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
+    exec(blocks("A table"), names)
+    assert set(names["model"].groups) == set(names["train"])
+    assert (tmp_path / "model").is_dir()
+
+
+def test_the_guide_runs_in_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    names = rows_of_states()
+    exec(blocks("scikit-learn"), names)
+    assert "hops" in capsys.readouterr().out
+    assert "penalty" in names["search"].best_params_
+
+
+def test_the_guide_runs_in_pytorch() -> None:
+    import torch
+
+    names = rows_of_states()
+    kept = np.isin(names["states"], ["NY", "PA", "OH"])
+    net = torch.nn.Linear(2, 2)
+    before = net.weight.detach().clone()
+    names |= {
+        "x": names["x"][kept].astype(np.float32),
+        "y": (names["y"][kept] > 0).astype(np.int64),
+        "states": names["states"][kept],
+        "net": net,
+        "optimizer": torch.optim.Adam(net.parameters()),
+    }
+    exec(blocks("PyTorch"), names)
+    assert not torch.equal(before, net.weight)
+    assert names["objective"].weights.keys() == {"NY", "PA", "OH"}
+
+
+def test_the_guide_runs_on_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "borders.csv").write_text("NY,PA\nPA,OH\nOH,KY\nKY,MO\n")
+    monkeypatch.chdir(tmp_path)
+    names = rows_of_states() | {"train": ["NY", "PA", "OH"], "test": ["MO"]}
+    exec(blocks("A map"), names)
+    assert names["prior"].saw == ("test adjacency",)
+
+
+def test_the_guide_runs_without_a_map() -> None:
+    import torch
+
+    names = rows_of_states()
+    names["features"] = names["features"] + 3 * np.repeat(np.arange(5.0), 30)[:, None]
+    names |= {"net": torch.nn.Linear(2, 2), "x": torch.from_numpy(names["features"].astype(np.float32))}
+    exec(blocks("No map"), names)
+    assert set(names["graph"].names) == set(names["train"])
+    assert names["loss"].requires_grad
+
+
+def test_the_guide_runs_for_a_linear_model() -> None:
+    names = rows_of_states()
+    exec(blocks("A linear model"), names)
+    assert names["fit"].relative_gap <= 1e-6
+    assert len(names["fits"]) == 4
+
+
+# ---------------------------------------------------------------- figures
+
+
+def rounds_to(value: float, shown: str) -> bool:
+    """Whether a figure is a measured value, rounded as far as it shows: 147000 stands for 147428."""
+    mantissa, _, exponent = shown.partition("e")
+    decimals = len(mantissa.partition(".")[2])
+    thousands = 3 if mantissa.endswith("000") and not decimals else 0
+    half = 0.5 * 10.0 ** (thousands - decimals + int(exponent or 0))
+    return abs(value - float(shown)) <= half * (1 + 1e-9)
+
+
+def test_what_counts_as_the_same_figure() -> None:
+    assert rounds_to(15.8, "16")
+    assert rounds_to(147428, "147000")
+    assert rounds_to(5e-08, "5e-8")
+    assert rounds_to(1.05, "1.1")
+    assert not rounds_to(15.4, "16")
+    assert not rounds_to(0.965, "0.98")
+
+
+def measured(target: str) -> list[float]:
+    """All numbers on a page of measurements, or at the head of a file of results."""
+    file = (DOCS / target).resolve()
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".json":
+        about = json.loads(text)["about"]
+        values = [about[key] for key in ("runs", "seconds", "seconds_a_run", "images_per_second")]
+        return [*map(float, values), float(about["settings"]["steps"])]
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", text.replace(" 000", "000"))]
+
+
+def rows_of_figures() -> list[Any]:
+    rows = []
+    for line in SPEED.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        targets = re.findall(r"\]\((\.\./[^)]+)\)", cells[-1])
+        if line.startswith("| ") and targets:
+            rows.append(pytest.param(" ; ".join(cells[:-1]), targets, id=cells[0][:40]))
+    return rows
+
+
+@pytest.mark.parametrize(("said", "targets"), rows_of_figures())
+def test_speeds_are_those_of_the_tables(said: str, targets: list[str]) -> None:
+    known = [value for target in targets for value in measured(target)]
+    said = re.sub(r"\([^()]*\b(?:19|20)\d\d\)", "", said)  # the year of a paper
+    figures = re.findall(r"(?<![\w.-])\d+(?:\.\d+)?(?:e-?\d+)?", re.sub(r"[nm]\^", "", said))
+    assert figures
+    assert [figure for figure in figures if not any(rounds_to(value, figure) for value in known)] == []
+
+
+def test_every_table_of_speed_is_there_and_says_how_it_was_made() -> None:
+    pages = set(re.findall(r"\]\(\.\./benchmarks/results/(\w+)\.md\)", SPEED))
+    assert len(pages) >= 12
+    assert all("Made by `" in (MEASURED / f"{page}.md").read_text(encoding="utf-8") for page in pages)
+
+
+def flat(page: str) -> str:
+    return " ".join(page.split())
+
+
+def cells_of(page: str, start: str) -> list[str]:
+    """The cells of the first row of a measured table that begins like this."""
+    lines = (MEASURED / f"{page}.md").read_text(encoding="utf-8").splitlines()
+    return [cell.strip() for cell in next(line for line in lines if line.startswith(start)).strip("|").split("|")]
+
+
+def test_results_say_how_lambda_matters_on_dg15() -> None:
+    lambdas = ("1", "10", "100", "∞")
+    given = [float(cells_of("penalty_sensitivity", f"| {each} ")[1].split()[0]) for each in lambdas]
+    assert "λ = 1, 10, 100 and ∞ give {:.0f}, {:.0f}, {:.0f} and {:.0f}".format(*given) in flat(RESULTS)
+    lines = (MEASURED / "prior_sensitivity.md").read_text(encoding="utf-8").splitlines()
+    accuracies = [float(line.split("|")[5].split()[0]) for line in lines if re.match(r"\| (knn|median) ", line)]
+    assert f"anything from {min(accuracies):.0f} to {max(accuracies):.0f}" in flat(RESULTS)
+
+
+def test_results_say_how_far_tro_is_above_erm_on_dg15() -> None:
+    rows = {row.method: row.mean for row in read_rows(ROOT / "results" / "dg15.json") if row.selection == "last"}
+    assert f"TRO-physical is {rows['tro-physical'] - rows['erm']:.0f} points above ERM" in flat(RESULTS)
+
+
+def test_results_say_what_validation_would_have_chosen_on_tpt48() -> None:
+    cells = cells_of("choice_sensitivity", "| a fifth of every state's rows")
+    assert cells[1::2] == ["uniform, λ = ∞", "uniform, λ = 10", "no"]
+    given = tuple(float(cells[i]) for i in (2, 4))
+    assert "uniform prior with λ = ∞ and λ = 10, which give {:.3f} and {:.3f}".format(*given) in flat(RESULTS)
+    assert cells_of("choice_sensitivity", "| **every size")[1::2] == ["harmonic, λ = 1", "harmonic, λ = 1", "yes"]
+    lines = (MEASURED / "choice_sensitivity.md").read_text(encoding="utf-8").splitlines()
+    sizes = [line for line in lines if re.match(r"\| size \d+ alone", line)]
+    assert sum(line.endswith("| yes |") for line in sizes) == 1, "of the other sizes only one meets both"
+    ridge = cells_of("choice_sensitivity", "| the same, ridge chosen too")
+    assert float(ridge[2]) > 0.26
+    assert float(ridge[4]) > 0.21
+
+
+def test_results_have_the_measured_figures_of_the_defaults() -> None:
+    cells = cells_of("defaults", "| **auto")
+    better = cells[9].split()
+    assert f"On {better[2]} problems with the same temperatures" in flat(RESULTS)
+    assert f"squared error is {float(cells[8]):.2f} of ERM's, and lower in {better[0]} of them" in flat(RESULTS)
+
+
+def test_results_say_why_on_frozen_features_of_pacs() -> None:
+    uniform = {each: cells_of("pacs_linear", f"| uniform | {each} |") for each in ("∞", "10", "1", "0.1", "0")}
+    averages = [row[-1] for row in uniform.values()]
+    assert "falls from {} (λ = ∞, ERM) to {}, {}, {} and {} as λ falls to 10, 1, 0.1 and 0".format(*averages) in flat(
+        RESULTS
+    )
+    learned = cells_of("pacs_linear", "| learned | ∞ |")
+    cartoon, photo, sketch = (float(learned[i]) - float(uniform["∞"][i]) for i in (3, 4, 5))
+    said = f"gains {sketch:.1f} points on Sketch and {cartoon:.1f} on Cartoon, and loses {-photo:.1f} on Photo"
+    assert said in flat(RESULTS)
+
+
+def test_results_have_one_seed_of_pacs_right() -> None:
+    rows = {
+        row.method: row
+        for row in read_rows(ROOT / "results" / "pacs.json")
+        if (row.variant, row.metric, row.selection) == ("average", "test accuracy (%)", "validation")
+    }
+    ten, erm = rows["tro-data-10"].mean, rows["erm"].per_seed[0]
+    assert f"level with ERM ({ten:.1f}; ERM's same seed {erm:.1f})" in flat(RESULTS)
+
+
+def test_results_say_how_few_chips_of_the_floods_there_were() -> None:
+    about = read_about(ROOT / "results" / "sen1floods11.json")
+    chips, skipped = about["data"]["chips"], about["skipped"]
+    assert f"we had {chips['found']} of the {chips['listed']} hand-labelled chips" in flat(RESULTS)
+    assert "Ghana (no water in its chips) and Paraguay (no measurement in its chip)" in flat(RESULTS)
+    assert "no water" in skipped["Ghana"]
+    assert "no measurement" in skipped["Paraguay"]
+    assert len(skipped) == 2
+
+
+def test_results_have_the_stored_figures_over_lambda_on_floods() -> None:
+    rows = {
+        row.method: f"{row.mean:.3f}"
+        for row in read_rows(ROOT / "results" / "sen1floods11-lambda.json")
+        if (row.metric, row.selection) == ("IoU", "validation")
+    }
+    *others, final = (rows[f"tro-data-{each}"] for each in ("0.001", "0.01", "0.1", "1", "10", "100"))
+    assert f"IoU {', '.join(others)} and {final} for λ = 0.001, 0.01, 0.1, 1, 10 and 100" in flat(RESULTS)
+    assert f"ERM has {rows['erm']}, TRO with a uniform prior (λ = 1) {rows['tro-uniform']}" in flat(RESULTS)
