@@ -65,7 +65,7 @@ print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; {TEST} i
 store = benchmark.store
 scaled = apply_scaling(store.x, fit_scaling(store, train.x))
 data = Resident(torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y))
-settings = StepSettings(steps=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
+settings = StepSettings(rounds=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
 
 
 def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:

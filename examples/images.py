@@ -80,7 +80,7 @@ print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; {TEST
 
 # All pictures go to the device once; `train` and `test` hold their row numbers.
 data = Resident.of(benchmark.store, benchmark.data)
-settings = StepSettings(steps=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
+settings = StepSettings(rounds=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
 
 
 def pixels(x: torch.Tensor) -> torch.Tensor:

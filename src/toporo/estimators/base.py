@@ -250,7 +250,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             radius=settings.tau,
         )
         plan = TrainSettings(
-            epochs=settings.epochs,
+            rounds=settings.epochs,
             per_group=settings.per_group,
             learning_rate=settings.learning_rate,
             weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2

@@ -20,7 +20,7 @@ from toporo.estimators.scaling import Scaling
 from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.rows import chunks
-from toporo.training import EpochRecord, TrainSettings, train
+from toporo.training import RoundRecord, TrainSettings, train
 from toporo.types import Array
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class NetFit:
     """A trained network, on the CPU and in evaluation mode, one record an epoch, and the last weights."""
 
     net: nn.Module
-    history: list[EpochRecord]
+    history: list[RoundRecord]
     weights: dict[Any, float]
 
 

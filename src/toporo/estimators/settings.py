@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from toporo.errors import SettingError
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 
 #: What a penalty is unless given: with a radius it must be left at that.
 PENALTY = 1.0
@@ -54,7 +54,7 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
         network=network,
         penalty=penalty,
         tau=tau,
-        divergence=get_penalty(given.divergence).name,
+        divergence=get_divergence(given.divergence).name,
         temperature=_number(given.temperature, "temperature", "a positive number", above=0.0),
         ridge=ridge,
         tol=tol,

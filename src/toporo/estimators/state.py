@@ -265,9 +265,9 @@ def _record_from_json(stored: Any, network: bool) -> Any:
             raise DataError("its history is not that of a linear model.")
         values = {name: float(value) for name, value in stored.items() if name != "steps"}
         return SolveRecord(**values, steps=int(stored["steps"]))
-    from toporo.training import EpochRecord
+    from toporo.training import RoundRecord
 
-    record = EpochRecord.from_dict(stored)
+    record = RoundRecord.from_dict(stored)
     _number(record.loss, "a loss in its history")
     return record
 

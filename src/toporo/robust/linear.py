@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 from toporo.robust.group_losses import GroupLosses, SquaredLosses
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
@@ -261,10 +261,10 @@ def _problem(
     tol = _number(tol, "tol", "a number between 0 and 1, such as 1e-6", most=1.0)
     if tol == 0:
         raise SettingError("tol is 0.0: expected a number between 0 and 1, such as 1e-6.")
-    weights, penalty = _weights(losses, prior), get_penalty(divergence)
+    weights, chosen = _weights(losses, prior), get_divergence(divergence)
     if ridge == 0:
-        _refuse_singular(losses, np.ones(len(weights), bool) if penalty.bounded else weights > 0)
-    return SaddleProblem(losses, ridge, weights, penalty, tol=tol)
+        _refuse_singular(losses, np.ones(len(weights), bool) if chosen.bounded else weights > 0)
+    return SaddleProblem(losses, ridge, weights, chosen, tol=tol)
 
 
 def _number(value: Any, name: str, expected: str, *, most: float) -> float:
@@ -348,11 +348,11 @@ def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | N
         weights=losses.groups.named(saddle.q),
         losses=losses.groups.named(saddle.place.losses),
         prior=losses.groups.named(prior),
-        penalty=saddle.strength,
+        penalty=saddle.penalty,
         radius=radius,
-        divergence=problem.penalty.name,
+        divergence=problem.divergence.name,
         ridge=ridge,
-        distance=float(problem.penalty.value(inside, problem.prior)),
+        distance=float(problem.divergence.value(inside, problem.prior)),
         value=value,
         bound=bound,
         steps=saddle.steps,
