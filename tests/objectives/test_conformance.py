@@ -394,8 +394,8 @@ def test_replays_of_a_captured_step_are_plain_steps(case):
 @pytest.mark.parametrize(
     ("losses", "groups", "error", "message"),
     [
-        (torch.ones(2, 3), torch.tensor([0, 1]), DataError, r"shape \(2, 3\), expected one value a sample"),
-        (torch.tensor(1.0), torch.tensor(0), DataError, r"shape \(\), expected one value a sample"),
+        (torch.ones(2, 3), torch.tensor([0, 1]), DataError, r"shape \(2, 3\), expected one value per sample"),
+        (torch.tensor(1.0), torch.tensor(0), DataError, r"shape \(\), expected one value per sample"),
         (torch.ones(2), torch.tensor([0, 1, 2]), DataError, r"2 losses but group codes of shape \(3,\)"),
         (torch.ones(2), torch.tensor([0, 4]), GroupMismatchError, r"run from 0 to 4, but there are 4 groups"),
         (torch.ones(2), torch.tensor([-1, 0]), GroupMismatchError, r"run from -1 to 0"),

@@ -85,7 +85,7 @@ def pairs(present: Tensor) -> Tensor:
 class Objective(nn.Module, metaclass=Recorded):
     """Turns per-sample losses and group ids into the scalar that one training step minimises.
 
-    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry a sample (of any task loss, with
+    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry per sample (of any task loss, with
     its graph attached), and ``groups`` is one of
 
     - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` or ``Groups.of(names)`` give them: by name;
@@ -134,8 +134,8 @@ class Objective(nn.Module, metaclass=Recorded):
         """The scalar to back-propagate."""
         if losses.ndim != 1:
             raise DataError(
-                f"losses have shape {tuple(losses.shape)}, expected one value a sample: use reduction='none' and, for "
-                "several outputs a sample, average over them."
+                f"losses have shape {tuple(losses.shape)}, expected one value per sample: use reduction='none' and, for "
+                "several outputs per sample, average over them."
             )
         if not len(losses):
             raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
@@ -192,7 +192,7 @@ class Objective(nn.Module, metaclass=Recorded):
             )
         if codes.shape != losses.shape:
             raise DataError(
-                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one a sample."
+                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one per sample."
             )
         if codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(f"group codes have type {codes.dtype}: expected integers.")
@@ -310,5 +310,5 @@ def feature_rows(features: Tensor | None, losses: Tensor) -> Tensor:
     """Features as (n, d) in the losses' type, which is never a half precision."""
     if features is None or features.ndim != 2:
         given = "none" if features is None else f"of shape {tuple(features.shape)}"
-        raise DataError(f"features are {given}: expected one row a sample, (n, d). Pool or flatten them.")
+        raise DataError(f"features are {given}: expected one row per sample, (n, d). Pool or flatten them.")
     return features.to(losses.dtype)

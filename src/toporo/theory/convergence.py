@@ -127,7 +127,7 @@ def estimated_constants(
             [certified_constants(problem)],
             [whole(steps, "steps", 1)],
             pilots,
-            whole(batch, "batch", 1),
+            batch,
             silent,
         )
     return Constants(float(met.largest_theta.max()), float(met.largest_q.max()), how="estimated")
@@ -187,9 +187,7 @@ def averaged_iterates(
     """
     constants = constants or certified_constants(problem)
     with Progress("projected SGD", 1, False) as silent:
-        return _descend(
-            problem, [constants], [whole(steps, "steps", 1)], _keys(seeds), whole(batch, "batch", 1), silent
-        )
+        return _descend(problem, [constants], [whole(steps, "steps", 1)], _keys(seeds), batch, silent)
 
 
 def _keys(seeds: Sequence[int]) -> list[tuple[int, ...]]:
@@ -211,7 +209,7 @@ def _descend(
 
     The rows that a lane draws depend on its T and its seed alone.
     """
-    loss, m, d = LOSSES[problem.loss], len(problem.groups), problem.x.shape[1]
+    loss, m, d, batch = LOSSES[problem.loss], len(problem.groups), problem.x.shape[1], whole(batch, "batch", 1)
     lanes = [(steps, each) for steps in horizons for _ in keys for each in constants]
     sizes = np.array([step_sizes(each, problem.ball_radius, steps) for steps, each in lanes])
     lasts = np.array([steps for steps, _ in lanes])
@@ -354,7 +352,7 @@ def compare_constants(
         raise SettingError("no constants given: expected at least one pair of G's.")
     keys = _keys(seeds)
     with Progress("Theorem 1", -(-steps[-1] // CHUNK), progress) as bar:
-        runs = _descend(problem, constants, steps[::-1], keys, whole(batch, "batch", 1), bar)
+        runs = _descend(problem, constants, steps[::-1], keys, batch, bar)
     gap = duality_gap(problem, runs.theta, runs.q)
     shape = (len(steps), len(keys), len(constants))
     gaps, accuracy, of_theta, of_q = (

@@ -8,7 +8,7 @@ resized to the whole, a flip in half of the cases, brightness, contrast, saturat
 one case of ten. Three things differ from torchvision. It shuffles brightness, contrast, saturation and hue for every
 image; here that is their order. (The first three commute wherever no value leaves the range, so little is lost.) It
 rounds to 256 levels after every change; here nothing is rounded. And it crops the picture as it was shot; here, the
-picture as it was stored, which is square for all benchmarks.
+picture as it was stored, which should be square.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DRAWS_TILES = 1
 
 
 class Crops(NamedTuple):
-    """One box an image, in whole pixels: tensors of shape ``(n,)``."""
+    """One box per image, in whole pixels: tensors of shape ``(n,)``."""
 
     top: Tensor
     left: Tensor
@@ -92,14 +92,14 @@ def random_crops(u: Tensor, height: int, width: int) -> Crops:
     widths, heights = torch.round(torch.sqrt(area * ratio)), torch.round(torch.sqrt(area / ratio))
     fits = (widths >= 1) & (widths <= width) & (heights >= 1) & (heights <= height)
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
-    found = fits.any(dim=1)
+    some = fits.any(dim=1)
     full_height = float(min(height, max(1, round(width / RATIO[0]))))
     full_width = float(min(width, max(1, round(height * RATIO[1]))))
-    h = torch.where(found, heights.gather(1, first)[:, 0], full_height)
-    w = torch.where(found, widths.gather(1, first)[:, 0], full_width)
+    h = torch.where(some, heights.gather(1, first)[:, 0], full_height)
+    w = torch.where(some, widths.gather(1, first)[:, 0], full_width)
     return Crops(
-        torch.where(found, _uniform_whole(u[:, TOP], height - h), (height - full_height) // 2),
-        torch.where(found, _uniform_whole(u[:, LEFT], width - w), (width - full_width) // 2),
+        torch.where(some, _uniform_whole(u[:, TOP], height - h), (height - full_height) // 2),
+        torch.where(some, _uniform_whole(u[:, LEFT], width - w), (width - full_width) // 2),
         h,
         w,
     )

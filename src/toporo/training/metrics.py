@@ -1,9 +1,9 @@
 r"""Losses and scores of label maps, where pixels without a label count for nothing.
 
-A label map ``y`` holds a class a pixel; a negative number says that the pixel has no label. Scores come from four
-whole numbers a group, so they can be counted batch by batch, in any order and on any device, and are exact: with
-:math:`t_p, f_p, f_n, t_n` the pixels of a group that are rightly and wrongly called water, wrongly and rightly called
-land,
+A label map ``y`` holds one class per pixel; a negative number says that the pixel has no label. Scores are those of
+class 1 against all others. They come from four whole numbers per group, so they can be counted batch by batch, in any
+order and on any device, and are exact: with :math:`t_p, f_p, f_n, t_n` the pixels of a group that are rightly and
+wrongly given class 1, wrongly and rightly another,
 
 .. math:: \mathrm{IoU} = \frac{t_p}{t_p + f_p + f_n}, \qquad F_1 = \frac{2 t_p}{2 t_p + f_p + f_n}, \qquad
           \mathrm{accuracy} = \frac{t_p + t_n}{t_p + f_p + f_n + t_n}.
@@ -17,27 +17,27 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from toporo.errors import DataError
+from toporo.types import Array
 
-_WATER = 1
+_SCORED = 1
 _NO_LABEL = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Labelled pixels by group and by what was said of them; each an int64 tensor with an entry a group.
+    """Labelled pixels by group and by what was said of them; each an int64 tensor with one entry per group.
 
     Attributes
     ----------
-    tp : water, called water.
-    fp : land, called water.
-    fn : water, called land.
-    tn : land, called land.
+    tp : class 1, called that.
+    fp : another class, called 1.
+    fn : class 1, called another.
+    tn : another class, called another.
     """
 
     tp: Tensor
@@ -89,43 +89,43 @@ def pixel_loss(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def count_pixels(predicted: Tensor, y: Tensor, codes: Tensor, m: int) -> Counts:
-    """Count the labelled pixels of each of m groups, water (class 1) against every other class.
+    """Count the labelled pixels of each of m groups, class 1 against all others.
 
     Parameters
     ----------
     predicted : ``(n, height, width)``, the class given to each pixel.
     y : the same shape, the true class, negative where there is no label.
     codes : ``(n,)``, int64, the group of each sample, 0 … m − 1.
+    m : the number of groups.
     """
     if predicted.shape != y.shape or codes.shape != y.shape[:1]:
         raise DataError(
             f"predictions of shape {tuple(predicted.shape)}, labels of shape {tuple(y.shape)} and group codes of shape "
             f"{tuple(codes.shape)} do not belong together; expected (n, height, width) twice and (n,)."
         )
-    called, water, land = predicted == _WATER, y == _WATER, (y >= 0) & (y != _WATER)
-    cells = (called & water, called & land, ~called & water, ~called & land)
+    called, scored, others = predicted == _SCORED, y == _SCORED, (y >= 0) & (y != _SCORED)
+    cells = (called & scored, called & others, ~called & scored, ~called & others)
     by_sample = torch.stack([cell.flatten(1).sum(1) for cell in cells])
     return Counts(*by_sample.new_zeros(4, m).index_add(1, codes, by_sample))
 
 
-def iou(counts: Counts) -> npt.NDArray[np.float64]:
-    """Intersection over union of water, by group; NaN where there is no water and none was predicted."""
+def iou(counts: Counts) -> Array:
+    """Intersection over union of class 1, by group; NaN where there is none of it and none was predicted."""
     return _ratio(counts.tp, counts.tp + counts.fp + counts.fn)
 
 
-def f1(counts: Counts) -> npt.NDArray[np.float64]:
-    """Harmonic mean of precision and recall of water, by group; NaN where there is no water and none was predicted."""
+def f1(counts: Counts) -> Array:
+    """Harmonic mean of precision and recall of class 1, by group; NaN where there is none and none was predicted."""
     return _ratio(2 * counts.tp, 2 * counts.tp + counts.fp + counts.fn)
 
 
-def accuracy(counts: Counts) -> npt.NDArray[np.float64]:
+def accuracy(counts: Counts) -> Array:
     """Fraction of labelled pixels classified right, by group; NaN where a group has no labelled pixel."""
     right = counts.tp + counts.tn
     return _ratio(right, right + counts.fp + counts.fn)
 
 
-def _ratio(part: Tensor, whole: Tensor) -> npt.NDArray[np.float64]:
+def _ratio(part: Tensor, whole: Tensor) -> Array:
     """part / whole in float64, NaN where the whole is 0."""
     over, under = (values.cpu().numpy().astype(np.float64) for values in (part, whole))
-    found: npt.NDArray[np.float64] = np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0)
-    return found
+    return np.asarray(np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0))
