@@ -21,8 +21,7 @@ import toporo as tr
 from toporo.bench.sen1floods11 import validation_rows
 from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
-from toporo.training.augment import DRAWS_TILES, flip_rotate
-from toporo.training.metrics import count_pixels, iou, pixel_loss
+from toporo.training.images import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the usual
 TEST = "Bolivia"

@@ -31,8 +31,19 @@ from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training.augment import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
-from toporo.training.metrics import Counts, accuracy, count_pixels, f1, iou, pixel_loss
+from toporo.training.images import (
+    DRAWS,
+    DRAWS_TILES,
+    Counts,
+    accuracy,
+    augment,
+    count_pixels,
+    f1,
+    flip_rotate,
+    iou,
+    pixel_loss,
+    unit_range,
+)
 from toporo.training.steps import Prepare, Resident, StepSettings, Trained, outputs_at, train_steps
 
 Rows = npt.NDArray[np.int64]

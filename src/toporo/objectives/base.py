@@ -85,8 +85,8 @@ def pairs(present: Tensor) -> Tensor:
 class Objective(nn.Module, metaclass=Recorded):
     """Turns per-sample losses and group ids into the scalar that one training step minimises.
 
-    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry per sample (of any task loss, with
-    its graph attached), and ``groups`` is one of
+    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry per sample (of any task loss,
+    with its graph attached), and ``groups`` is one of
 
     - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` or ``Groups.of(names)`` give them: by name;
     - integer codes in the order of :attr:`groups`, as ``objective.groups.encode(names)`` gives them. On a GPU, codes
@@ -134,8 +134,8 @@ class Objective(nn.Module, metaclass=Recorded):
         """The scalar to back-propagate."""
         if losses.ndim != 1:
             raise DataError(
-                f"losses have shape {tuple(losses.shape)}, expected one value per sample: use reduction='none' and, for "
-                "several outputs per sample, average over them."
+                f"losses have shape {tuple(losses.shape)}, expected one value per sample: use reduction='none' "
+                "and, for several outputs per sample, average over them."
             )
         if not len(losses):
             raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")

@@ -65,7 +65,7 @@ class DANN(Objective):
         x = feature_rows(features, losses)
         if x.shape[1] != self.width:
             raise DataError(
-                f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} a sample: build DANN "
+                f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} per sample: build DANN "
                 f"with width={x.shape[1]}."
             )
         if self.last.weight.device != losses.device:

@@ -177,7 +177,7 @@ def design(x: Any, intercept: bool) -> Array:
     """Inputs as a matrix of floats, one row per sample, with a column of ones at the end for an intercept."""
     inputs = np.asarray(x, dtype=np.float64)
     if inputs.ndim != 2:
-        raise DataError(f"x has shape {inputs.shape}: linear models take one row of numbers a sample.")
+        raise DataError(f"x has shape {inputs.shape}: linear models take one row of numbers per sample.")
     return np.column_stack([inputs, np.ones(len(inputs))]) if intercept else inputs
 
 
@@ -185,7 +185,7 @@ def targets(y: Any) -> Array:
     """One number per sample."""
     values = np.asarray(y, dtype=np.float64)
     if values.ndim != 1:
-        raise DataError(f"y has shape {values.shape}: expected one target a sample.")
+        raise DataError(f"y has shape {values.shape}: expected one target per sample.")
     return values
 
 
