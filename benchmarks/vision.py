@@ -28,7 +28,7 @@ import toporo as tr
 from toporo.data import GroupedData
 from toporo.files import write_text
 from toporo.models.resnet import ResNet
-from toporo.training.augment import DRAWS, augment
+from toporo.training.images import DRAWS, augment
 from toporo.training.steps import Resident, Stepper, StepSettings
 
 RESULTS = Path(__file__).parent / "results"

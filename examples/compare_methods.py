@@ -38,7 +38,7 @@ for title, (name, prior, settings) in METHODS.items():
     for seed in SEEDS:
         net = tr.models.MLP(inputs=2, outputs=2, seed=seed)
         objective = make_objective(name, data.groups, prior, **settings)
-        train(net, objective, data, loss, TrainSettings(epochs=20, per_group=10, seed=seed))
+        train(net, objective, data, loss, TrainSettings(rounds=20, per_group=10, seed=seed))
         accuracy = accuracy_by_group(net, test)
         means.append(100 * sum(accuracy.values()) / len(accuracy))
         worst.append(100 * min(accuracy.values()))

@@ -21,8 +21,7 @@ import toporo as tr
 from toporo.bench.sen1floods11 import validation_rows
 from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
-from toporo.training.augment import DRAWS_TILES, flip_rotate
-from toporo.training.metrics import count_pixels, iou, pixel_loss
+from toporo.training.images import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the mean level
 TEST = "Bolivia"
@@ -65,7 +64,7 @@ print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test
 store = benchmark.store
 scaled = apply_scaling(store.x, fit_scaling(store, train.x))
 data = Resident(torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y))
-settings = StepSettings(steps=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
+settings = StepSettings(rounds=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
 
 
 def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:

@@ -80,7 +80,7 @@ print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; the t
 
 # All pictures go to the device once; `train` and `test` hold their row numbers.
 data = Resident.of(benchmark.store, benchmark.data)
-settings = StepSettings(steps=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
+settings = StepSettings(rounds=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
 
 
 def pixels(x: torch.Tensor) -> torch.Tensor:
@@ -88,7 +88,7 @@ def pixels(x: torch.Tensor) -> torch.Tensor:
 
 
 def brighter(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs there is toporo.training.augment
+    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs there is toporo.training.images.augment
     return brightness * pixels(x), y
 
 

@@ -345,7 +345,7 @@ def test_the_step_that_validation_chose_stands_for_a_method(pacs: Trainings) -> 
         best = max(metrics["validation"] for metrics in history)
         values.append(next(100 * metrics["test"] for metrics in history if metrics["validation"] == best))
     assert line.cells[overview.heads.index("photo")] == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
-    assert [epoch["epoch"] for epoch in record_of(pacs, "erm", 0, "photo")[1]["history"]] == [2, 4, 5]
+    assert [epoch["round"] for epoch in record_of(pacs, "erm", 0, "photo")[1]["history"]] == [2, 4, 5]
 
 
 # ---------------------------------------------------------------------- methods that run once, and another λ

@@ -29,7 +29,7 @@ from toporo.choice.splits import GraphHopSplit
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
 from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor, linear
 from toporo.groups import GroupIds, Groups
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 from toporo.robust.linear import fit_linear, fit_logistic
 from toporo.topology import GroupGraph, Prior
 
@@ -218,7 +218,7 @@ def test_group_dro_classifies() -> None:
 def test_tau_keeps_the_mixture_near_the_prior(divergence: str) -> None:
     model = TRORegressor(radius=0.02, divergence=divergence).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     q = np.array([model.group_weights_[name] for name in "abcd"])
-    distance = float(get_penalty(divergence).value(q, np.full(4, 0.25)))
+    distance = float(get_divergence(divergence).value(q, np.full(4, 0.25)))
     assert distance == pytest.approx(0.02, rel=1e-3)
     assert model.penalty_ == model.fit_.penalty > 0
 

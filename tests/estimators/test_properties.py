@@ -18,7 +18,7 @@ from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, TopoRoError, TopoRoWarning
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -89,7 +89,7 @@ def divergence(model: Any, name: str) -> float:
     names = list(model.group_weights_)
     q = np.array([model.group_weights_[name] for name in names])
     p = np.array([model.prior_.weights[name] for name in names])
-    return float(get_penalty(name).value(q, p))
+    return float(get_divergence(name).value(q, p))
 
 
 # ---------------------------------------------------------------- by name

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.models.segmentation import FCN, UNet, _enlarge
-from toporo.training.metrics import count_pixels, iou, pixel_loss
+from toporo.training.images import count_pixels, iou, pixel_loss
 
 MAKE = {
     "unet": lambda **settings: UNet(**({"base": 4, "levels": 2} | settings)),

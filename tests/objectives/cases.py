@@ -1,5 +1,8 @@
 """A small smooth problem that every objective can be tried on, in double precision."""
 
+import inspect
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -16,13 +19,14 @@ SHARES = (0.4, 0.1, 0.2, 0.3)
 #: The number of features of the network below.
 WIDTH = 4
 
-#: What a method cannot do without.
-NEEDED = {"dann": {"width": WIDTH, "hidden": 6}}
-
-#: Every registered method with its defaults, and the settings under which a method is another one inside.
-CASES = {name: (name, NEEDED.get(name, {})) for name in OBJECTIVES} | {
+#: Every registered method with its examples, and the settings under which a method is another one inside.
+CASES = {
+    f"{name} {number}" if number else name: (name, dict(settings))
+    for name, method in OBJECTIVES.items()
+    for number, settings in enumerate(method.examples)
+} | {
     "irm annealed": ("irm", {"penalty": 10.0, "anneal": 2}),
-    "dann strong": ("dann", NEEDED["dann"] | {"penalty": 20.0, "seed": 3}),
+    "dann strong": ("dann", {"width": WIDTH, "hidden": 6, "penalty": 20.0, "seed": 3}),
     "group-dro projected": ("group-dro", {"step": 0.1, "update": "projected"}),
     "tro exact": ("tro", {"update": "exact"}),
     "tro exact kl": ("tro", {"update": "exact", "divergence": "kl"}),
@@ -44,6 +48,25 @@ def build(case, names=NAMES, width=WIDTH):
         settings = settings | {"width": width}
     prior = Prior(dict(zip(names, SHARES, strict=True)))
     return make_objective(method, Groups(names), prior, **settings).double()
+
+
+def varied(method):
+    """Settings of a method that differ from its first example in one argument, a number or a switch, each."""
+    example = dict(method.examples[0])
+    for name, parameter in inspect.signature(method).parameters.items():
+        value = example.get(name, parameter.default)
+        if isinstance(value, bool):
+            yield name, example | {name: not value}
+        elif isinstance(value, int | float):
+            yield name, example | {name: 2 * value or 1}
+
+
+def alike(method):
+    """Pairs of settings of a method that differ, while the objectives made with them have one identity."""
+    settings = [*method.examples, *(other for _, other in varied(method))]
+    first = dict(zip(NAMES, SHARES, strict=True)) if method.takes_prior else NAMES
+    made = [(given, method(first, **given).identity) for given in settings]
+    return [(a, b) for (a, one), (b, other) in itertools.combinations(made, 2) if one == other and a != b]
 
 
 class Net(nn.Module):

@@ -116,7 +116,7 @@ def test_half_precision_features_are_compared_in_full(make):
 @pytest.mark.parametrize("shape", [(4,), (4, 3, 2, 2)])
 @pytest.mark.parametrize("objective", [CORAL(NAMES), MMD(NAMES), DANN(NAMES, 3)], ids=["coral", "mmd", "dann"])
 def test_features_must_be_rows(objective, shape):
-    with pytest.raises(DataError, match=r"features are of shape \(4,.*expected one row a sample, \(n, d\)"):
+    with pytest.raises(DataError, match=r"features are of shape \(4,.*expected one row per sample, \(n, d\)"):
         objective(torch.ones(4), torch.arange(4), features=torch.ones(shape))
 
 
@@ -211,5 +211,5 @@ def test_dann_starts_from_its_seed_alone():
 
 
 def test_dann_refuses_features_of_another_width():
-    with pytest.raises(DataError, match=r"shape \(4, 3\), but the discriminator takes 5 a sample.*width=3"):
+    with pytest.raises(DataError, match=r"shape \(4, 3\), but the discriminator takes 5 per sample.*width=3"):
         DANN(NAMES, 5)(torch.ones(4), torch.arange(4), features=torch.ones(4, 3))

@@ -54,7 +54,7 @@ def test_sd_penalises_the_logits(logits):
 
 
 def test_sd_averages_dense_logits_over_positions():
-    """One square a pixel, as one loss a pixel: the penalty must not grow with the image."""
+    """One square per pixel, as one loss per pixel: the penalty must not grow with the image."""
     logits = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     by_pixel = [sum(logits[i, c, r, k] ** 2 for c in range(2)) for i in range(5) for r in range(3) for k in range(4)]
     found = SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=logits)

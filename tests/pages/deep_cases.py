@@ -49,7 +49,7 @@ def record(
         weights = (1 - share) * start + share * end
         history.append(
             {
-                "epoch": step,
+                "round": step,
                 "loss": 1.0 - share / 2,
                 "weights": [[name_to_json(n), float(w)] for n, w in zip(train, weights, strict=True)],
                 "metrics": {"test": test - drop, "validation": validation - drop / 2, **metrics},

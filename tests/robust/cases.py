@@ -22,7 +22,7 @@ def priors(size=SEVERAL):
 
 @st.composite
 def problems(draw):
-    """``(losses, prior, strength)`` over the same groups."""
+    """``(losses, prior, penalty)`` over the same groups."""
     prior = draw(priors())
     losses = draw(vectors(-5.0, 5.0, st.just(len(prior))))
     return losses, prior, draw(st.floats(0.05, 20.0))

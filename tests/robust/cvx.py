@@ -63,14 +63,14 @@ def _worst(losses, prior, divergence, penalty, radius):
         return cp.max(losses), []
     m = len(prior)
     level, above, slack = cp.Variable(), cp.Variable(m), cp.Variable(m, nonneg=True)
-    strength = penalty if radius is None else cp.Variable(nonneg=True)
-    extra = 0.0 if radius is None else strength * radius
+    multiplier = penalty if radius is None else cp.Variable(nonneg=True)
+    extra = 0.0 if radius is None else multiplier * radius
     if divergence == "kl":  # p_e lambda (exp((t_e - nu) / lambda) - 1)
         raised = cp.Variable(m)
-        cone = cp.ExpCone(above, strength * np.ones(m), raised)
-        return level + prior @ raised - strength + extra, [above >= losses - level, cone]
+        cone = cp.ExpCone(above, multiplier * np.ones(m), raised)
+        return level + prior @ raised - multiplier + extra, [above >= losses - level, cone]
     # p_e v_e + w_e v_e^2 / (2 lambda), v_e = t_e - nu + s_e with a multiplier s_e >= 0 for q_e >= 0
     root = np.ones(m) if divergence == "l2" else np.sqrt(prior)
     square = cp.Variable()  # a constraint: with a radius the best lambda may be zero
-    bounded = cp.quad_over_lin(cp.multiply(root, above + slack), strength) <= 2 * square
+    bounded = cp.quad_over_lin(cp.multiply(root, above + slack), multiplier) <= 2 * square
     return level + prior @ (above + slack) + square + extra, [above >= losses - level, bounded]

@@ -850,7 +850,7 @@ BAD_LABELS = {
     "measurements": ({"y": Y}, DataError, r"120 different decimal.*measurements.*fit_linear"),
     "one class": ({"y": np.ones(120, int)}, DataError, r"single class, 1: "),
     "short labels": ({"y": LABELS[:-1]}, DataError, r"y has shape \(119,\): expected 120 labels"),
-    "one-hot labels": ({"y": np.eye(2)[LABELS]}, DataError, r"y has shape \(120, 2\).*one a row"),
+    "one-hot labels": ({"y": np.eye(2)[LABELS]}, DataError, r"y has shape \(120, 2\).*one per row"),
     "lone": ({"y": np.where(LABEL_GROUPS == 2, 1, LABELS)}, DataError, r"one class only: 2 \(2: all .* 1\)"),
     "lone weights": ({"sample_weight": (LABEL_GROUPS != 2) | (LABELS == 1)}, DataError, r"one class only: 2"),
     "one class with weight": ({"sample_weight": LABELS == 1}, DataError, r"single class, 1"),

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from tests.robust.by_hand import random_rows, worst
-from toporo.robust import PENALTIES
+from toporo.robust import DIVERGENCES
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.saddle import Saddle, SaddleProblem, _Game, _Search
@@ -26,7 +26,7 @@ def a_problem(shape, divergence, prior=PRIOR):
     kind, d = SHAPES[shape]
     rows = random_rows(5, kind, n=90, d=d, m=len(prior))
     losses = (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(rows.x, rows.y, rows.group)
-    return SaddleProblem(losses, 0.05, prior, PENALTIES[divergence], tol=1e-9)
+    return SaddleProblem(losses, 0.05, prior, DIVERGENCES[divergence], tol=1e-9)
 
 
 @pytest.fixture(params=SHAPES)
@@ -34,7 +34,7 @@ def shape(request):
     return request.param
 
 
-@pytest.fixture(params=PENALTIES)
+@pytest.fixture(params=DIVERGENCES)
 def divergence(request):
     return request.param
 
@@ -45,25 +45,25 @@ def gradient(problem, game, theta):
     return q @ place.jacobian[problem.support] + (problem.pull * theta).reshape(-1)
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.7, math.inf])
-def test_f_is_the_worst_case_plus_the_ridge(divergence, strength):
+@pytest.mark.parametrize("penalty", [0.0, 0.7, math.inf])
+def test_f_is_the_worst_case_plus_the_ridge(divergence, penalty):
     problem = a_problem("groups", divergence)
     theta = np.random.default_rng(0).normal(size=problem.losses.shape)
     place = problem.losses.at(theta)
-    if strength == 0:
+    if penalty == 0:
         value = problem._proximal(0.0, place).value
         theta = problem._proximal(0.0, place).place.theta
         place = problem.losses.at(theta)
     else:
-        _, value = problem._worst(place.losses, theta, _Game(problem.penalty, problem.prior, strength))
-    expected = worst(place.losses, PRIOR, divergence, strength) + 0.05 * np.sum(theta[:-1] ** 2)
+        _, value = problem._worst(place.losses, theta, _Game(problem.divergence, problem.prior, penalty))
+    expected = worst(place.losses, PRIOR, divergence, penalty) + 0.05 * np.sum(theta[:-1] ** 2)
     assert_allclose(value, expected, rtol=1e-10)
 
 
 def test_newtons_direction_solves_newtons_equation(shape, divergence):
     """F's gradient changes along the direction d as H d = -g says, with the Hessian of q's answer in it."""
     problem = a_problem(shape, divergence)
-    game = _Game(problem.penalty, problem.prior, 3.0)
+    game = _Game(problem.divergence, problem.prior, 3.0)
     theta = 0.3 * np.random.default_rng(0).normal(size=problem.losses.shape)
     place = problem.losses.at(theta)
     q, _ = problem._worst(place.losses, theta, game)
@@ -81,9 +81,9 @@ def test_q_that_cannot_move_does_not_bend(divergence):
     problem = a_problem("groups", divergence)
     jacobian = problem.losses.at(np.ones(problem.losses.shape)).jacobian
     lone = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
-    assert not len(_Game(problem.penalty, PRIOR, math.inf).bend(jacobian, PRIOR))
+    assert not len(_Game(problem.divergence, PRIOR, math.inf).bend(jacobian, PRIOR))
     if divergence != "chi2":
-        assert not len(_Game(problem.penalty, PRIOR, 1e-3).bend(jacobian, lone))
+        assert not len(_Game(problem.divergence, PRIOR, 1e-3).bend(jacobian, lone))
 
 
 def test_groups_without_prior_are_out_of_the_game_unless_it_is_l2(divergence):
@@ -93,15 +93,15 @@ def test_groups_without_prior_are_out_of_the_game_unless_it_is_l2(divergence):
     assert_allclose(problem.whole(np.ones(len(problem.support))), np.isin(np.arange(5), expected))
 
 
-@pytest.mark.parametrize("strength", [0.3, 1e-4])
-def test_a_foreseen_start_is_never_worse(divergence, strength):
+@pytest.mark.parametrize("penalty", [0.3, 1e-4])
+def test_a_foreseen_start_is_never_worse(divergence, penalty):
     problem = a_problem("groups", divergence)
-    game = _Game(problem.penalty, problem.prior, strength)
+    game = _Game(problem.divergence, problem.prior, penalty)
     rng = np.random.default_rng(0)
     place = problem.penalised(1.0).place
     _, here = problem._worst(place.losses, place.theta, game)
     for size in (1e-3, 0.1, 10.0):
-        chosen = problem.foreseen(strength, place, size * rng.normal(size=problem.losses.shape))
+        chosen = problem.foreseen(penalty, place, size * rng.normal(size=problem.losses.shape))
         assert problem._worst(chosen.losses, chosen.theta, game)[1] <= here
 
 
@@ -109,18 +109,18 @@ def test_any_start_leads_to_the_same_value(shape, divergence):
     problem = a_problem(shape, divergence)
     cold = problem.penalised(0.05)
     far = problem.losses.at(5.0 * np.random.default_rng(0).normal(size=problem.losses.shape))
-    for strength in (math.inf, 1e-3):  # what the other saddle point was one of
-        warm = problem.penalised(0.05, Saddle(far, PRIOR, math.inf, math.inf, strength, 0))
+    for penalty in (math.inf, 1e-3):  # what the other saddle point was one of
+        warm = problem.penalised(0.05, Saddle(far, PRIOR, math.inf, math.inf, penalty, 0))
         assert_allclose(warm.value, cold.value, rtol=1e-8)
 
 
-@pytest.mark.parametrize("strength", [1e-6, 1e-9])
-def test_without_a_penalty_no_start_is_too_near(shape, strength):
+@pytest.mark.parametrize("penalty", [1e-6, 1e-9])
+def test_without_a_penalty_no_start_is_too_near(shape, penalty):
     """q is held near the last q by a second penalty; one that is too small for Newton's method must grow again."""
     problem = a_problem(shape, "l2")
     rng = np.random.default_rng(0)
     far = problem.losses.at(rng.normal(size=problem.losses.shape))
-    found = problem.penalised(0.0, Saddle(far, rng.dirichlet(np.ones(5)), math.inf, math.inf, strength, 0))
+    found = problem.penalised(0.0, Saddle(far, rng.dirichlet(np.ones(5)), math.inf, math.inf, penalty, 0))
     assert found.gap <= problem.allowed(found.value)
     assert_allclose(found.value, problem.penalised(0.0).value, rtol=1e-8)
 
@@ -139,7 +139,7 @@ def test_the_search_closes_in_on_the_multiplier(distance, target):
     """From any start; D only has to fall as the multiplier grows."""
     search = _Search(1.0)
     for _ in range(200):
-        search = search.after(distance(search.strength) / target)
+        search = search.after(distance(search.penalty) / target)
         if search.settled:
             break
     assert search.low > 0
@@ -152,4 +152,4 @@ def test_the_search_gives_up_where_even_zero_stays_inside():
     for _ in range(12):
         search = search.after(0.2)
     assert search.low == 0
-    assert search.strength < 1e-12
+    assert search.penalty < 1e-12

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.robust.cases import LAW, maximize_on_simplex, problems, simplex_by_root_finding
 from toporo.errors import SettingError, TopoRoWarning, UnknownNameError
 from toporo.robust import (
-    PENALTIES,
+    DIVERGENCES,
     RULES,
     ascent,
     best_response,
@@ -46,13 +46,13 @@ def iterate(rule, losses, prior, steps, start=None):
     return np.asarray(before), np.asarray(q)
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("name", RULES)
 @LAW
 @given(problem=problems())
 def test_every_rule_stays_on_the_simplex(array, name, divergence, problem):
     losses, prior, _ = problem
-    _, q = iterate(rule_named(name, penalty=divergence), array(losses), array(prior), 2)
+    _, q = iterate(rule_named(name, divergence=divergence), array(losses), array(prior), 2)
     assert (q >= 0).all()
     assert_allclose(q.sum(), 1, rtol=1e-12)
 
@@ -90,10 +90,10 @@ def test_ascent_is_equation_7(array):
 @given(problem=problems())
 def test_one_ascent_step_of_one_over_the_penalty_is_exact(array, problem):
     """... from wherever q stands."""
-    losses, prior, strength = problem
+    losses, prior, penalty = problem
     q = array(np.eye(len(prior))[0])
-    step = ascent(1 / strength, strength).update(q, array(losses), array(prior))
-    best = exact(strength).update(q, array(losses), array(prior))
+    step = ascent(1 / penalty, penalty).update(q, array(losses), array(prior))
+    best = exact(penalty).update(q, array(losses), array(prior))
     assert_allclose(np.asarray(step), np.asarray(best), atol=1e-10)
 
 
@@ -124,7 +124,7 @@ def test_ascent_cycles_from_two_on(array, product):
         lambda: ascent(0.5, math.inf),
         lambda: ascent(100.0, 0.0),
         lambda: exact(100.0),
-        lambda: make_rule("constrained", step=1.0, strength=100.0, radius=0.1),
+        lambda: make_rule("constrained", step=1.0, penalty=100.0, radius=0.1),
     ],
     ids=["below two", "pinned", "no penalty", "exact", "constrained"],
 )
@@ -138,7 +138,7 @@ def test_no_warning_where_nothing_cycles(make):
 @pytest.mark.parametrize("divergence", ["kl", "chi2"])
 def test_a_group_outside_the_prior_never_gets_weight(array, name, divergence):
     """D is infinite there, whatever its loss and whatever the rule's geometry."""
-    rule, prior = make_rule(name, step=0.5, strength=1.0, penalty=divergence), array([0.5, 0.5, 0.0])
+    rule, prior = make_rule(name, step=0.5, penalty=1.0, divergence=divergence), array([0.5, 0.5, 0.0])
     q = rule.init(prior)
     for _ in range(4):
         q = rule.update(q, array([0.0, 0.1, 3.0]), prior)
@@ -179,7 +179,7 @@ def test_mirror_survives_any_loss(array, large):
 # ---------------------------------------------------------------- exact and the pinned limit
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_exact_is_the_best_response_whatever_q(array, divergence):
     expected = best_response(array(LOSSES), array(PRIOR), 0.5, divergence)
     found = exact(0.5, divergence).update(array(Q), array(LOSSES), array(PRIOR))
@@ -188,26 +188,26 @@ def test_exact_is_the_best_response_whatever_q(array, divergence):
 
 @pytest.mark.parametrize("name", ["ascent", "exact", "mirror"])
 def test_an_infinite_penalty_pins_q_to_the_prior(array, name):
-    found = make_rule(name, strength=math.inf).update(array(Q), array(LOSSES), array(PRIOR))
+    found = make_rule(name, penalty=math.inf).update(array(Q), array(LOSSES), array(PRIOR))
     assert_array_equal(np.asarray(found), PRIOR)
 
 
 # ---------------------------------------------------------------- constrained
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 @LAW
 @given(problem=problems())
 def test_constrained_attains_the_maximum_inside_the_ball(array, divergence, problem):
     """Feasible, and equal to the penalised best response at the multiplier that scipy's root finder gives."""
     losses, prior, radius = problem[0], problem[1], problem[2] / 100
     assume(np.ptp(losses) > 1e-3)
-    penalty = PENALTIES[divergence]
+    chosen = DIVERGENCES[divergence]
     found = np.asarray(constrained_response(array(losses), array(prior), radius, divergence))
-    assert penalty.value(found, prior) <= radius * (1 + 1e-12)
+    assert chosen.value(found, prior) <= radius * (1 + 1e-12)
 
     def excess(exponent):
-        return penalty.value(best_response(losses, prior, 10.0**exponent, divergence), prior) - radius
+        return chosen.value(best_response(losses, prior, 10.0**exponent, divergence), prior) - radius
 
     low = np.log10(np.ptp(losses)) - 6
     if excess(low) <= 0:  # the ball as good as holds the worst group: what it holds may not be better
@@ -217,20 +217,20 @@ def test_constrained_attains_the_maximum_inside_the_ball(array, divergence, prob
         assert_allclose(found, best_response(losses, prior, multiplier, divergence), atol=1e-8)
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_constrained_equals_a_general_solver(array, divergence):
-    penalty, radius = PENALTIES[divergence], 0.02
+    chosen, radius = DIVERGENCES[divergence], 0.02
     ball = {
         "type": "ineq",
-        "fun": lambda q: radius - penalty.value(q, PRIOR),
-        "jac": lambda q: -penalty.gradient(q, PRIOR),
+        "fun": lambda q: radius - chosen.value(q, PRIOR),
+        "jac": lambda q: -chosen.gradient(q, PRIOR),
     }
     expected = maximize_on_simplex(lambda q: q @ LOSSES, lambda q: LOSSES, 3, [ball])
     found = constrained(radius, divergence).update(array(Q), array(LOSSES), array(PRIOR))
     assert_allclose(np.asarray(found), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize(
     ("losses", "radius", "expected"),
     [
@@ -249,24 +249,24 @@ def test_constrained_at_its_ends(array, divergence, losses, radius, expected):
     assert_allclose(np.asarray(found), expected, atol=1e-15)
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize("radius", [0.005, 0.01, 0.05, 0.1])
 def test_constrained_with_two_equally_bad_groups(array, divergence, radius):
     """The ball may touch the face of the worst groups without holding its middle: still a feasible maximum."""
     losses, prior = np.array([2.0, 2.0, 1.0]), np.array([0.7, 0.2, 0.1])
-    penalty = PENALTIES[divergence]
+    chosen = DIVERGENCES[divergence]
     found = np.asarray(constrained_response(array(losses), array(prior), radius, divergence))
     assert_allclose(found.sum(), 1, rtol=1e-12)
-    assert penalty.value(found, prior) <= radius * (1 + 1e-12)
+    assert chosen.value(found, prior) <= radius * (1 + 1e-12)
     ball = {
         "type": "ineq",
-        "fun": lambda q: radius - penalty.value(q, prior),
-        "jac": lambda q: -penalty.gradient(q, prior),
+        "fun": lambda q: radius - chosen.value(q, prior),
+        "jac": lambda q: -chosen.gradient(q, prior),
     }
     assert found @ losses >= maximize_on_simplex(lambda q: q @ losses, lambda q: losses, 3, [ball]) @ losses - 1e-7
 
 
-@pytest.mark.parametrize("divergence", PENALTIES)
+@pytest.mark.parametrize("divergence", DIVERGENCES)
 def test_constrained_batch_is_its_rows(array, divergence):
     rng = np.random.default_rng(0)
     losses, prior = rng.normal(size=(4, 5)), rng.dirichlet(np.ones(5), 4)
@@ -280,8 +280,10 @@ def test_constrained_batch_is_its_rows(array, divergence):
 
 # ---------------------------------------------------------------- constrained, in the l2 geometry
 
+
 #: Without its own way to the answer: the search that serves every divergence.
-SEARCHED = PENALTIES["l2"]._replace(within=None)
+class Searched(DIVERGENCES["l2"]):
+    within = None
 
 
 @st.composite
@@ -303,7 +305,7 @@ def test_constrained_l2_equals_the_search_for_any_divergence(array, problem):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = np.asarray(constrained_response(array(losses), array(prior), radius))
-    searched = constrained_response(losses, prior, radius, SEARCHED)
+    searched = constrained_response(losses, prior, radius, Searched)
     assert (found >= 0).all()
     assert_allclose(found.sum(), 1, rtol=1e-14)
     assert np.linalg.norm(found - prior) <= math.sqrt(2 * radius) + 1e-15
@@ -329,7 +331,7 @@ def test_constrained_l2_from_a_vertex(array, losses, prior, radius, expected):
     """A prior of one group: the others enter at once, be they so slow that rounding hides it."""
     found = np.asarray(constrained_response(array(losses), array(np.array(prior, dtype=float)), radius))
     if expected is None:
-        expected = constrained_response(np.array(losses), np.array(prior, dtype=float), radius, SEARCHED)
+        expected = constrained_response(np.array(losses), np.array(prior, dtype=float), radius, Searched)
     assert_allclose(found, expected, atol=1e-15, rtol=1e-9)
 
 
@@ -340,7 +342,7 @@ def test_constrained_l2_equals_the_search_with_many_groups(array, m):
     for radius in (1e-4, 1e-2, 0.2):
         losses, prior = rng.normal(size=m), rng.dirichlet(np.full(m, 0.3))
         found = constrained_response(array(losses), array(prior), radius)
-        assert_allclose(np.asarray(found), constrained_response(losses, prior, radius, SEARCHED), atol=1e-13)
+        assert_allclose(np.asarray(found), constrained_response(losses, prior, radius, Searched), atol=1e-13)
 
 
 @pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-6])
@@ -352,10 +354,10 @@ def test_constrained_l2_where_many_groups_leave_together(array, width):
     prior = q + 0.25 * (lags - lags.mean())  # q is the response at speed 0.25, where thirty groups have just left
     prior[2:] *= 1 + width * rng.normal(size=30)
     prior /= prior.sum()
-    radius = float(PENALTIES["l2"].value(q, prior))
+    radius = float(DIVERGENCES["l2"].value(q, prior))
     found = np.asarray(constrained_response(array(-lags), array(prior), radius))
-    assert PENALTIES["l2"].value(found, prior) <= radius * (1 + 1e-12)
-    assert_allclose(found, constrained_response(-lags, prior, radius, SEARCHED), atol=1e-8)
+    assert DIVERGENCES["l2"].value(found, prior) <= radius * (1 + 1e-12)
+    assert_allclose(found, constrained_response(-lags, prior, radius, Searched), atol=1e-8)
 
 
 @LAW
@@ -369,8 +371,8 @@ def test_a_group_that_has_left_does_not_come_back(array, problem, speeds):
     for now, later in itertools.pairwise(path):
         assert (later[now == 0] <= 1e-12).all()
     middle = project_simplex(array(prior + np.sqrt((squares[:-1] + squares[1:]) / 2) * lags))
-    distance = np.asarray(PENALTIES["l2"].value(array(path), array(prior)))
-    between = np.asarray(PENALTIES["l2"].value(middle, array(prior)))
+    distance = np.asarray(DIVERGENCES["l2"].value(array(path), array(prior)))
+    between = np.asarray(DIVERGENCES["l2"].value(middle, array(prior)))
     assert (between >= (distance[:-1] + distance[1:]) / 2 - 1e-12).all()
 
 
@@ -445,7 +447,7 @@ def test_bad_settings_say_what_was_expected(make, message):
             lambda: make_rule("exakt"),
             r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact, mirror",
         ),
-        (lambda: make_rule("ascent", penalty="tv"), "unknown divergence 'tv'. Valid names: chi2, kl, l2"),
+        (lambda: make_rule("ascent", divergence="tv"), "unknown divergence 'tv'. Valid names: chi2, kl, l2"),
         (lambda: constrained(0.1, "tv"), "unknown divergence 'tv'. Valid names: chi2, kl, l2"),
     ],
 )

@@ -9,7 +9,7 @@ import numpy as np
 from toporo.bench.datasets import load_dataset
 from toporo.bench.study import StudySettings, TheoryStudy, run_study
 from toporo.data.grouped import GroupedData
-from toporo.theory.problem import SaddleProblem
+from toporo.theory.ball import BallProblem
 
 
 def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> GroupedData:
@@ -27,11 +27,11 @@ def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> G
     return GroupedData.from_arrays(inputs / np.linalg.norm(inputs, axis=1).max(), np.concatenate(y), names)
 
 
-def problem(loss: str = "logistic", penalty: float = 1.0, radius: float = 1.0, **settings: int) -> SaddleProblem:
+def problem(loss: str = "logistic", penalty: float = 1.0, ball_radius: float = 1.0, **settings: int) -> BallProblem:
     data = blobs(**settings)
     signed = GroupedData.from_arrays(data.x, 2.0 * data.y - 1.0, data.ids)
     first = dict.fromkeys(data.groups, 0.0) | {"g0": 0.7, "g1": 0.3}
-    return SaddleProblem.from_data(signed, loss=loss, radius=radius, penalty=penalty, prior=first)
+    return BallProblem.from_data(signed, loss=loss, ball_radius=ball_radius, penalty=penalty, prior=first)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from scipy.stats import norm
 from tests.theory.cases import blobs
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
-from toporo.theory import SaddleProblem, bound_breakdown, classifier_distance, minimum_on_ball, mixture_emd, rademacher
+from toporo.theory import BallProblem, bound_breakdown, classifier_distance, minimum_on_ball, mixture_emd, rademacher
 from toporo.theory.bound import BOUNDED_LOSSES, confidence_term
 from toporo.topology import diffusion_emd
 
@@ -26,7 +26,7 @@ THETA = np.array([0.6, -0.3, 0.1])
 
 def small(**changes):
     data = blobs(rows=10)
-    given = {"radius": 1.0, "signs": 200, "classifier": "logistic", "emd": {"scales": 3, "neighbors": 5}} | changes
+    given = {"ball_radius": 1.0, "signs": 200, "classifier": "logistic", "emd": {"scales": 3, "neighbors": 5}} | changes
     test = given.pop("test", data.x[:12] + 0.1)
     return bound_breakdown(given.pop("theta", THETA), data, given.pop("weights", EVEN), test, **given)
 
@@ -39,7 +39,7 @@ def test_the_complexity_is_the_mean_over_all_signs() -> None:
     data = blobs(rows=2)
     points = (Q / 2)[data.codes][:, None] * np.column_stack([data.x, np.ones(6)])
     exact = 3.0 * np.mean([np.linalg.norm(np.array(s) @ points) for s in itertools.product([-1, 1], repeat=6)])
-    found = rademacher(data, Q, radius=3.0, signs=4000)
+    found = rademacher(data, Q, ball_radius=3.0, signs=4000)
     assert abs(found.value - exact) <= 5 * found.error
     assert found.error < 0.02 * exact
 
@@ -52,25 +52,25 @@ def test_the_complexity_lies_between_its_two_inequalities(seed: int, rows: int) 
     q = np.random.default_rng(seed).dirichlet(np.ones(3))
     points = (q / rows)[data.codes][:, None] * np.column_stack([data.x, np.ones(len(data))])
     ceiling = float(np.sqrt((points**2).sum()))
-    found = rademacher(data, q, radius=1.0, signs=500, seed=seed)
+    found = rademacher(data, q, ball_radius=1.0, signs=500, seed=seed)
     assert ceiling / math.sqrt(2.0) - 5 * found.error <= found.value <= ceiling + 5 * found.error
 
 
 def test_the_complexity_scales_with_the_radius_and_falls_with_the_rows() -> None:
     few, many = blobs(rows=10), blobs(rows=1000)
-    one = rademacher(few, Q, radius=1.0)
-    assert rademacher(few, Q, radius=2.5).value == pytest.approx(2.5 * one.value)
-    assert rademacher(many, Q, radius=1.0).value < 0.2 * one.value
-    assert rademacher(few, Q, radius=1.0) == one
-    assert rademacher(few, Q, radius=1.0, seed=1) != one
+    one = rademacher(few, Q, ball_radius=1.0)
+    assert rademacher(few, Q, ball_radius=2.5).value == pytest.approx(2.5 * one.value)
+    assert rademacher(many, Q, ball_radius=1.0).value < 0.2 * one.value
+    assert rademacher(few, Q, ball_radius=1.0) == one
+    assert rademacher(few, Q, ball_radius=1.0, seed=1) != one
 
 
 def test_memory_does_not_change_the_complexity(monkeypatch: pytest.MonkeyPatch) -> None:
     from toporo.theory import bound
 
-    whole = rademacher(blobs(), Q, radius=1.0)
+    whole = rademacher(blobs(), Q, ball_radius=1.0)
     monkeypatch.setattr(bound, "BLOCK_NUMBERS", 50)
-    assert rademacher(blobs(), Q, radius=1.0).value == pytest.approx(whole.value, rel=1e-12)
+    assert rademacher(blobs(), Q, ball_radius=1.0).value == pytest.approx(whole.value, rel=1e-12)
 
 
 # ---------------------------------------------------------------- confidence
@@ -97,7 +97,7 @@ def test_delta_is_a_probability(delta: float) -> None:
 @pytest.mark.parametrize("loss", BOUNDED_LOSSES)
 def test_without_a_shift_the_bound_holds_for_a_model_fitted_to_noise(loss: str) -> None:
     """Labels that have nothing to do with the inputs: all that training gains is overfitting; the terms cover it."""
-    radius, features, chosen = 4.0, 12, BOUNDED_LOSSES[loss]
+    ball_radius, features, chosen = 4.0, 12, BOUNDED_LOSSES[loss]
     gains, room = [], []
     for draw in range(25):
         rng = np.random.default_rng([7, draw])
@@ -105,7 +105,7 @@ def test_without_a_shift_the_bound_holds_for_a_model_fitted_to_noise(loss: str) 
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         data = GroupedData.from_arrays(x, rng.integers(0, 2, 60), ["a"] * 20 + ["b"] * 40)
         q = np.array([0.5, 0.5])
-        task = SaddleProblem.from_data(data, loss="logistic", radius=radius, intercept=False)
+        task = BallProblem.from_data(data, loss="logistic", ball_radius=ball_radius, intercept=False)
         theta = minimum_on_ball(task, q).theta
         signs = 2.0 * data.y - 1.0
         rows = (q / [20, 40])[data.codes]
@@ -113,9 +113,11 @@ def test_without_a_shift_the_bound_holds_for_a_model_fitted_to_noise(loss: str) 
         fresh = rng.normal(size=(4000, features))
         fresh /= np.linalg.norm(fresh, axis=1, keepdims=True)
         true = float(chosen.value(fresh @ theta * rng.choice([-1.0, 1.0], 4000)).mean())
-        complexity = 2 * chosen.lipschitz * rademacher(data, q, radius=radius, intercept=False, signs=300).value
+        complexity = (
+            2 * chosen.lipschitz * rademacher(data, q, ball_radius=ball_radius, intercept=False, signs=300).value
+        )
         gains.append(true - empirical)
-        room.append(complexity + confidence_term(q, np.array([20.0, 40.0]), chosen.largest(radius), 0.05))
+        room.append(complexity + confidence_term(q, np.array([20.0, 40.0]), chosen.largest(ball_radius), 0.05))
     assert min(gains) > 0  # the empirical risk alone is no bound
     assert (np.array(gains) <= room).all()
 
@@ -194,7 +196,7 @@ def test_the_breakdown_adds_up() -> None:
     margins = np.column_stack([data.x, np.ones(30)]) @ THETA * (2 * data.y - 1)
     ramp = np.clip(1 - margins, 0, 1)
     assert found.empirical == pytest.approx(sum(q * ramp[data.codes == e].mean() for e, q in enumerate(Q)))
-    assert found.complexity == pytest.approx(2 * rademacher(data, Q, radius=1.0, signs=200).value)
+    assert found.complexity == pytest.approx(2 * rademacher(data, Q, ball_radius=1.0, signs=200).value)
     assert found.confidence == pytest.approx(confidence_term(Q, np.full(3, 10.0), 1.0, 0.05))
     assert found.terms["distance"] == found.distance * found.largest_loss
     assert found.total == pytest.approx(sum(found.terms.values()))
@@ -282,7 +284,7 @@ def test_the_order_of_the_rows_and_of_the_weights_does_not_matter() -> None:
         ({"theta": np.zeros(2)}, DataError, "θ has 2 coefficient"),
         ({"theta": np.array([np.nan, 0.0, 0.0])}, DataError, "θ holds NaN"),
         ({"theta": np.array([2.0, 0.0, 0.0])}, DataError, "outside the class ‖θ‖ ≤ 1"),
-        ({"radius": 0.0, "theta": np.zeros(3)}, SettingError, "radius is 0.0"),
+        ({"ball_radius": 0.0, "theta": np.zeros(3)}, SettingError, "ball_radius is 0.0"),
         ({"signs": 1}, SettingError, "signs is 1"),
         ({"loss": "hinge"}, UnknownNameError, "unknown bounded loss 'hinge'"),
         ({"classifier": "tree"}, UnknownNameError, "unknown classifier 'tree'"),
@@ -299,4 +301,4 @@ def test_three_classes_are_refused() -> None:
     data = blobs(rows=9)
     three = GroupedData.from_arrays(data.x, np.arange(len(data)) % 3, data.ids)
     with pytest.raises(DataError, match="two classes"):
-        bound_breakdown(THETA, three, EVEN, data.x, radius=1.0)
+        bound_breakdown(THETA, three, EVEN, data.x, ball_radius=1.0)

@@ -14,8 +14,8 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.robust import project_simplex
 from toporo.theory import (
+    BallProblem,
     Constants,
-    SaddleProblem,
     averaged_iterates,
     certified_constants,
     compare_constants,
@@ -26,7 +26,7 @@ from toporo.theory import (
     measure_convergence,
     step_sizes,
 )
-from toporo.theory.problem import LOSSES
+from toporo.theory.ball import LOSSES
 
 HORIZONS = [2**k for k in range(6, 11)]
 #: The rate is -1/2. Seen over losses, λ and constants: -0.54 to -0.37 at these short horizons, where the largest steps
@@ -34,7 +34,7 @@ HORIZONS = [2**k for k in range(6, 11)]
 SLOPES = (-0.65, -0.33)
 
 
-def second_moments(task: SaddleProblem, theta: np.ndarray, q: np.ndarray) -> tuple[float, float]:
+def second_moments(task: BallProblem, theta: np.ndarray, q: np.ndarray) -> tuple[float, float]:
     """E‖g‖² of both stochastic gradients with one row a group: the mean's square and every group's own variance."""
     loss = LOSSES[task.loss]
     z = task.x @ theta
@@ -50,14 +50,14 @@ def second_moments(task: SaddleProblem, theta: np.ndarray, q: np.ndarray) -> tup
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(LOSSES)), st.sampled_from([0.0, 2.0]), st.floats(0.1, 20.0), st.integers(0, 10_000))
 def test_certified_constants_cover_the_gradients_everywhere(
-    loss: str, penalty: float, radius: float, seed: int
+    loss: str, penalty: float, ball_radius: float, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    task = problem(loss, penalty, radius, seed=seed)
+    task = problem(loss, penalty, ball_radius, seed=seed)
     constants = certified_constants(task)
     for _ in range(20):
         direction = rng.normal(size=3)
-        theta = radius * direction / np.linalg.norm(direction)  # gradients are largest on the edge
+        theta = ball_radius * direction / np.linalg.norm(direction)  # gradients are largest on the edge
         q = rng.dirichlet(np.full(3, 0.3))
         of_theta, of_q = second_moments(task, theta, q)
         assert of_theta <= constants.theta**2 * (1 + 1e-12)
@@ -68,7 +68,7 @@ def test_the_constant_of_q_is_attained() -> None:
     """One row a group, each as wrong as the ball allows, q at the vertex farthest from p: the bound is met, not just
     kept, up to the triangle inequality."""
     data = GroupedData.from_arrays([[1.0], [1.0]], [-2.0, -2.0], ["a", "b"])
-    task = SaddleProblem.from_data(data, loss="squared", radius=3.0, penalty=0.0, intercept=False)
+    task = BallProblem.from_data(data, loss="squared", ball_radius=3.0, penalty=0.0, intercept=False)
     assert certified_constants(task).theta == pytest.approx(5.0)
     assert certified_constants(task).q == pytest.approx(math.hypot(12.5, 12.5))
     of_theta, of_q = second_moments(task, np.array([3.0]), np.array([1.0, 0.0]))
@@ -94,7 +94,7 @@ def test_gradients_are_drawn_as_stated(loss: str, batch: int) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_iteration_is_the_one_of_the_theorem(loss: str) -> None:
     """With one row a group nothing is random, and the averages are those of a plain loop."""
-    task = problem(loss, penalty=0.5, rows=1, radius=0.1)
+    task = problem(loss, penalty=0.5, rows=1, ball_radius=0.1)
     constants = certified_constants(task)
     steps = 70  # more than the rows drawn at once
     theta, q = np.zeros(3), task.prior
@@ -116,7 +116,7 @@ def test_the_iteration_is_the_one_of_the_theorem(loss: str) -> None:
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_bound_holds_and_the_gap_falls_at_its_rate(loss: str, penalty: float, how) -> None:
-    task = SaddleProblem.from_data(spiral(), loss=loss, radius=1.0, penalty=penalty)
+    task = BallProblem.from_data(spiral(), loss=loss, ball_radius=1.0, penalty=penalty)
     found = measure_convergence(task, HORIZONS, seeds=range(5), constants=how(task))
     assert found.covered
     assert found.holds
@@ -134,16 +134,16 @@ def test_steps_of_another_order_are_noticed(power: float, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         convergence, "step_sizes", lambda *given: tuple(step * given[2] ** power for step in right(*given))
     )
-    task = SaddleProblem.from_data(spiral(), loss="logistic", radius=1.0, penalty=0.0)
+    task = BallProblem.from_data(spiral(), loss="logistic", ball_radius=1.0, penalty=0.0)
     found = measure_convergence(task, HORIZONS, seeds=range(5))
     assert not SLOPES[0] <= found.slope <= SLOPES[1]
 
 
-def lopsided() -> SaddleProblem:
+def lopsided() -> BallProblem:
     """All weight starts on the group without loss, and the ball is too small to help the other one."""
     data = GroupedData.from_arrays([[1.0], [1.0]], [10.0, 0.0], ["a", "b"])
-    return SaddleProblem.from_data(
-        data, loss="squared", radius=0.01, prior={"a": 0.0, "b": 1.0}, intercept=False, penalty=0.0
+    return BallProblem.from_data(
+        data, loss="squared", ball_radius=0.01, prior={"a": 0.0, "b": 1.0}, intercept=False, penalty=0.0
     )
 
 
@@ -154,7 +154,7 @@ def test_no_constant_below_one_would_do_for_q() -> None:
     start = averaged_iterates(task, 1)
     gap = float(duality_gap(task, start.theta[0], start.q[0]).value)
     assert gap == pytest.approx(50.0)
-    assert 0.98 * (task.radius * constants.theta + constants.q) < gap < gap_bound(constants, task.radius, 1)
+    assert 0.98 * (task.ball_radius * constants.theta + constants.q) < gap < gap_bound(constants, task.ball_radius, 1)
 
 
 def test_steps_too_small_break_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,35 +216,35 @@ def test_progress_is_told() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"radius": 0.0}, "radius is 0.0"),
-        ({"radius": float("inf")}, "radius is inf"),
-        ({"radius": float("nan")}, "radius is nan"),
+        ({"ball_radius": 0.0}, "ball_radius is 0.0"),
+        ({"ball_radius": float("inf")}, "ball_radius is inf"),
+        ({"ball_radius": float("nan")}, "ball_radius is nan"),
         ({"penalty": -1.0}, "penalty is -1.0"),
         ({"penalty": float("inf")}, "penalty is inf"),
     ],
 )
 def test_bad_settings_of_a_problem(settings: dict[str, float], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        SaddleProblem.from_data(blobs(), **({"loss": "squared", "radius": 1.0} | settings))
+        BallProblem.from_data(blobs(), **({"loss": "squared", "ball_radius": 1.0} | settings))
 
 
 def test_bad_input_to_a_problem() -> None:
     data = blobs()
     with pytest.raises(UnknownNameError, match="unknown loss 'hinge'"):
-        SaddleProblem.from_data(data, loss="hinge", radius=1.0)
+        BallProblem.from_data(data, loss="hinge", ball_radius=1.0)
     with pytest.raises(GroupMismatchError, match="'g9'"):
-        SaddleProblem.from_data(data, loss="squared", radius=1.0, prior={"g0": 0.5, "g9": 0.5})
+        BallProblem.from_data(data, loss="squared", ball_radius=1.0, prior={"g0": 0.5, "g9": 0.5})
     with pytest.raises(DataError, match=r"sum to 0\.9"):
-        SaddleProblem.from_data(data, loss="squared", radius=1.0, prior={"g0": 0.5, "g1": 0.3, "g2": 0.1})
+        BallProblem.from_data(data, loss="squared", ball_radius=1.0, prior={"g0": 0.5, "g1": 0.3, "g2": 0.1})
     three = GroupedData.from_arrays(data.x, np.arange(len(data)) % 3, data.ids)
     with pytest.raises(DataError, match="two classes"):
-        SaddleProblem.from_data(three, loss="logistic", radius=1.0)
+        BallProblem.from_data(three, loss="logistic", ball_radius=1.0)
     images = GroupedData.from_arrays(np.zeros((4, 2, 2)), np.zeros(4), ["a", "a", "b", "b"])
     with pytest.raises(DataError, match=r"shape \(4, 2, 2\)"):
-        SaddleProblem.from_data(images, loss="squared", radius=1.0)
+        BallProblem.from_data(images, loss="squared", ball_radius=1.0)
     several = GroupedData.from_arrays(np.zeros((4, 2)), np.zeros((4, 2)), ["a", "a", "b", "b"])
     with pytest.raises(DataError, match="one target a sample"):
-        SaddleProblem.from_data(several, loss="squared", radius=1.0)
+        BallProblem.from_data(several, loss="squared", ball_radius=1.0)
 
 
 def test_bad_settings_of_a_run() -> None:

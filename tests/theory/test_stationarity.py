@@ -16,7 +16,7 @@ from tests.theory.cases import blobs
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.models import MLP
 from toporo.objectives import ERM, IWERM, TRO, GroupDRO, WeightedObjective
-from toporo.robust import ascent, get_penalty
+from toporo.robust import ascent, get_divergence
 from toporo.theory import Stationarity, inner_suboptimality
 from toporo.training import TrainSettings, train
 
@@ -78,7 +78,7 @@ def test_nothing_on_the_simplex_beats_the_inner_maximum(
     rng = np.random.default_rng(seed)
     q, others = rng.dirichlet(np.ones(3)), rng.dirichlet(np.full(3, 0.5), size=300)
     prior = np.array(list(PRIOR.values()))
-    value = get_penalty(divergence).value
+    value = get_divergence(divergence).value
     here = q @ losses - penalty * value(q, prior)
     best = (others @ losses - penalty * value(others, prior)).max()
     found = inner_suboptimality(objective, losses, q)
@@ -90,7 +90,7 @@ def test_nothing_on_the_simplex_beats_the_inner_maximum(
 @pytest.mark.parametrize("divergence", ["l2", "kl", "chi2"])
 def test_the_best_response_itself_is_optimal(divergence: str) -> None:
     objective = TRO(PRIOR, 0.8, update="exact", divergence=divergence)
-    best = get_penalty(divergence).best_response(LOSSES, np.array(list(PRIOR.values())), 0.8)
+    best = get_divergence(divergence).best_response(LOSSES, np.array(list(PRIOR.values())), 0.8)
     assert inner_suboptimality(objective, LOSSES, best) == pytest.approx(0.0, abs=1e-12)
     assert inner_suboptimality(objective, LOSSES, np.array([0.9, 0.05, 0.05])) > 0.1
 
@@ -154,7 +154,7 @@ def test_modes_are_put_back_when_the_measurement_fails() -> None:
 def trained(evaluate) -> tuple[list, dict[str, torch.Tensor]]:
     model, objective, data = MLP(2, 2, (8,)), TRO(PRIOR, step=0.5), blobs()
     chosen = evaluate(objective, data) if evaluate else None
-    history = train(model, objective, data, cross_entropy, TrainSettings(epochs=4, per_group=2), evaluate=chosen)
+    history = train(model, objective, data, cross_entropy, TrainSettings(rounds=4, per_group=2), evaluate=chosen)
     return history, model.state_dict() | {"q": objective.q}
 
 

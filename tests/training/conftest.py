@@ -1,7 +1,11 @@
 """Runs of the training loop on a small problem."""
 
+import importlib
+import sys
+
 import pytest
 
+from tests.recipes import recipes
 from tests.training.cases import PRIOR, cross_entropy, toy
 from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, make_objective
@@ -21,7 +25,7 @@ def run(data):
         model = model or MLP(2, 2, (8,))
         widths = {"width": 8} if method == "dann" else {}  # of the features of the model above
         objective = make_objective(method, data.groups, prior, **widths, **(objective_settings or {}))
-        settings = TrainSettings(**({"epochs": 6, "per_group": 8, "learning_rate": 0.01} | (settings or {})))
+        settings = TrainSettings(**({"rounds": 6, "per_group": 8, "learning_rate": 0.01} | (settings or {})))
         return model, objective, train(model, objective, data, cross_entropy, settings, **about)
 
     return go
@@ -30,3 +34,13 @@ def run(data):
 @pytest.fixture(params=OBJECTIVES)
 def method(request):
     return request.param
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """The module that CONTRIBUTING.md shows under "Add a method"."""
+    (tmp_path / "by_the_recipe.py").write_text(recipes("Add a method")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(OBJECTIVES, "_things", dict(OBJECTIVES))  # what it registers is forgotten afterwards
+    yield importlib.import_module("by_the_recipe")
+    del sys.modules["by_the_recipe"]

@@ -12,7 +12,15 @@ from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.models import MLP
 from toporo.objectives import ERM
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.training import (
+    RoundRecord,
+    StepSettings,
+    TrainSettings,
+    accuracy_by_group,
+    features_of,
+    outputs_of,
+    train,
+)  # fmt: skip
 
 
 def everything(run):
@@ -27,8 +35,8 @@ def everything(run):
 
 
 def test_every_method_learns(run, method, data):
-    model, objective, history = run(method, settings={"epochs": 30})
-    assert [record.epoch for record in history] == list(range(1, 31))
+    model, objective, history = run(method, settings={"rounds": 30})
+    assert [record.round for record in history] == list(range(1, 31))
     assert history[-1].loss < 0.8 * history[0].loss
     assert history[-1].weights == objective.weights
     assert np.mean(list(accuracy_by_group(model, data).values())) > 0.65
@@ -36,7 +44,7 @@ def test_every_method_learns(run, method, data):
 
 def test_records_what_evaluate_returns_in_evaluation_mode(run):
     seen, model = [], MLP(2, 2, (8,))
-    _, _, history = run(model=model, evaluate=lambda m: {"was training": m.training}, on_epoch=seen.append)
+    _, _, history = run(model=model, evaluate=lambda m: {"was training": m.training}, on_record=seen.append)
     assert [record.metrics for record in history] == [{"was training": False}] * 6
     assert seen == history
     assert not model.training
@@ -44,7 +52,7 @@ def test_records_what_evaluate_returns_in_evaluation_mode(run):
 
 def test_evaluates_every_so_many_epochs_and_after_the_last_one(run):
     calls = iter(range(10))
-    *_, history = run(settings={"epochs": 7}, evaluate=lambda m: {"call": next(calls)}, evaluate_every=3)
+    *_, history = run(settings={"rounds": 7}, evaluate=lambda m: {"call": next(calls)}, evaluate_every=3)
     assert [record.metrics for record in history] == [{}, {}, {"call": 0}, {}, {}, {"call": 1}, {"call": 2}]
 
 
@@ -61,7 +69,7 @@ def test_first_loss_is_the_mean_before_training(data):
     with torch.no_grad():
         x, y = torch.tensor(data.x, dtype=torch.float32), torch.tensor(data.y)
         expected = cross_entropy(model(x), y).mean().item()
-    (record,) = train(model, ERM(data.groups), data, cross_entropy, TrainSettings(epochs=1, per_group=20))
+    (record,) = train(model, ERM(data.groups), data, cross_entropy, TrainSettings(rounds=1, per_group=20))
     assert record.loss == pytest.approx(expected, rel=1e-6)
 
 
@@ -70,7 +78,7 @@ def test_one_step_is_adam_on_the_objective(data):
     optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.1, weight_decay=0.01)
     cross_entropy(by_hand(torch.tensor(data.x, dtype=torch.float32)), torch.tensor(data.y)).mean().backward()
     optimizer.step()
-    settings = TrainSettings(epochs=1, per_group=20, learning_rate=0.1, weight_decay=0.01)
+    settings = TrainSettings(rounds=1, per_group=20, learning_rate=0.1, weight_decay=0.01)
     train(model, ERM(data.groups), data, cross_entropy, settings)
     for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
@@ -99,7 +107,7 @@ def test_training_leaves_the_global_random_state_alone(run):
 @pytest.mark.parametrize("name", ["erm", "tro"])
 def test_one_thread_or_two_same_bytes(run, name):
     """At a size where torch does share the work out."""
-    data, settings = toy(size=400), {"epochs": 2, "per_group": 200}
+    data, settings = toy(size=400), {"rounds": 2, "per_group": 200}
     runs = []
     try:
         for count in (1, 2):
@@ -132,11 +140,11 @@ class Interrupted(Exception):
 
 
 def stop_at(epoch):
-    def on_epoch(record):
-        if record.epoch == epoch:
+    def on_record(record):
+        if record.round == epoch:
             raise Interrupted
 
-    return on_epoch
+    return on_record
 
 
 @pytest.mark.parametrize("name", ["erm", "tro", "group-dro", "irm"])
@@ -146,7 +154,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tmp_path, name, st
     straight = everything(run(name))
     where = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}
     with pytest.raises(Interrupted):
-        run(name, on_epoch=stop_at(stopped), **where)
+        run(name, on_record=stop_at(stopped), **where)
     assert where["checkpoint"].exists() == (stopped > 1)
     assert everything(run(name, **where)) == straight
 
@@ -154,10 +162,10 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(run, tmp_path, name, st
 def test_a_resumed_run_does_not_repeat_what_is_done(run, tmp_path):
     where, again = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}, []
     with pytest.raises(Interrupted):
-        run(on_epoch=stop_at(5), **where)
-    run(on_epoch=lambda record: again.append(record.epoch), **where)
+        run(on_record=stop_at(5), **where)
+    run(on_record=lambda record: again.append(record.round), **where)
     assert again == [5, 6]
-    finished = everything(run(on_epoch=stop_at(6), **where))  # nothing is left to do, so nothing stops it
+    finished = everything(run(on_record=stop_at(6), **where))  # nothing is left to do, so nothing stops it
     assert finished == everything(run())
 
 
@@ -168,7 +176,7 @@ def test_an_interrupted_run_with_dropout_ends_as_an_uninterrupted_one(run, tmp_p
 
     straight = everything(noisy())
     with pytest.raises(Interrupted):
-        noisy(checkpoint=tmp_path / "run.safetensors", on_epoch=stop_at(3))
+        noisy(checkpoint=tmp_path / "run.safetensors", on_record=stop_at(3))
     assert everything(noisy(checkpoint=tmp_path / "run.safetensors")) == straight
 
 
@@ -179,7 +187,7 @@ def test_a_resumed_history_holds_the_same_metrics(run, tmp_path, data):
         return run(evaluate=lambda model: {"accuracy": accuracy_by_group(model, data)}, checkpoint_every=2, **about)[2]
 
     with pytest.raises(Interrupted):
-        go(checkpoint=tmp_path / "run.safetensors", on_epoch=stop_at(3))
+        go(checkpoint=tmp_path / "run.safetensors", on_record=stop_at(3))
     assert go(checkpoint=tmp_path / "run.safetensors") == go()
 
 
@@ -188,7 +196,7 @@ def test_a_resumed_history_holds_the_same_metrics(run, tmp_path, data):
     [
         {"settings": {"seed": 1}},
         {"settings": {"learning_rate": 0.1}},
-        {"settings": {"epochs": 7}},
+        {"settings": {"rounds": 7}},
         {"settings": {"per_group": 4}},
         {"method": "erm"},
         {"method": "group-dro"},
@@ -198,6 +206,7 @@ def test_a_resumed_history_holds_the_same_metrics(run, tmp_path, data):
         {"prior": Prior({1: 0.2, 3: 0.3, 14: 0.5})},
         {"objective_settings": {"penalty": 9.0}},
         {"objective_settings": {"update": "exact"}},
+        {"objective_settings": {"divergence": "kl", "update": "ascent"}},
         {"model": MLP(2, 2, (9,))},
     ],
     ids=[
@@ -213,6 +222,7 @@ def test_a_resumed_history_holds_the_same_metrics(run, tmp_path, data):
         "other prior",
         "other penalty",
         "other update",
+        "other divergence",
         "other model",
     ],
 )
@@ -224,6 +234,23 @@ def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, other):
     with pytest.raises(DataError, match=r"(?s)the checkpoint .*run\.safetensors .*Delete it"):
         run(**other, checkpoint=path)
     assert path.read_bytes() == saved
+
+
+def test_a_method_by_the_recipe_does_not_take_up_another_penalty(recipe, data, tmp_path):
+    """As CONTRIBUTING.md has it, word for word: its constructor tells its parent nothing of the penalty."""
+    path = tmp_path / "run.safetensors"
+
+    def go(penalty):
+        objective = recipe.MyMethod(data.groups, penalty=penalty)
+        history = train(MLP(2, 2, (8,)), objective, data, cross_entropy, TrainSettings(rounds=2), checkpoint=path)
+        return [record.loss for record in history]
+
+    weak = go(0.001)
+    with pytest.raises(DataError, match=r"another run: it differs in objective\.penalty \(0\.001 there, 50\.0 here\)"):
+        go(50.0)
+    assert go(0.001) == weak
+    path.unlink()
+    assert go(50.0) != weak
 
 
 def test_a_refused_checkpoint_leaves_the_model_alone(run, tmp_path):
@@ -249,7 +276,7 @@ def test_a_loss_that_is_no_number_stops_the_run(data, bad, tmp_path):
             ERM(data.groups),
             data,
             lambda out, y: cross_entropy(out, y) * bad,
-            TrainSettings(epochs=2),
+            TrainSettings(rounds=2),
             checkpoint=path,
             checkpoint_every=1,
         )
@@ -266,7 +293,7 @@ def test_groups_of_data_and_objective_must_agree(data):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epochs": 0}, "epochs is 0: expected at least 1"),
+        ({"rounds": 0}, "rounds is 0: expected at least 1"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0: expected a positive number"),
         ({"learning_rate": math.nan}, "learning_rate is nan"),
         ({"learning_rate": math.inf}, "learning_rate is inf"),
@@ -289,9 +316,17 @@ def test_a_checkpoint_every_zero_epochs_is_refused(run, tmp_path):
 # ---------------------------------------------------------------- helpers
 
 
-def test_epoch_records_survive_json():
-    record = EpochRecord(3, 0.5, {("NY", 2): 0.25, 14: 0.75}, {"accuracy": 0.9})
-    assert EpochRecord.from_dict(record.to_dict()) == record
+def test_records_survive_json():
+    record = RoundRecord(3, 0.5, {("NY", 2): 0.25, 14: 0.75}, {"accuracy": 0.9})
+    stored = record.to_dict()
+    assert RoundRecord.from_dict(stored) == record
+    stored["epoch"] = stored.pop("round")  # as model folders had it
+    assert RoundRecord.from_dict(stored) == record
+
+
+def test_settings_of_the_other_loop_are_refused(data):
+    with pytest.raises(SettingError, match="StepSettings counts steps: use train_steps, or TrainSettings"):
+        train(MLP(2, 2), ERM(data.groups), data, cross_entropy, StepSettings())
 
 
 def test_accuracy_by_group_counts_each_group_by_itself(data):

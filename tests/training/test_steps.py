@@ -71,7 +71,7 @@ def run(objective="tro", checkpoint=None, device="cpu", stop=None, net=None, **c
     net = net or Net()
     how = StepSettings(
         **{
-            "steps": 24, "per_group": 4, "learning_rate": 0.01, "evaluate_every": 8, "checkpoint_seconds": 0.0,
+            "rounds": 24, "per_group": 4, "learning_rate": 0.01, "evaluate_every": 8, "checkpoint_seconds": 0.0,
             "device": device, **changes,
         }
     )  # fmt: skip
@@ -155,8 +155,8 @@ def test_random_numbers_of_a_step_do_not_depend_on_which_steps_are_asked_for_tog
 
 
 def test_it_learns_and_says_how_fast():
-    _, done = run("erm", steps=120, evaluate_every=40)
-    assert [record.epoch for record in done.history] == [40, 80, 120]
+    _, done = run("erm", rounds=120, evaluate_every=40)
+    assert [record.round for record in done.history] == [40, 80, 120]
     assert done.history[-1].loss < 0.5 * done.history[0].loss
     assert done.history[-1].metrics["validation"] > 0.85
     assert done.images_per_second == pytest.approx(12 * done.steps_per_second)
@@ -164,8 +164,8 @@ def test_it_learns_and_says_how_fast():
 
 
 def test_records_come_also_after_a_shorter_last_stretch():
-    _, done = run(steps=20, evaluate_every=8)
-    assert [record.epoch for record in done.history] == [8, 16, 20]
+    _, done = run(rounds=20, evaluate_every=8)
+    assert [record.round for record in done.history] == [8, 16, 20]
 
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
@@ -225,7 +225,7 @@ def test_a_step_sees_the_group_of_each_row():
 
 
 def test_bf16_trains_too_and_weights_stay_single():
-    net, done = run("erm", steps=120, evaluate_every=60, precision="bf16")
+    net, done = run("erm", rounds=120, evaluate_every=60, precision="bf16")
     assert net.head.weight.dtype == torch.float32
     assert done.history[-1].metrics["validation"] > 0.85
 
@@ -233,7 +233,7 @@ def test_bf16_trains_too_and_weights_stay_single():
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("steps", 0, "steps is 0"),
+        ("rounds", 0, "rounds is 0"),
         ("per_group", 0, "per_group is 0"),
         ("learning_rate", float("nan"), "learning_rate is nan"),
         ("weight_decay", -1.0, r"weight_decay is -1\.0"),
@@ -312,5 +312,5 @@ def test_an_interrupted_run_on_a_gpu_goes_on_from_its_checkpoint(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(checkpoint=tmp_path / "c", stop=1, device="cuda")
     net, done = run(checkpoint=tmp_path / "c", net=Net(seed=9), device="cuda")
-    assert [record.epoch for record in done.history] == [8, 16, 24]
+    assert [record.round for record in done.history] == [8, 16, 24]
     torch.testing.assert_close(flat(net), flat(whole), rtol=2e-3, atol=2e-3)

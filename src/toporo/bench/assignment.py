@@ -17,7 +17,7 @@ from toporo.bench.priors import Given, Learn, make_prior
 from toporo.data.grouped import GroupedData
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord
+from toporo.training import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Fitted:
     ``samples`` are predictions for a report to show, ``timing`` how fast training was.
     """
 
-    history: list[EpochRecord]
+    history: list[RoundRecord]
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     prior: Prior | None = None
     graph: GroupGraph | None = None

@@ -27,12 +27,23 @@ from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.models import make_network, read_weights
 from toporo.models.weights import Weights
-from toporo.objectives import Objective, get_objective, make_objective
+from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training.augment import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
-from toporo.training.metrics import Counts, accuracy, count_pixels, f1, iou, pixel_loss
+from toporo.training.images import (
+    DRAWS,
+    DRAWS_TILES,
+    Counts,
+    accuracy,
+    augment,
+    count_pixels,
+    f1,
+    flip_rotate,
+    iou,
+    pixel_loss,
+    unit_range,
+)
 from toporo.training.steps import Prepare, Resident, StepSettings, Trained, outputs_at, train_steps
 
 Rows = npt.NDArray[np.int64]
@@ -235,7 +246,7 @@ def _trained(
 def _objective(method: Method, groups: Groups, prior: Prior | None, network: nn.Module) -> Objective:
     """The method's objective; one that looks at features is told how many there are."""
     name = method.objective or "erm"
-    extra = {"width": network.width} if "width" in inspect.signature(get_objective(name)).parameters else {}
+    extra = {"width": network.width} if "width" in inspect.signature(OBJECTIVES[name]).parameters else {}
     return make_objective(name, groups, prior, **method.settings, **extra)
 
 
@@ -263,7 +274,7 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettin
 def _settings(given: Assignment) -> StepSettings:
     protocol = given.protocol
     return StepSettings(
-        steps=protocol.epochs,
+        rounds=protocol.epochs,
         per_group=protocol.per_group,
         learning_rate=protocol.learning_rate,
         seed=given.seed,

@@ -26,7 +26,7 @@ from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord, TrainSettings, features_of, train
+from toporo.training import RoundRecord, TrainSettings, features_of, train
 
 # ---------------------------------------------------------------------- networks
 
@@ -53,11 +53,11 @@ def _network(given: Assignment) -> Fitted:
 
 def _train(
     given: Assignment, split: Split, model: nn.Module, method: Method, prior: Prior | None, checkpoint: Path
-) -> list[EpochRecord]:
+) -> list[RoundRecord]:
     protocol = given.protocol
     objective = make_objective(method.objective or "erm", split.train.groups, prior, **method.settings)
     settings = TrainSettings(
-        epochs=protocol.epochs, per_group=protocol.per_group, learning_rate=protocol.learning_rate, seed=given.seed
+        rounds=protocol.epochs, per_group=protocol.per_group, learning_rate=protocol.learning_rate, seed=given.seed
     )
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
@@ -93,7 +93,7 @@ def _measured(
     loss = float(np.mean(list(mse_by_group(predict(given.train.x), given.train).values())))
     errors = mse_by_group(predict(given.test.x), given.test)
     metrics = TASKS[given.protocol.task].summary(errors, given.benchmark)
-    return Fitted([EpochRecord(1, loss, dict(weights or {}), metrics)], **kept)
+    return Fitted([RoundRecord(1, loss, dict(weights or {}), metrics)], **kept)
 
 
 def _linear(given: Assignment) -> Fitted:

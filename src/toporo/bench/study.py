@@ -18,6 +18,7 @@ from toporo.groups import name_to_json
 from toporo.models import MLP
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.progress import Progress, Report
+from toporo.theory.ball import BallProblem, solve_saddle
 from toporo.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.theory.convergence import (
     Convergence,
@@ -25,8 +26,6 @@ from toporo.theory.convergence import (
     compare_constants,
     estimated_constants,
 )
-from toporo.theory.gap import solve_saddle
-from toporo.theory.problem import SaddleProblem
 from toporo.theory.stationarity import Stationarity
 from toporo.topology.engine import one_thread
 from toporo.topology.prior import Prior
@@ -53,7 +52,7 @@ class StudySettings:
 
     Attributes
     ----------
-    horizons, seeds, radius : T, number of seeds and R of Theorem 1.
+    horizons, seeds, ball_radius : T, number of seeds and R of Theorem 1.
     epochs, training_seeds : of the networks trained for Theorem 2.
     bound_radius, delta, signs, classifier : R, δ, the number of sign vectors and what tells test groups from the
         mixture in Theorem 3.
@@ -62,7 +61,7 @@ class StudySettings:
 
     horizons: tuple[int, ...] = tuple(2**k for k in range(6, 14))
     seeds: int = 10
-    radius: float = 1.0
+    ball_radius: float = 1.0
     epochs: int = 60
     training_seeds: int = 3
     bound_radius: float = 3.0
@@ -96,7 +95,7 @@ class ConvergenceCase:
 
     loss: str
     penalty: float
-    radius: float
+    ball_radius: float
     runs: tuple[Convergence, ...]
 
 
@@ -141,7 +140,7 @@ class TheoryStudy:
                 {
                     "loss": case.loss,
                     "penalty": case.penalty,
-                    "radius": case.radius,
+                    "ball_radius": case.ball_radius,
                     "runs": [run.to_dict() for run in case.runs],
                 }
                 for case in self.convergence
@@ -201,10 +200,12 @@ def _convergence(
     cases = []
     for loss in ("squared", "logistic"):
         for penalty in (0.0, PENALTY):
-            problem = SaddleProblem.from_data(data, loss=loss, radius=settings.radius, penalty=penalty, prior=prior)
+            problem = BallProblem.from_data(
+                data, loss=loss, ball_radius=settings.ball_radius, penalty=penalty, prior=prior
+            )
             constants = (certified_constants(problem), estimated_constants(problem))
             runs = compare_constants(problem, settings.horizons, constants, seeds=range(settings.seeds))
-            cases.append(ConvergenceCase(loss, penalty, settings.radius, runs))
+            cases.append(ConvergenceCase(loss, penalty, settings.ball_radius, runs))
             bar.step()
     return tuple(cases)
 
@@ -224,7 +225,7 @@ def _stationarity(
                 objective,
                 data,
                 _cross_entropy,
-                TrainSettings(epochs=settings.epochs, per_group=10, seed=seed),
+                TrainSettings(rounds=settings.epochs, per_group=10, seed=seed),
                 evaluate=Stationarity(objective, data, _cross_entropy),
             )
             for key, values in curves.items():
@@ -245,10 +246,10 @@ def _bounds(
 ) -> tuple[MethodBounds, ...]:
     found = []
     for method, penalty in (("group DRO", 0.0), (f"TRO (λ={PENALTY:g})", PENALTY)):
-        problem = SaddleProblem.from_data(
+        problem = BallProblem.from_data(
             data,
             loss="logistic",
-            radius=settings.bound_radius,
+            ball_radius=settings.bound_radius,
             penalty=penalty,
             prior=prior if penalty else None,
         )
@@ -262,7 +263,7 @@ def _bounds(
                     data,
                     point.weights,
                     benchmark.data.x[rows] / scale,
-                    radius=settings.bound_radius,
+                    ball_radius=settings.bound_radius,
                     test_group=name,
                     test_labels=2.0 * benchmark.data.y[rows] - 1.0,
                     delta=settings.delta,

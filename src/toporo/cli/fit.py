@@ -23,7 +23,7 @@ from toporo.cli.common import (
 )
 from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
-from toporo.robust.divergences import PENALTIES
+from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, fit_table
 from toporo.tables.folder import check_target
 from toporo.tables.model import TASKS, TableModel
@@ -143,7 +143,7 @@ def fit(
         float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
     ] = None,
     divergence: Annotated[
-        str, option(f"{either(PENALTIES)}.", _MODEL, callback=one_of(PENALTIES), metavar="NAME")
+        str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
     ] = "l2",
     ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = 1e-3,
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,

@@ -21,7 +21,7 @@ from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.rows import chunks
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord, TrainSettings, train
+from toporo.training import RoundRecord, TrainSettings, train
 from toporo.types import Array
 
 
@@ -30,7 +30,7 @@ class NetFit:
     """A trained network, on the CPU and in evaluation mode, one record per epoch, and the last weights."""
 
     net: nn.Module
-    history: list[EpochRecord]
+    history: list[RoundRecord]
     weights: dict[Any, float]
 
 
@@ -46,7 +46,7 @@ def fit(rows: Rows, prior: Prior | None, settings: Settings, *, model: Any, robu
         radius=settings.radius,
     )
     plan = TrainSettings(
-        epochs=settings.epochs,
+        rounds=settings.epochs,
         per_group=settings.per_group,
         learning_rate=settings.learning_rate,
         weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2
@@ -119,9 +119,9 @@ def restore_net(tensors: Mapping[str, npt.NDArray[Any]], inputs: int, hidden: Se
     return net.eval()
 
 
-def restore_record(stored: Any) -> EpochRecord:
+def restore_record(stored: Any) -> RoundRecord:
     """An entry of a network's history from JSON."""
-    return EpochRecord.from_dict(stored)
+    return RoundRecord.from_dict(stored)
 
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 from sklearn.utils import check_random_state
 
 from toporo.errors import SettingError, TopoRoError
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 
 #: What a penalty is unless given: with a radius it must be left at that.
 PENALTY = 1.0
@@ -56,7 +56,7 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
         network=network,
         penalty=penalty,
         radius=radius,
-        divergence=get_penalty(given.divergence).name,
+        divergence=get_divergence(given.divergence).name,
         temperature=finite_number(given.temperature, "temperature", "a positive number", above=0.0),
         ridge=ridge,
         tol=tol,

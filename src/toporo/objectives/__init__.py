@@ -1,12 +1,12 @@
-"""What one training step minimises: one file a method, one line in the registry, one conformance suite for all."""
+"""What one training step minimises: one file per method, registered there; one conformance suite for all."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from toporo.errors import SettingError, UnknownNameError
+from toporo.errors import SettingError
 from toporo.groups import Groups
-from toporo.objectives.base import GroupMeans, Objective, WeightedObjective, group_means
+from toporo.objectives.base import OBJECTIVES, GroupMeans, Objective, WeightedObjective, group_means, register
 from toporo.objectives.coral import CORAL
 from toporo.objectives.dann import DANN
 from toporo.objectives.erm import ERM
@@ -34,36 +34,23 @@ __all__ = [
     "Objective",
     "VREx",
     "WeightedObjective",
-    "get_objective",
     "group_means",
     "make_objective",
+    "register",
 ]
-
-#: Name to class.
-OBJECTIVES: dict[str, type[Objective]] = {
-    "erm": ERM,
-    "iw-erm": IWERM,
-    "irm": IRM,
-    "vrex": VREx,
-    "sd": SD,
-    "coral": CORAL,
-    "mmd": MMD,
-    "dann": DANN,
-    "group-dro": GroupDRO,
-    "tro": TRO,
-}
-
-
-def get_objective(name: str) -> type[Objective]:
-    """An objective's class by its name."""
-    if name not in OBJECTIVES:
-        raise UnknownNameError("objective", name, OBJECTIVES)
-    return OBJECTIVES[name]
 
 
 def make_objective(name: str, groups: Groups, prior: Prior | None = None, **settings: Any) -> Objective:
-    """An objective by its name over these groups; methods with a prior need it, the others leave it aside."""
-    method: Any = get_objective(name)
+    """An objective by its name.
+
+    Parameters
+    ----------
+    name : a key of :data:`OBJECTIVES`.
+    groups : all groups of the training rows.
+    prior : for the methods that take one; the others leave it aside.
+    settings : what else the method's constructor takes.
+    """
+    method: Any = OBJECTIVES[name]
     if not method.takes_prior:
         return method(groups, **settings)  # type: ignore[no-any-return]
     if prior is None:

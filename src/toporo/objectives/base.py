@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -14,9 +14,11 @@ from torch import Tensor, nn
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
+from toporo.objectives.identity import Recorded, qualified
+from toporo.registry import Registry
 from toporo.robust import WeightRule
 from toporo.topology.prior import Prior
-from toporo.types import Name
+from toporo.types import Name, Record
 
 #: Batches with ever other groups absent each bring a translation table; this many are kept.
 MOST_TABLES = 256
@@ -80,11 +82,11 @@ def pairs(present: Tensor) -> Tensor:
     return (0.5 * k * (k - 1.0)).clamp(min=1.0)
 
 
-class Objective(nn.Module, ABC):
+class Objective(nn.Module, metaclass=Recorded):
     """Turns per-sample losses and group ids into the scalar that one training step minimises.
 
-    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry a sample (of any task loss, with
-    its graph attached), and ``groups`` is one of
+    ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry per sample (of any task loss,
+    with its graph attached), and ``groups`` is one of
 
     - :class:`~toporo.groups.GroupIds`, as :func:`toporo.group_batches` or ``Groups.of(names)`` give them: by name;
     - integer codes in the order of :attr:`groups`, as ``objective.groups.encode(names)`` gives them. On a GPU, codes
@@ -94,18 +96,31 @@ class Objective(nn.Module, ABC):
 
     A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
     and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
+
+    The arguments a method is made with are noted by themselves (:attr:`settings`, :attr:`identity`), whatever its
+    constructor passes on to this one.
+
+    Parameters
+    ----------
+    groups : all groups of the training rows, by name.
     """
 
     #: What the call needs besides losses and groups: any of ``"logits"``, ``"features"``.
     needs: ClassVar[frozenset[str]] = frozenset()
     #: Whether the constructor takes a prior (first) instead of the groups.
     takes_prior: ClassVar[bool] = False
+    #: The largest relative error of a value in float32 that the conformance suite lets pass: two roundings.
+    float32_tolerance: ClassVar[float] = 2.0**-22
+    #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
+    examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
-    def __init__(self, groups: Groups | Iterable[Name], **settings: Any) -> None:
+    #: The arguments the method was made with, by name, without groups and prior.
+    settings: Record
+    _arguments: Record | str
+
+    def __init__(self, groups: Groups | Iterable[Name]) -> None:
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
-        #: The method's settings, for its ``repr`` and for telling one run's checkpoint from another's.
-        self.settings = settings
         self._tables: dict[Groups, Tensor | None] = {}
 
     def forward(
@@ -119,8 +134,8 @@ class Objective(nn.Module, ABC):
         """The scalar to back-propagate."""
         if losses.ndim != 1:
             raise DataError(
-                f"losses have shape {tuple(losses.shape)}, expected one value a sample: use reduction='none' and, for "
-                "several outputs a sample, average over them."
+                f"losses have shape {tuple(losses.shape)}, expected one value per sample: use reduction='none' "
+                "and, for several outputs per sample, average over them."
             )
         if not len(losses):
             raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
@@ -149,6 +164,13 @@ class Objective(nn.Module, ABC):
         """How much each group counts at present, by name."""
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
+    @property
+    def identity(self) -> Record:
+        """The class and all arguments as JSON values: equal for two objectives that were made alike, else different."""
+        if isinstance(self._arguments, str):
+            raise SettingError(self._arguments)
+        return {"class": qualified(type(self)), **self._arguments}
+
     def extra_repr(self) -> str:
         return ", ".join([f"{len(self.groups)} groups", *(f"{key}={value!r}" for key, value in self.settings.items())])
 
@@ -170,7 +192,7 @@ class Objective(nn.Module, ABC):
             )
         if codes.shape != losses.shape:
             raise DataError(
-                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one a sample."
+                f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one per sample."
             )
         if codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(f"group codes have type {codes.dtype}: expected integers.")
@@ -209,11 +231,22 @@ class Objective(nn.Module, ABC):
         return table[codes]
 
 
+#: Name to class.
+OBJECTIVES: Registry[type[Objective]] = Registry("objective")
+register = OBJECTIVES.register
+
+
 class WeightedObjective(Objective):
     """A weighted sum of group losses whose weights follow a rule: IW-ERM, group DRO, TRO.
 
     A batch may lack groups. The rule then works with the last loss seen of each; before the first sight of a group,
     with the mean over the groups in the batch, which neither raises nor lowers its weight.
+
+    Parameters
+    ----------
+    prior : a :class:`~toporo.Prior`, or weights by group name.
+    rule : how the weights move, from :mod:`toporo.robust.weights`.
+    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
     """
 
     q: Tensor
@@ -221,11 +254,9 @@ class WeightedObjective(Objective):
     last_losses: Tensor
     seen: Tensor
 
-    def __init__(
-        self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None) -> None:
         self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
-        super().__init__(groups or self.prior.groups, **settings)
+        super().__init__(groups or self.prior.groups)
         weights = self.groups.align(self.prior.weights, what="the prior")
         self._rule = rule
         self.register_buffer("prior_weights", torch.as_tensor(weights))
@@ -263,10 +294,10 @@ def _full_precision(device: str) -> AbstractContextManager[Any]:
 
 
 def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    found = state.get(f"{prefix}digest")
-    if found is None or not isinstance(module, Objective):
+    digest = state.get(f"{prefix}digest")
+    if digest is None or not isinstance(module, Objective):
         return
-    if not torch.equal(found.cpu(), module.get_buffer("digest").cpu()):
+    if not torch.equal(digest.cpu(), module.get_buffer("digest").cpu()):
         prior = module.prior if isinstance(module, WeightedObjective) else None
         raise GroupMismatchError(
             f"this state is of other groups {'or another prior ' if prior else ''}than those of the "
@@ -278,14 +309,6 @@ def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: st
 def feature_rows(features: Tensor | None, losses: Tensor) -> Tensor:
     """Features as (n, d) in the losses' type, which is never a half precision."""
     if features is None or features.ndim != 2:
-        found = "none" if features is None else f"of shape {tuple(features.shape)}"
-        raise DataError(f"features are {found}: expected one row a sample, (n, d). Pool or flatten them.")
+        given = "none" if features is None else f"of shape {tuple(features.shape)}"
+        raise DataError(f"features are {given}: expected one row per sample, (n, d). Pool or flatten them.")
     return features.to(losses.dtype)
-
-
-def check_strength(value: float, what: str) -> float:
-    """A non-negative, finite regularisation strength."""
-    number = float(value)
-    if not 0 <= number < float("inf"):
-        raise SettingError(f"{what} is {value!r}: expected a finite number of at least 0.")
-    return number

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor
 
+from toporo.checks import non_negative
 from toporo.groups import Groups
 from toporo.objectives.base import (
     Objective,
-    check_strength,
     feature_rows,
     group_means,
     membership,
     pair_sum,
     pairs,
+    register,
 )
+from toporo.types import Name
 
 
+@register("coral")
 class CORAL(Objective):
     r"""Mean group loss plus the difference of the groups' feature means and covariances (Sun & Saenko 2016):
 
@@ -27,13 +30,18 @@ class CORAL(Objective):
 
     as DomainBed has it (Gulrajani & Lopez-Paz 2021), over the groups in the batch. A group with one sample in it has a
     mean and no covariance: its pairs compare means alone.
+
+    Parameters
+    ----------
+    groups : all groups of the training rows, by name.
+    penalty : :math:`\lambda`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
-    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0) -> None:
-        super().__init__(groups, penalty=penalty)
-        self.penalty = check_strength(penalty, "penalty")
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0) -> None:
+        super().__init__(groups)
+        self.penalty = non_negative(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         means = group_means(losses, codes, len(self.groups))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.errors import DataError, SettingError
+from toporo.checks import non_negative, number
+from toporo.errors import DataError
 from toporo.groups import Groups
-from toporo.objectives.base import Objective, check_strength, feature_rows, group_means, membership
+from toporo.objectives.base import Objective, feature_rows, group_means, membership, register
+from toporo.types import Name
 
 
+@register("dann")
 class DANN(Objective):
     r"""Mean group loss, and features from which a discriminator cannot tell the groups (Ganin et al. 2016):
 
@@ -26,6 +29,7 @@ class DANN(Objective):
 
     Parameters
     ----------
+    groups : all groups of the training rows, by name.
     width : the number of features, d of (n, d).
     penalty : :math:`\lambda`. At 0 the discriminator learns and the network takes no notice.
     hidden : units in each of the discriminator's two hidden layers.
@@ -33,10 +37,11 @@ class DANN(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    examples: ClassVar[Sequence[Mapping[str, Any]]] = ({"width": 4, "hidden": 6},)
 
     def __init__(
         self,
-        groups: Groups | Iterable[Hashable],
+        groups: Groups | Iterable[Name],
         width: int,
         penalty: float = 1.0,
         *,
@@ -44,11 +49,10 @@ class DANN(Objective):
         seed: int = 0,
     ) -> None:
         for what, units in (("width", width), ("hidden", hidden)):
-            if units < 1:
-                raise SettingError(f"{what} is {units!r}: expected a number of units of at least 1.")
-        super().__init__(groups, width=width, penalty=penalty, hidden=hidden, seed=seed)
+            number(units, what, "a number of units of at least 1", least=1)
+        super().__init__(groups)
         self.width = int(width)
-        self.penalty = check_strength(penalty, "penalty")
+        self.penalty = non_negative(penalty, "penalty")
         generator = torch.Generator().manual_seed(seed)
         # The last layer starts at zero: no group is set apart by its position, and nothing is reversed before anything
         # is learned.
@@ -61,7 +65,7 @@ class DANN(Objective):
         x = feature_rows(features, losses)
         if x.shape[1] != self.width:
             raise DataError(
-                f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} a sample: build DANN "
+                f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} per sample: build DANN "
                 f"with width={x.shape[1]}."
             )
         if self.last.weight.device != losses.device:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from toporo.objectives.base import Objective
+from toporo.objectives.base import Objective, register
 
 
+@register("erm")
 class ERM(Objective):
     r"""The mean loss over samples, :math:`\min_\theta \frac1n \sum_i \ell_i(\theta)`; groups play no part.
 
     On group-balanced batches this is the mean over groups, i.e. TRO with a uniform prior and an infinite penalty.
+
+    Parameters
+    ----------
+    groups : all groups of the training rows, by name.
     """
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 
 from toporo.errors import UnknownNameError
 from toporo.groups import Groups
-from toporo.objectives.base import WeightedObjective
+from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import ascent, mirror
 from toporo.topology.prior import Prior
+from toporo.types import Name
 
 
+@register("group-dro")
 class GroupDRO(WeightedObjective):
     r"""The worst mixture of groups, without a prior: :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.
 
     Parameters
     ----------
+    groups : all groups of the training rows, by name.
     step : step size of the weights.
     update : ``"mirror"``, the exponentiated gradient of Sagawa et al. (2020), or ``"projected"``, projected gradient
         ascent, which is TRO with penalty 0.
     """
 
-    def __init__(self, groups: Groups | Iterable[Hashable], step: float = 0.01, update: str = "mirror") -> None:
+    def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:
         rules = {"mirror": mirror, "projected": ascent}
         if update not in rules:
             raise UnknownNameError("weight update of group DRO", update, rules)
         names = groups if isinstance(groups, Groups) else Groups(groups)
-        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names, step=step, update=update)
+        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names)

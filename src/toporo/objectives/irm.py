@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from toporo.errors import DataError, SettingError
+from toporo.checks import non_negative, number
+from toporo.errors import DataError
 from toporo.groups import Groups
-from toporo.objectives.base import Objective, check_strength, group_means
+from toporo.objectives.base import Objective, group_means, register
+from toporo.types import Name
 
 
+@register("irm")
 class IRM(Objective):
     r"""Mean group loss plus the IRMv1 penalty (Arjovsky et al. 2019):
 
@@ -26,20 +29,19 @@ class IRM(Objective):
 
     Parameters
     ----------
+    groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    anneal : for this many steps the penalty counts with strength min(1, penalty), as in the authors' experiments. With
+    anneal : for this many steps the penalty counts as min(1, penalty), as in the authors' experiments. With
         a penalty above 1 the sum is divided by it afterwards, to keep the gradient's scale.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     steps: Tensor
 
-    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 1.0, anneal: int = 0) -> None:
-        super().__init__(groups, penalty=penalty, anneal=anneal)
-        self.penalty = check_strength(penalty, "penalty")
-        if anneal < 0:
-            raise SettingError(f"anneal is {anneal!r}: expected a number of steps of at least 0.")
-        self.anneal = int(anneal)
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0, anneal: int = 0) -> None:
+        super().__init__(groups)
+        self.penalty = non_negative(penalty, "penalty")
+        self.anneal = int(number(anneal, "anneal", "a number of steps of at least 0", least=0))
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
@@ -56,7 +58,7 @@ class IRM(Objective):
         slopes = group_means(by_scale, codes, len(self.groups))
         invariance = (slopes.values**2).sum() / slopes.present.sum().clamp(min=1.0)
         ready = (self.steps >= self.anneal).to(losses.dtype)
-        strength = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
+        factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
         if self.training:
             self.steps = self.steps + 1
-        return (means.mean() + strength * invariance) / strength.clamp(min=1.0)
+        return (means.mean() + factor * invariance) / factor.clamp(min=1.0)

@@ -7,15 +7,21 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from toporo.groups import Groups
-from toporo.objectives.base import WeightedObjective
+from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import exact
 from toporo.topology.prior import Prior
 
 
+@register("iw-erm")
 class IWERM(WeightedObjective):
     r"""Fixed weights, :math:`\min_\theta \sum_e p_e \ell_e(\theta)`: TRO with an infinite penalty.
 
     The control that shows what a prior does by itself, without any worst case.
+
+    Parameters
+    ----------
+    prior : a :class:`~toporo.Prior`, or weights by group name.
+    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
     """
 
     takes_prior: ClassVar[bool] = True

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from toporo.checks import non_negative
 from toporo.errors import SettingError
 from toporo.groups import Groups
 from toporo.objectives.base import (
     Objective,
-    check_strength,
     feature_rows,
     group_means,
     membership,
     pair_sum,
     pairs,
+    register,
 )
+from toporo.types import Name
 
 #: DomainBed's.
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
+@register("mmd")
 class MMD(Objective):
     r"""Mean group loss plus the squared distance of the groups' features in a kernel's space (Li et al. 2018):
 
@@ -37,6 +40,7 @@ class MMD(Objective):
 
     Parameters
     ----------
+    groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
     gammas : the kernel's inverse squared widths; DomainBed's see squared distances from 0.001 to 1000.
     """
@@ -45,13 +49,13 @@ class MMD(Objective):
     gammas: Tensor
 
     def __init__(
-        self, groups: Groups | Iterable[Hashable], penalty: float = 1.0, *, gammas: Sequence[float] = GAMMAS
+        self, groups: Groups | Iterable[Name], penalty: float = 1.0, *, gammas: Sequence[float] = GAMMAS
     ) -> None:
         widths = tuple(float(gamma) for gamma in gammas)
         if not widths or not all(0 < gamma < math.inf for gamma in widths):
             raise SettingError(f"gammas are {gammas!r}: expected one or more positive numbers.")
-        super().__init__(groups, penalty=penalty, gammas=widths)
-        self.penalty = check_strength(penalty, "penalty")
+        super().__init__(groups)
+        self.penalty = non_negative(penalty, "penalty")
         # On the device, where a step needs them; a setting and no state, so not for checkpoints.
         self.register_buffer("gammas", torch.tensor(widths, dtype=torch.float64), persistent=False)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar
 
 from torch import Tensor
 
+from toporo.checks import non_negative
 from toporo.errors import DataError
 from toporo.groups import Groups
-from toporo.objectives.base import Objective, check_strength
+from toporo.objectives.base import Objective, register
+from toporo.types import Name
 
 
+@register("sd")
 class SD(Objective):
     r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), so that strong features do not starve others:
 
@@ -19,13 +22,18 @@ class SD(Objective):
 
     Dense logits (n, classes, height, width, …) are penalised by the square at a position, averaged over positions as
     the loss is, so that the penalty means the same at every image size. Positions without a label count too.
+
+    Parameters
+    ----------
+    groups : all groups of the training rows, by name.
+    penalty : :math:`\lambda`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
-    def __init__(self, groups: Groups | Iterable[Hashable], penalty: float = 0.1) -> None:
-        super().__init__(groups, penalty=penalty)
-        self.penalty = check_strength(penalty, "penalty")
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 0.1) -> None:
+        super().__init__(groups)
+        self.penalty = non_negative(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:

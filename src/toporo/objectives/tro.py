@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from toporo.groups import Groups
-from toporo.objectives.base import WeightedObjective
+from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import make_rule
 from toporo.topology.prior import Prior
 
@@ -14,6 +14,7 @@ from toporo.topology.prior import Prior
 DEFAULT_UPDATE = {"l2": "ascent", "kl": "mirror", "chi2": "exact"}
 
 
+@register("tro")
 class TRO(WeightedObjective):
     r"""The worst mixture of groups near the topology's prior (Qiao & Peng 2023):
 
@@ -57,7 +58,5 @@ class TRO(WeightedObjective):
             update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
         prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         smallest = min(weight for weight in prior.weights.values() if weight > 0)
-        rule = make_rule(update, step=step, strength=penalty, radius=radius, penalty=divergence, smallest=smallest)
-        super().__init__(
-            prior, rule, groups, penalty=penalty, step=step, update=update, divergence=divergence, radius=radius
-        )
+        rule = make_rule(update, step=step, penalty=penalty, radius=radius, divergence=divergence, smallest=smallest)
+        super().__init__(prior, rule, groups)

@@ -100,7 +100,7 @@ def _training_sections(part: Part, first: dict[str, Record]) -> list[Section]:
         for method in protocol.get_methods()
         if method.name in first
     }
-    epochs = [epoch["epoch"] for epoch in part.records[0]["history"]]
+    epochs = [epoch["round"] for epoch in part.records[0]["history"]]
     found.append(
         figure_section(
             "epochs",

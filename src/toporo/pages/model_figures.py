@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toporo.tables.evaluate import Evaluation, GroupScore
     from toporo.tables.resample import Interval
     from toporo.topology.graph import GroupGraph
-    from toporo.training.loop import EpochRecord
+    from toporo.training.loop import RoundRecord
 
 
 #: Groups with a row of their own in a figure; the table has them all.
@@ -364,9 +364,9 @@ def effect_figure(names: Sequence[str], values: Sequence[float], label: str) -> 
         return figure
 
 
-def training_figure(history: Sequence[EpochRecord]) -> Figure:
+def training_figure(history: Sequence[RoundRecord]) -> Figure:
     """The objective after each epoch, and the weights of the groups that ended heaviest."""
-    epochs = [record.epoch for record in history]
+    epochs = [record.round for record in history]
     heaviest = sorted(history[-1].weights.items(), key=lambda item: (-item[1], str(item[0])))[: len(COLORS)]
     with mpl.rc_context(LOOKS):
         figure = Figure(figsize=(WIDTH, 3.1), layout="constrained")

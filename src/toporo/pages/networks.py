@@ -21,7 +21,7 @@ from toporo.pages.network_figures import Learned, Score, group_table, learned_to
 from toporo.pages.sections import Section, figure_section, lowest_seeds, of_method, styles
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-from toporo.training import EpochRecord
+from toporo.training import RoundRecord
 from toporo.types import Record
 
 #: The method whose topology is shown, and those with its topology and another λ: its name, a dash, the λ.
@@ -76,7 +76,7 @@ def whole_metric(protocol: Protocol) -> Metric:
 
 def counted(protocol: Protocol, record: Record) -> dict[str, Any]:
     """The metrics of the evaluation that stands for a run, as the protocol chooses it."""
-    metrics = [EpochRecord.from_dict(epoch).metrics for epoch in record["history"] if epoch["metrics"]]
+    metrics = [RoundRecord.from_dict(epoch).metrics for epoch in record["history"] if epoch["metrics"]]
     return metrics[select(metrics, protocol.headline, protocol.better)]
 
 
@@ -138,7 +138,7 @@ def weights_section(part: Part, what: str) -> list[Section]:
         ]
         for name in shown
     }
-    at = [epoch["epoch"] for epoch in first[shown[0]]["history"]]
+    at = [epoch["round"] for epoch in first[shown[0]]["history"]]
     text = (
         f"How much each training {what} counts in the run with the lowest seed. Without a prior the weights follow the "
         "losses; with one they stay the nearer to it the larger λ."
@@ -154,7 +154,7 @@ def curves_section(part: Part, panels: Mapping[str, str], title: str, text: str)
         return []
     scale = whole_metric(part.protocol).scale
     first = of_method(part.records, methods[0].name)[0]
-    at = [epoch["epoch"] for epoch in first["history"] if epoch["metrics"]]
+    at = [epoch["round"] for epoch in first["history"] if epoch["metrics"]]
     curves = {
         label: {
             method.title: np.array([_values(run, key, scale) for run in of_method(part.records, method.name)])

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from toporo.bench.definitions import Protocol
 from toporo.groups import name_from_json
 from toporo.pages.figures import line_style, to_svg
-from toporo.training import EpochRecord
+from toporo.training import RoundRecord
 from toporo.types import Record
 
 
@@ -49,7 +49,7 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
 
 def last_metrics(runs: Sequence[Record], key: str) -> dict[Hashable, float]:
     """A metric by group after the last epoch, mean over runs."""
-    last = [EpochRecord.from_dict(run["history"][-1]).metrics[key] for run in runs]
+    last = [RoundRecord.from_dict(run["history"][-1]).metrics[key] for run in runs]
     return {name: float(np.mean([values[name] for values in last])) for name in last[0]}
 
 

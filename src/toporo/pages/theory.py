@@ -316,10 +316,10 @@ def _sections(study: TheoryStudy) -> list[Section]:
             title="Theorem 1: the duality gap shrinks like one over the root of the steps",
             statement="With steps η_θ = 2R / (G_θ √T) and η_q = 2 / (G_q √T), the averages of T iterates of projected "
             "primal–dual SGD have an expected duality gap of at most (3 R G_θ + 3 G_q) / √T.",
-            reading=f"Linear models on the ball R = {settings.radius:g}, inputs scaled into the unit ball, one row of "
-            f"each group a step, {_many(settings.seeds, 'seed')}. Solid: the gap, computed exactly, mean over seeds, "
-            "shaded from the smallest to the largest. Dashed: the bound with the same constants. Certified constants "
-            "bound the gradients on the whole ball; estimated ones are the largest met in pilot runs.",
+            reading=f"Linear models on the ball R = {settings.ball_radius:g}, inputs scaled into the unit ball, one "
+            f"row of each group a step, {_many(settings.seeds, 'seed')}. Solid: the gap, computed exactly, mean over "
+            "seeds, shaded from the smallest to the largest. Dashed: the bound with the same constants. Certified "
+            "constants bound the gradients on the whole ball; estimated ones are the largest met in pilot runs.",
             svg=to_svg("convergence", convergence_figure(study.convergence)),
             table=first,
             findings=_convergence_findings(study),

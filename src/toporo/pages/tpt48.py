@@ -169,7 +169,7 @@ def _epochs(part: Part) -> list[Section]:
         }
         for label, key in (("validation MSE, training states", "validation"), ("test MSE", "test"))
     }
-    epochs = [epoch["epoch"] for epoch in of_method(part.records, trained[0].name)[0]["history"]]
+    epochs = [epoch["round"] for epoch in of_method(part.records, trained[0].name)[0]["history"]]
     return [
         figure_section(
             _name(part, "epochs"),

@@ -1,14 +1,14 @@
 """Phase 2's inner problem: the worst mixture of groups near a prior, and the convex case solved exactly."""
 
-from toporo.robust.divergences import PENALTIES, Penalty, best_response, get_penalty
+from toporo.robust.divergences import DIVERGENCES, Divergence, best_response, get_divergence
 from toporo.robust.linear import RobustFit, fit_linear, fit_logistic, linear_path, logistic_path
 from toporo.robust.simplex import project_simplex
 from toporo.robust.weights import RULES, WeightRule, ascent, constrained, constrained_response, exact, make_rule, mirror
 
 __all__ = [
-    "PENALTIES",
+    "DIVERGENCES",
     "RULES",
-    "Penalty",
+    "Divergence",
     "RobustFit",
     "WeightRule",
     "ascent",
@@ -18,7 +18,7 @@ __all__ = [
     "exact",
     "fit_linear",
     "fit_logistic",
-    "get_penalty",
+    "get_divergence",
     "linear_path",
     "logistic_path",
     "make_rule",

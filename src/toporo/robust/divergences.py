@@ -1,10 +1,10 @@
-r"""Penalties D(q‖p) that keep the worst-case weights q near the prior p.
+r"""Divergences D(q‖p) that keep the worst-case weights q near the prior p.
 
 Each is four pure functions of arrays (numpy or torch; the last axis runs over groups, leading axes are a batch):
 
 - ``value(q, p)`` is :math:`D(q\|p)`;
 - ``gradient(q, p)`` is :math:`\nabla_q D(q\|p)`;
-- ``best_response(losses, p, strength)`` is
+- ``best_response(losses, p, penalty)`` is
   :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or
   an array that broadcasts against the batch with a trailing axis of one;
 - ``mobility(q, p)`` says how the best response gives way: with w its value at a best response q,
@@ -17,49 +17,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 from array_api_compat import array_namespace
 
-from toporo.errors import SettingError, UnknownNameError
+from toporo.errors import SettingError
+from toporo.registry import Registry
 from toporo.robust.simplex import project_simplex, ranks, simplex_threshold
 
 
-class Penalty(NamedTuple):
-    """Value, gradient, best response and mobility of one divergence.
+class Divergence:
+    """Value, gradient, best response and mobility of one divergence; a class to derive from, never instantiated.
 
     ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
     ``within(losses, p, radius)`` is the best response with D at most the radius instead of a penalty, if there is a
     quicker way to it than the search that :func:`~toporo.robust.weights.constrained_response` does for any divergence.
     """
 
-    name: str
-    value: Callable[[Any, Any], Any]
-    gradient: Callable[[Any, Any], Any]
-    best_response: Callable[[Any, Any, Any], Any]
-    mobility: Callable[[Any, Any], Any]
-    bounded: bool = False
-    within: Callable[[Any, Any, float], Any] | None = None
+    #: The name it is registered under.
+    name: ClassVar[str]
+    bounded: ClassVar[bool] = False
+    within: ClassVar[Any] = None
+
+    @staticmethod
+    def value(q: Any, p: Any) -> Any:
+        r""":math:`D(q\|p)`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def gradient(q: Any, p: Any) -> Any:
+        r""":math:`\nabla_q D(q\|p)`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def best_response(losses: Any, p: Any, penalty: Any) -> Any:
+        r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` at a finite :math:`\lambda`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def mobility(q: Any, p: Any) -> Any:
+        """How the best response gives way; the head of this module has the formula."""
+        raise NotImplementedError
 
 
-# ---------------------------------------------------------------- l2, the paper's
+#: Name to divergence.
+DIVERGENCES: Registry[type[Divergence]] = Registry("divergence")
 
 
-def _l2_value(q: Any, p: Any) -> Any:
-    r""":math:`\tfrac12 \|q - p\|_2^2`; the half makes the gradient :math:`q - p`, as in Eq. 7 of the paper."""
-    xp = array_namespace(q, p)
-    return 0.5 * xp.sum((q - p) ** 2, axis=-1)
+def register(name: str) -> Callable[[type[Divergence]], type[Divergence]]:
+    """A decorator for the class of a divergence; the property tests pick it up."""
+
+    def add(divergence: type[Divergence]) -> type[Divergence]:
+        divergence.name = name
+        return DIVERGENCES.register(name)(divergence)
+
+    return add
 
 
-def _l2_gradient(q: Any, p: Any) -> Any:
-    return q - p
-
-
-def _l2_best_response(losses: Any, p: Any, strength: Any) -> Any:
-    r""":math:`\mathrm{Proj}_\Delta(p + \ell / \lambda)`, by completing the square."""
-    xp = array_namespace(losses, p)
-    # Losses relative to the worst: a tiny lambda must not drown p in large numbers where losses are equal.
-    return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / strength)
+def _below_worst(losses: Any, inside: Any) -> Any:
+    """Losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow upwards."""
+    xp = array_namespace(losses)
+    spread = losses + xp.zeros_like(xp.astype(inside, losses.dtype))
+    top = xp.max(xp.where(inside, spread, xp.full_like(spread, -math.inf)), axis=-1, keepdims=True)
+    return xp.where(inside, spread - top, xp.zeros_like(spread))
 
 
 #: Rounds of the search below after the first, and the speeds tried in each: more for few groups, where they are cheap.
@@ -119,137 +139,153 @@ def _l2_within(losses: Any, p: Any, radius: float) -> Any:
     return xp.clip(moved - simplex_threshold(moved, rank, unit), min=0.0) / unit
 
 
-def _l2_mobility(q: Any, p: Any) -> Any:
-    """One inside the support: a projection's derivative is the projection onto the support's tangent space."""
-    xp = array_namespace(q, p)
-    return xp.astype(q > 0, q.dtype)
+@register("l2")
+class L2(Divergence):
+    """The paper's: half the squared distance."""
+
+    bounded = True
+    within = staticmethod(_l2_within)
+
+    @staticmethod
+    def value(q: Any, p: Any) -> Any:
+        r""":math:`\tfrac12 \|q - p\|_2^2`; the half makes the gradient :math:`q - p`, as in Eq. 7 of the paper."""
+        xp = array_namespace(q, p)
+        return 0.5 * xp.sum((q - p) ** 2, axis=-1)
+
+    @staticmethod
+    def gradient(q: Any, p: Any) -> Any:
+        return q - p
+
+    @staticmethod
+    def best_response(losses: Any, p: Any, penalty: Any) -> Any:
+        r""":math:`\mathrm{Proj}_\Delta(p + \ell / \lambda)`, by completing the square."""
+        xp = array_namespace(losses, p)
+        # Losses relative to the worst: a tiny lambda must not drown p in large numbers where losses are equal.
+        return project_simplex(p + (losses - xp.max(losses, axis=-1, keepdims=True)) / penalty)
+
+    @staticmethod
+    def mobility(q: Any, p: Any) -> Any:
+        """One inside the support: a projection's derivative is the projection onto the support's tangent space."""
+        xp = array_namespace(q, p)
+        return xp.astype(q > 0, q.dtype)
 
 
-# ---------------------------------------------------------------- Kullback–Leibler
+@register("kl")
+class KullbackLeibler(Divergence):
+    """Kullback and Leibler's."""
+
+    @staticmethod
+    def value(q: Any, p: Any) -> Any:
+        r""":math:`\sum_e q_e \log(q_e / p_e)`, with 0 log 0 = 0 and infinity where q puts weight outside p's support.
+
+        Summed as :math:`\sum_e p_e ((1 + r_e) \log(1 + r_e) - r_e)` with :math:`r = q/p - 1`, which is the same for
+        distributions: no term is negative, and near the prior none drowns in rounding.
+        """
+        xp = array_namespace(q, p)
+        known = p > 0
+        ratio = xp.where(known, (q - p) / xp.where(known, p, xp.ones_like(p)), xp.zeros_like(q - p))
+        inside = ratio > -1.0
+        grown = xp.where(inside, (1.0 + ratio) * xp.log1p(xp.where(inside, ratio, xp.zeros_like(ratio))), 0.0 * ratio)
+        terms = p * xp.clip(grown - ratio, min=0.0)
+        infinite = xp.full_like(terms, math.inf)
+        return xp.sum(xp.where((q > 0) & ~known, infinite, terms), axis=-1)
+
+    @staticmethod
+    def gradient(q: Any, p: Any) -> Any:
+        r""":math:`\log(q_e / p_e)`, kept finite at the edge of the simplex."""
+        xp = array_namespace(q, p)
+        tiny = xp.finfo(q.dtype).tiny
+        return xp.log(xp.clip(q, min=tiny)) - xp.log(xp.clip(p, min=tiny))
+
+    @staticmethod
+    def best_response(losses: Any, p: Any, penalty: Any) -> Any:
+        r""":math:`q_e \propto p_e \exp(\ell_e / \lambda)`; groups outside p's support stay outside."""
+        xp = array_namespace(losses, p)
+        inside = p > 0
+        weights = p * xp.exp(xp.where(inside, _below_worst(losses, inside) / penalty, xp.zeros_like(losses + p)))
+        return weights / xp.sum(weights, axis=-1, keepdims=True)
+
+    @staticmethod
+    def mobility(q: Any, p: Any) -> Any:
+        """A softmax's derivative."""
+        return q + 0.0 * p
 
 
-def _kl_value(q: Any, p: Any) -> Any:
-    r""":math:`\sum_e q_e \log(q_e / p_e)`, with 0 log 0 = 0 and infinity where q puts weight outside p's support.
+@register("chi2")
+class ChiSquare(Divergence):
+    """Pearson's."""
 
-    Summed as :math:`\sum_e p_e ((1 + r_e) \log(1 + r_e) - r_e)` with :math:`r = q/p - 1`, which is the same for
-    distributions: no term is negative, and near the prior none drowns in rounding.
-    """
-    xp = array_namespace(q, p)
-    known = p > 0
-    ratio = xp.where(known, (q - p) / xp.where(known, p, xp.ones_like(p)), xp.zeros_like(q - p))
-    inside = ratio > -1.0
-    grown = xp.where(inside, (1.0 + ratio) * xp.log1p(xp.where(inside, ratio, xp.zeros_like(ratio))), 0.0 * ratio)
-    terms = p * xp.clip(grown - ratio, min=0.0)
-    infinite = xp.full_like(terms, math.inf)
-    return xp.sum(xp.where((q > 0) & ~known, infinite, terms), axis=-1)
+    @staticmethod
+    def value(q: Any, p: Any) -> Any:
+        r""":math:`\tfrac12 \sum_e (q_e - p_e)^2 / p_e`, infinite where q puts weight outside p's support."""
+        xp = array_namespace(q, p)
+        inside = p > 0
+        safe = xp.where(inside, p, xp.ones_like(p))
+        terms = xp.where(inside, 0.5 * (q - p) ** 2 / safe, xp.zeros_like(q - p))
+        infinite = xp.full_like(terms, math.inf)
+        return xp.sum(xp.where((q > 0) & ~inside, infinite, terms), axis=-1)
 
+    @staticmethod
+    def gradient(q: Any, p: Any) -> Any:
+        xp = array_namespace(q, p)
+        return (q - p) / xp.clip(p, min=xp.finfo(p.dtype).tiny)
 
-def _kl_gradient(q: Any, p: Any) -> Any:
-    r""":math:`\log(q_e / p_e)`, kept finite at the edge of the simplex."""
-    xp = array_namespace(q, p)
-    tiny = xp.finfo(q.dtype).tiny
-    return xp.log(xp.clip(q, min=tiny)) - xp.log(xp.clip(p, min=tiny))
+    @staticmethod
+    def best_response(losses: Any, p: Any, penalty: Any) -> Any:
+        r""":math:`q_e = p_e \max(0, 1 + (\ell_e - \nu)/\lambda)` with the one :math:`\nu` that makes it sum to one.
 
+        A simplex projection in the metric of p: sort by loss, take the threshold of the support that fits itself.
+        """
+        xp = array_namespace(losses, p)
+        inside = p > 0
+        scaled = _below_worst(losses, inside) / penalty
+        # Groups without prior mass can never receive weight; rank them last so that they cannot open a support.
+        lowest = xp.min(scaled, axis=-1, keepdims=True) - 1.0
+        order = xp.argsort(xp.where(inside, scaled, lowest + xp.zeros_like(scaled)), axis=-1, descending=True)
+        mass = xp.take_along_axis(p + xp.zeros_like(scaled), order, axis=-1)
+        sorted_losses = xp.take_along_axis(scaled, order, axis=-1)
+        total = xp.cumulative_sum(mass, axis=-1)
+        weighted = xp.cumulative_sum(mass * sorted_losses, axis=-1)
+        safe = xp.clip(total, min=xp.finfo(scaled.dtype).tiny)
+        thresholds = (weighted + total - 1.0) / safe
+        # sum_S p (1 + l - nu) = 1 for the k largest losses; the true support's nu is the largest, as on the simplex.
+        highest = xp.max(xp.where(total > 0, thresholds, xp.full_like(thresholds, -math.inf)), axis=-1, keepdims=True)
+        weights = xp.where(inside, p * xp.clip(1.0 + scaled - highest, min=0.0), xp.zeros_like(scaled))
+        return weights / xp.sum(weights, axis=-1, keepdims=True)
 
-def _kl_best_response(losses: Any, p: Any, strength: Any) -> Any:
-    r""":math:`q_e \propto p_e \exp(\ell_e / \lambda)`; groups outside p's support stay outside."""
-    xp = array_namespace(losses, p)
-    inside = p > 0
-    weights = p * xp.exp(xp.where(inside, _below_worst(losses, inside) / strength, xp.zeros_like(losses + p)))
-    return weights / xp.sum(weights, axis=-1, keepdims=True)
-
-
-def _kl_mobility(q: Any, p: Any) -> Any:
-    """A softmax's derivative."""
-    return q + 0.0 * p
-
-
-# ---------------------------------------------------------------- chi-square
-
-
-def _chi2_value(q: Any, p: Any) -> Any:
-    r""":math:`\tfrac12 \sum_e (q_e - p_e)^2 / p_e`, infinite where q puts weight outside p's support."""
-    xp = array_namespace(q, p)
-    inside = p > 0
-    safe = xp.where(inside, p, xp.ones_like(p))
-    terms = xp.where(inside, 0.5 * (q - p) ** 2 / safe, xp.zeros_like(q - p))
-    infinite = xp.full_like(terms, math.inf)
-    return xp.sum(xp.where((q > 0) & ~inside, infinite, terms), axis=-1)
-
-
-def _chi2_gradient(q: Any, p: Any) -> Any:
-    xp = array_namespace(q, p)
-    return (q - p) / xp.clip(p, min=xp.finfo(p.dtype).tiny)
+    @staticmethod
+    def mobility(q: Any, p: Any) -> Any:
+        """The prior's weight inside the support."""
+        xp = array_namespace(q, p)
+        return xp.where(q > 0, p, xp.zeros_like(p))
 
 
-def _chi2_best_response(losses: Any, p: Any, strength: Any) -> Any:
-    r""":math:`q_e = p_e \max(0, 1 + (\ell_e - \nu)/\lambda)` with the one :math:`\nu` that makes it sum to one.
-
-    A simplex projection in the metric of p: sort by loss, take the threshold of the support that fits itself.
-    """
-    xp = array_namespace(losses, p)
-    inside = p > 0
-    scaled = _below_worst(losses, inside) / strength
-    # Groups without prior mass can never receive weight; rank them last so that they cannot open a support.
-    lowest = xp.min(scaled, axis=-1, keepdims=True) - 1.0
-    order = xp.argsort(xp.where(inside, scaled, lowest + xp.zeros_like(scaled)), axis=-1, descending=True)
-    mass = xp.take_along_axis(p + xp.zeros_like(scaled), order, axis=-1)
-    sorted_losses = xp.take_along_axis(scaled, order, axis=-1)
-    total = xp.cumulative_sum(mass, axis=-1)
-    weighted = xp.cumulative_sum(mass * sorted_losses, axis=-1)
-    safe = xp.clip(total, min=xp.finfo(scaled.dtype).tiny)
-    thresholds = (weighted + total - 1.0) / safe
-    # sum_S p (1 + l - nu) = 1 for the k largest losses; the true support's nu is the largest, as on the simplex.
-    highest = xp.max(xp.where(total > 0, thresholds, xp.full_like(thresholds, -math.inf)), axis=-1, keepdims=True)
-    weights = xp.where(inside, p * xp.clip(1.0 + scaled - highest, min=0.0), xp.zeros_like(scaled))
-    return weights / xp.sum(weights, axis=-1, keepdims=True)
+def get_divergence(name: str | type[Divergence]) -> type[Divergence]:
+    """A divergence by its name."""
+    return name if isinstance(name, type) and issubclass(name, Divergence) else DIVERGENCES[name]
 
 
-def _chi2_mobility(q: Any, p: Any) -> Any:
-    """The prior's weight inside the support."""
-    xp = array_namespace(q, p)
-    return xp.where(q > 0, p, xp.zeros_like(p))
-
-
-def _below_worst(losses: Any, inside: Any) -> Any:
-    """Losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow upwards."""
-    xp = array_namespace(losses)
-    spread = losses + xp.zeros_like(xp.astype(inside, losses.dtype))
-    top = xp.max(xp.where(inside, spread, xp.full_like(spread, -math.inf)), axis=-1, keepdims=True)
-    return xp.where(inside, spread - top, xp.zeros_like(spread))
-
-
-#: Name to penalty. A new one is four functions and a line here; the property tests pick it up.
-PENALTIES: dict[str, Penalty] = {
-    "l2": Penalty("l2", _l2_value, _l2_gradient, _l2_best_response, _l2_mobility, True, _l2_within),
-    "kl": Penalty("kl", _kl_value, _kl_gradient, _kl_best_response, _kl_mobility),
-    "chi2": Penalty("chi2", _chi2_value, _chi2_gradient, _chi2_best_response, _chi2_mobility),
-}
-
-
-def get_penalty(name: str | Penalty) -> Penalty:
-    """A penalty by its name."""
-    if isinstance(name, Penalty):
-        return name
-    if name not in PENALTIES:
-        raise UnknownNameError("divergence", name, PENALTIES)
-    return PENALTIES[name]
-
-
-def best_response(losses: Any, p: Any, strength: float, penalty: str | Penalty = "l2") -> Any:
+def best_response(losses: Any, p: Any, penalty: float, divergence: str | type[Divergence] = "l2") -> Any:
     r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for :math:`\lambda \in [0, \infty]`.
 
     At 0 the weight is shared equally by the groups with the largest loss (for KL and chi-square: among those in the
     prior's support, since D is infinite elsewhere).
+
+    Parameters
+    ----------
+    losses : :math:`\ell`, by group along the last axis.
+    p : the prior.
+    penalty : :math:`\lambda`.
+    divergence : D, or its name.
     """
-    divergence = get_penalty(penalty)
-    if not strength >= 0:
-        raise SettingError(f"penalty is {strength!r}: expected a number of at least 0, or infinity.")
+    chosen = get_divergence(divergence)
+    if not penalty >= 0:
+        raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0, or infinity.")
     xp = array_namespace(losses, p)
-    if math.isinf(strength):
+    if math.isinf(penalty):
         return p + xp.zeros_like(losses)
-    if strength > 0:
-        return divergence.best_response(losses, p, strength)
-    allowed = losses if divergence.bounded else xp.where(p > 0, losses, xp.full_like(losses, -math.inf))
+    if penalty > 0:
+        return chosen.best_response(losses, p, penalty)
+    allowed = losses if chosen.bounded else xp.where(p > 0, losses, xp.full_like(losses, -math.inf))
     worst = xp.astype(allowed == xp.max(allowed, axis=-1, keepdims=True), losses.dtype)
     return worst / xp.sum(worst, axis=-1, keepdims=True)

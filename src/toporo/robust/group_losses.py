@@ -141,7 +141,14 @@ class SquaredLosses:
         intercept: bool = True,
         sample_weight: Any = None,
     ) -> SquaredLosses:
-        """Read the rows once and keep every group's normal equations."""
+        """Read the rows once and keep every group's normal equations.
+
+        Parameters
+        ----------
+        x, y, groups : one row per sample; y may have several columns.
+        intercept : whether models have one.
+        sample_weight : one weight per row, within its group.
+        """
         inputs, ids = as_inputs(x, groups)
         targets = as_targets(y, len(inputs))
         inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
@@ -173,16 +180,16 @@ class SquaredLosses:
                     total += block.T @ block
             return total / mass, mass
 
-        found = for_each(members, moments, len(inputs))
+        by_group = for_each(members, moments, len(inputs))
         size = inputs.shape[1] + intercept
-        second = np.stack([total for total, _ in found])
+        second = np.stack([total for total, _ in by_group])
         if not np.isfinite(second).all():
             refuse_infinite(inputs, "x")
             refuse_infinite(targets, "y")
             raise DataError(f"x or y {TOO_LARGE}")
         return cls(
             groups=ids.groups,
-            counts=np.array([mass for _, mass in found]),
+            counts=np.array([mass for _, mass in by_group]),
             gram=np.ascontiguousarray(second[:, :size, :size]),
             cross=np.ascontiguousarray(second[:, :size, size:]),
             square=np.trace(second[:, size:, size:], axis1=1, axis2=2),
@@ -218,7 +225,7 @@ class SquaredLosses:
 
     @cached_property
     def flat_gram(self) -> Array:
-        """The quadratics, a group a row."""
+        """The quadratics, one group per row."""
         return self.gram.reshape(len(self.groups), -1)
 
     def products(self, theta: Array) -> Array:
@@ -288,13 +295,11 @@ class _SquaredCurve:
 
     @cached_property
     def slope(self) -> Array:
-        found: Array = self.start.jacobian @ self.direction.reshape(-1)
-        return found
+        return np.asarray(self.start.jacobian @ self.direction.reshape(-1))
 
     @cached_property
     def bend(self) -> Array:
-        found: Array = np.einsum("edk,dk->e", self.products, self.direction)
-        return found
+        return np.asarray(np.einsum("edk,dk->e", self.products, self.direction))
 
     @property
     def batch(self) -> int:

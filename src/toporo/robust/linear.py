@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toporo.checks import as_number, non_negative, number
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
-from toporo.robust.divergences import get_penalty
+from toporo.robust.divergences import get_divergence
 from toporo.robust.group_losses import GroupLosses, SquaredLosses
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
@@ -45,8 +46,8 @@ class RobustFit:
 
     Attributes
     ----------
-    coef, intercept : features × outputs, and one an output. For two classes there is one output, the log-odds of the
-        second; for more, one a class.
+    coef, intercept : features × outputs, and one per output. For two classes there is one output, the log-odds of the
+        second; for more, one per class.
     classes : the classes of a logistic model, None for a linear one.
     weights, losses, prior : q, every group's loss and p, by group name.
     penalty : the penalty; for a radius, the multiplier that was found for it.
@@ -82,7 +83,7 @@ class RobustFit:
         return self.gap / abs(self.value) if self.value else 0.0
 
     def decide(self, x: Any) -> Array:
-        """Predicted values, or scores: log-odds for two classes, one score a class for more."""
+        """Predicted values, or scores: log-odds for two classes, one score per class for more."""
         rows = as_numbers(x, "x")
         if rows.ndim != 2 or rows.shape[1] != len(self.coef):
             raise DataError(f"x has shape {rows.shape}: expected rows × {len(self.coef)} features, as in fitting.")
@@ -127,13 +128,14 @@ def fit_linear(
 
     Parameters
     ----------
-    x, y, groups : one row a sample; y may have several columns, whose squared errors are added.
+    x, y, groups : one row per sample; y may have several columns, whose squared errors are added.
     prior : p by group name (a mapping, or a :class:`toporo.Prior`); uniform unless given.
     penalty : :math:`\lambda`: infinity is least squares with the groups weighted by p, 0 is the worst group alone.
     radius : instead of a penalty, :math:`D(q\|p) \le \tau`.
     divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
     ridge : :math:`\rho`; the intercept is free of it. Features of different units want to be standardised first.
-    sample_weight : a weight a row, within its group.
+    intercept : whether the model has one.
+    sample_weight : one weight per row, within its group.
     tol : the relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses
         counts as none. A fit that does not get there warns and reports the gap it has.
     """
@@ -156,10 +158,14 @@ def fit_logistic(
     one_class: str = "error",
     tol: float = 1e-6,
 ) -> RobustFit:
-    """Logistic regression, binary or multinomial, under the worst mixture of groups; see :func:`fit_linear`.
+    r"""Logistic regression, binary or multinomial, under the worst mixture of groups.
 
-    ``ridge`` must be positive: classes that can be separated have no best model without it. ``one_class="allow"``
-    admits groups whose rows are all of one class.
+    Parameters
+    ----------
+    x, y, groups : one row per sample; y holds classes.
+    prior, penalty, radius, divergence, intercept, sample_weight, tol : as for :func:`fit_linear`.
+    ridge : :math:`\rho`, which must be positive: classes that can be separated have no best model without it.
+    one_class : ``"allow"`` admits groups whose rows are all of one class, ``"error"`` refuses them.
     """
     losses = LogisticLosses.from_arrays(
         x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
@@ -178,7 +184,14 @@ def linear_path(
     sample_weight: Any = None,
     **settings: Any,
 ) -> list[RobustFit]:
-    """:func:`fit_linear` for many penalties: rows are read once, and each fit starts from the one before."""
+    """:func:`fit_linear` for many penalties: rows are read once, and each fit starts from the one before.
+
+    Parameters
+    ----------
+    x, y, groups, prior, intercept, sample_weight : as there.
+    penalties : those to fit with; fits come in their order.
+    settings : ``divergence``, ``ridge`` and ``tol``, as there.
+    """
     losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
     return path(losses, prior, penalties=penalties, **settings)
 
@@ -195,7 +208,14 @@ def logistic_path(
     one_class: str = "error",
     **settings: Any,
 ) -> list[RobustFit]:
-    """:func:`fit_logistic` for many penalties, each fit starting from the one before."""
+    """:func:`fit_logistic` for many penalties, each fit starting from the one before.
+
+    Parameters
+    ----------
+    x, y, groups, prior, intercept, sample_weight, one_class : as there.
+    penalties : those to fit with; fits come in their order.
+    settings : ``divergence``, ``ridge`` and ``tol``, as there.
+    """
     losses = LogisticLosses.from_arrays(
         x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
     )
@@ -212,10 +232,16 @@ def solve(
     ridge: float = 0.0,
     tol: float = 1e-6,
 ) -> RobustFit:
-    """Fit to losses that were prepared before, e.g. for several priors or ridges."""
+    """Fit to losses that were prepared before, e.g. for several priors or ridges.
+
+    Parameters
+    ----------
+    losses : of the rows.
+    prior, penalty, radius, divergence, ridge, tol : as for :func:`fit_linear`.
+    """
     if radius is None:
         return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol)[0]
-    largest = _number(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)", most=math.inf)
+    largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
         return _fit(problem, problem.constrained(largest), ridge, largest)
@@ -230,12 +256,16 @@ def path(
     ridge: float = 0.0,
     tol: float = 1e-6,
 ) -> list[RobustFit]:
-    """Fits for many penalties, in the order given; solved from the largest to the smallest."""
+    """Fits for many penalties, in the order given; solved from the largest to the smallest.
+
+    Parameters
+    ----------
+    losses : of the rows.
+    penalties : those to fit with.
+    prior, divergence, ridge, tol : as for :func:`fit_linear`.
+    """
     given = list(penalties)
-    try:
-        values = [float(value) for value in given]
-    except (TypeError, ValueError):
-        values = []
+    values = [as_number(value) for value in given]
     if not values or not all(value >= 0 for value in values):
         shown = listed(given) if given else "empty"
         raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
@@ -243,39 +273,26 @@ def path(
         problem = _problem(losses, prior, divergence, ridge, tol)
         last: Saddle | None = None
         before: Array | None = None
-        found: dict[float, RobustFit] = {}
+        fits: dict[float, RobustFit] = {}
         for value in sorted(set(values), reverse=True):
             start = last
             if last is not None and before is not None:
                 start = replace(last, place=problem.foreseen(value, last.place, last.place.theta - before))
             before = last.place.theta if last is not None else None
             last = problem.penalised(value, start)
-            found[value] = _fit(problem, last, ridge, None)
-    return [found[value] for value in values]
+            fits[value] = _fit(problem, last, ridge, None)
+    return [fits[value] for value in values]
 
 
 def _problem(
     losses: SquaredLosses | LogisticLosses, prior: Mapping[Any, float] | Any, divergence: str, ridge: float, tol: float
 ) -> SaddleProblem:
-    ridge = _number(ridge, "ridge", "a finite number of at least 0", most=math.inf)
-    tol = _number(tol, "tol", "a number between 0 and 1, such as 1e-6", most=1.0)
-    if tol == 0:
-        raise SettingError("tol is 0.0: expected a number between 0 and 1, such as 1e-6.")
-    weights, penalty = _weights(losses, prior), get_penalty(divergence)
+    ridge = non_negative(ridge, "ridge")
+    tol = number(tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
+    weights, chosen = _weights(losses, prior), get_divergence(divergence)
     if ridge == 0:
-        _refuse_singular(losses, np.ones(len(weights), bool) if penalty.bounded else weights > 0)
-    return SaddleProblem(losses, ridge, weights, penalty, tol=tol)
-
-
-def _number(value: Any, name: str, expected: str, *, most: float) -> float:
-    """A setting of at least 0 and below ``most``."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not 0 <= number < most:
-        raise SettingError(f"{name} is {value!r}: expected {expected}.")
-    return number
+        _refuse_singular(losses, np.ones(len(weights), bool) if chosen.bounded else weights > 0)
+    return SaddleProblem(losses, ridge, weights, chosen, tol=tol)
 
 
 def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
@@ -348,11 +365,11 @@ def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | N
         weights=losses.groups.named(saddle.q),
         losses=losses.groups.named(saddle.place.losses),
         prior=losses.groups.named(prior),
-        penalty=saddle.strength,
+        penalty=saddle.penalty,
         radius=radius,
-        divergence=problem.penalty.name,
+        divergence=problem.divergence.name,
         ridge=ridge,
-        distance=float(problem.penalty.value(inside, problem.prior)),
+        distance=float(problem.divergence.value(inside, problem.prior)),
         value=value,
         bound=bound,
         steps=saddle.steps,

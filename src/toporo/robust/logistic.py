@@ -71,8 +71,13 @@ class LogisticLosses:
     ) -> LogisticLosses:
         """Sort the rows by group.
 
-        ``one_class`` says what a group whose rows are all of one class means: an ``"error"``, because such a group's
-        worst case pulls the model towards a constant, or nothing (``"allow"``).
+        Parameters
+        ----------
+        x, y, groups : one row per sample; y holds classes.
+        intercept : whether models have one.
+        sample_weight : one weight per row, within its group.
+        one_class : what a group whose rows are all of one class means: an ``"error"``, because such a group's worst
+            case pulls the model towards a constant, or nothing (``"allow"``).
         """
         if one_class not in ONE_CLASS:
             raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
@@ -189,15 +194,14 @@ class LogisticLosses:
     def row_losses(self, scores: Array) -> Array:
         r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
         if scores.shape[1] == 1:
-            found: Array = np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0]))
-            return found
+            return np.asarray(np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0])))
         top = scores.max(axis=1)
         own = np.take_along_axis(scores, self.targets[:, None], axis=1)[:, 0]
         total: Array = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
         return total
 
     def by_group(self, rows: Array) -> Array:
-        """Means by group of one value a row."""
+        """Means by group of one value per row."""
         means: Array = np.add.reduceat(rows * self.share, self.starts)
         return means
 
@@ -255,13 +259,12 @@ class _LogisticPlace:
             a, b, span = task
             chances, rows = self.chances[span], problem.inputs[span]
             curvature = weights[span] * chances[:, a] * (float(a == b) - chances[:, b])
-            found: Array = rows.T @ (rows * curvature[:, None])
-            return found
+            return np.asarray(rows.T @ (rows * curvature[:, None]))
 
-        for (a, b, _), found in zip(tasks, for_each(tasks, block, len(weights)), strict=True):
-            total[:, a, :, b] += found
+        for (a, b, _), part in zip(tasks, for_each(tasks, block, len(weights)), strict=True):
+            total[:, a, :, b] += part
             if a != b:
-                total[:, b, :, a] += found
+                total[:, b, :, a] += part
         return total.reshape(size * outputs, size * outputs)
 
     def along(self, direction: Array) -> _LogisticCurve:

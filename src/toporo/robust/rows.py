@@ -55,15 +55,15 @@ def as_targets(y: Any, rows: int) -> Any:
     targets = as_numbers(y, "y")
     targets = targets[:, None] if targets.ndim == 1 else targets
     if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
-        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column an output.")
+        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column per output.")
     return targets
 
 
 def as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
-    """One label a row, none missing."""
+    """One label per row, none missing."""
     labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
     if labels.ndim != 1 or len(labels) != rows:
-        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one a row of x.")
+        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one per row of x.")
     if labels.dtype.kind == "f":
         refuse_infinite(labels, "y")
     if labels.dtype == object and any(label is None or label != label for label in labels):
@@ -97,7 +97,7 @@ def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
     weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
     if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError(
-            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one a row."
+            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one per row."
         )
     _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
     return weights

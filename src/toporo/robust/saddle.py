@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg.lapack import dposv
 
-from toporo.robust.divergences import PENALTIES, Penalty, best_response
+from toporo.robust.divergences import DIVERGENCES, Divergence, best_response
 from toporo.robust.group_losses import Curve, GroupLosses, Place
 from toporo.robust.weights import constrained_response
 from toporo.types import Array
@@ -59,7 +59,7 @@ class Saddle:
     ----------
     place, q : the model, and weights over all groups.
     value, gap : the upper bound, and how far below it the lower bound is.
-    strength : the penalty (for a radius, the multiplier found).
+    penalty : λ (for a radius, the multiplier found).
     steps : Newton steps taken.
     """
 
@@ -67,7 +67,7 @@ class Saddle:
     q: Array
     value: float
     gap: float
-    strength: float
+    penalty: float
     steps: int
 
 
@@ -75,43 +75,45 @@ class Saddle:
 class _Game:
     r"""What q plays: :math:`\max_q \langle q, \ell\rangle - \lambda D(q\|c)`, over the groups it may choose from."""
 
-    penalty: Penalty
+    divergence: type[Divergence]
     centre: Array
-    strength: float
+    penalty: float
 
     def respond(self, losses: Array) -> Array:
         """The best q."""
-        if math.isinf(self.strength):
+        if math.isinf(self.penalty):
             return self.centre + 0.0 * losses
-        found: Array = self.penalty.best_response(losses, self.centre, self.strength)
-        return found
+        response: Array = self.divergence.best_response(losses, self.centre, self.penalty)
+        return response
 
     def cost(self, q: Array) -> Any:
         """The penalty's part."""
-        return 0.0 if math.isinf(self.strength) else self.strength * self.penalty.value(q, self.centre)
+        return 0.0 if math.isinf(self.penalty) else self.penalty * self.divergence.value(q, self.centre)
 
     def bend(self, jacobian: Array, q: Array) -> Array:
         r"""U with :math:`U^\top U = \frac1\lambda J^\top C J`; without rows if q does not move."""
-        mobility = self.penalty.mobility(q, self.centre)
+        mobility = self.divergence.mobility(q, self.centre)
         moving = np.flatnonzero(mobility > 0)
-        if math.isinf(self.strength) or len(moving) < 2:
+        if math.isinf(self.penalty) or len(moving) < 2:
             return np.empty((0, jacobian.shape[1]))
         root = np.sqrt(mobility[moving])
         scaled = root[:, None] * jacobian[moving]
         unit = root / np.linalg.norm(root)
-        bent: Array = (scaled - unit[:, None] * (unit @ scaled)) / math.sqrt(self.strength)
+        bent: Array = (scaled - unit[:, None] * (unit @ scaled)) / math.sqrt(self.penalty)
         return bent
 
 
 class SaddleProblem:
-    """Losses, a ridge, a prior and a divergence; solved for any strength or radius from any starting place.
+    """Losses, a ridge, a prior and a divergence; solved for any penalty or radius from any starting place.
 
     Groups outside ``support`` never get weight: those without prior, for divergences that are infinite there.
     """
 
-    def __init__(self, losses: GroupLosses, ridge: float, prior: Array, penalty: Penalty, *, tol: float = 1e-6) -> None:
-        self.losses, self.penalty, self.tol = losses, penalty, tol
-        self.support = np.arange(len(prior)) if penalty.bounded else np.flatnonzero(prior > 0)
+    def __init__(
+        self, losses: GroupLosses, ridge: float, prior: Array, divergence: type[Divergence], *, tol: float = 1e-6
+    ) -> None:
+        self.losses, self.divergence, self.tol = losses, divergence, tol
+        self.support = np.arange(len(prior)) if divergence.bounded else np.flatnonzero(prior > 0)
         self.prior = prior[self.support]
         self.pull = np.full(losses.shape, 2.0 * ridge)
         if losses.intercept:
@@ -121,79 +123,79 @@ class SaddleProblem:
 
     # ------------------------------------------------------------ the forms
 
-    def penalised(self, strength: float, start: Saddle | None = None) -> Saddle:
+    def penalised(self, penalty: float, start: Saddle | None = None) -> Saddle:
         """At a penalty from zero to infinity, starting from the saddle point of a larger one if there is one."""
-        return self._penalised(strength, start.place if start else self._zero, start)
+        return self._penalised(penalty, start.place if start else self._zero, start)
 
     def constrained(self, radius: float) -> Saddle:
         """The worst q with D(q‖p) at most the radius."""
         return self._constrained(radius, self._zero)
 
-    def _penalised(self, strength: float, start: Place, known: Saddle | None = None) -> Saddle:
-        if math.isinf(strength):
-            return self._newton(start, _Game(self.penalty, self.prior, strength))
+    def _penalised(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
+        if math.isinf(penalty):
+            return self._newton(start, _Game(self.divergence, self.prior, penalty))
         if start is self._zero:
-            start = self._newton(start, _Game(self.penalty, self.prior, math.inf)).place
-        if strength > HUGE * self._spread(start):
-            pinned = self._newton(start, _Game(self.penalty, self.prior, math.inf))
-            if strength > HUGE * self._spread(pinned.place):
-                return replace(pinned, strength=strength)
+            start = self._newton(start, _Game(self.divergence, self.prior, math.inf)).place
+        if penalty > HUGE * self._spread(start):
+            pinned = self._newton(start, _Game(self.divergence, self.prior, math.inf))
+            if penalty > HUGE * self._spread(pinned.place):
+                return replace(pinned, penalty=penalty)
         tried: list[Saddle] = []
-        if strength > 0:
-            tried.append(self._newton(start, _Game(self.penalty, self.prior, strength), PATIENCE))
-        for attempt in self._attempts(strength, start, known):
+        if penalty > 0:
+            tried.append(self._newton(start, _Game(self.divergence, self.prior, penalty), PATIENCE))
+        for attempt in self._attempts(penalty, start, known):
             if tried and tried[-1].gap <= self.allowed(tried[-1].value):
                 break
             tried.append(attempt())
         best = min(tried, key=lambda saddle: saddle.gap)
         return replace(best, steps=sum(saddle.steps for saddle in tried))
 
-    def _attempts(self, strength: float, start: Place, known: Saddle | None) -> list[Callable[[], Saddle]]:
+    def _attempts(self, penalty: float, start: Place, known: Saddle | None) -> list[Callable[[], Saddle]]:
         """What to try where Newton's method does not get there at once."""
-        if strength == 0 or self.penalty.bounded:
-            return [lambda: self._proximal(strength, start, known)]
+        if penalty == 0 or self.divergence.bounded:
+            return [lambda: self._proximal(penalty, start, known)]
         return [
-            lambda: self._continued(strength, start),
-            lambda: self._nearly_free(strength, start),
+            lambda: self._continued(penalty, start),
+            lambda: self._nearly_free(penalty, start),
         ]
 
-    def _nearly_free(self, strength: float, start: Place) -> Saddle:
+    def _nearly_free(self, penalty: float, start: Place) -> Saddle:
         """So small a penalty is next to none: from the answer without one, or that answer itself."""
-        free, game = self._proximal(0.0, start), _Game(self.penalty, self.prior, strength)
+        free, game = self._proximal(0.0, start), _Game(self.divergence, self.prior, penalty)
         losses, q = free.place.losses[self.support], free.q[self.support]
         worst, value = self._worst(free.place.losses, free.place.theta, game)
         gap = max(float((worst - q) @ losses - game.cost(worst) + game.cost(q)), 0.0) + self._excess(free.place, q)
         onwards = self._newton(free.place, game)
-        best = min((replace(free, value=value, gap=gap, strength=strength), onwards), key=lambda saddle: saddle.gap)
+        best = min((replace(free, value=value, gap=gap, penalty=penalty), onwards), key=lambda saddle: saddle.gap)
         return replace(best, steps=free.steps + onwards.steps)
 
-    def _continued(self, strength: float, start: Place) -> Saddle:
+    def _continued(self, penalty: float, start: Place) -> Saddle:
         """Through ever smaller penalties, each from the last one's model."""
-        place, steps, via = start, 0, max(self._spread(start), strength)
-        while via * SHRINK > strength:
-            way = self._newton(place, _Game(self.penalty, self.prior, via), PATIENCE)
+        place, steps, via = start, 0, max(self._spread(start), penalty)
+        while via * SHRINK > penalty:
+            way = self._newton(place, _Game(self.divergence, self.prior, via), PATIENCE)
             place, steps, via = way.place, steps + way.steps, via * SHRINK
-        last = self._newton(place, _Game(self.penalty, self.prior, strength))
+        last = self._newton(place, _Game(self.divergence, self.prior, penalty))
         return replace(last, steps=steps + last.steps)
 
-    def _proximal(self, strength: float, start: Place, known: Saddle | None = None) -> Saddle:
+    def _proximal(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
         """With a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
-        wanted = _Game(PENALTIES["l2"], self.prior, strength)
+        wanted = _Game(DIVERGENCES["l2"], self.prior, penalty)
         near, centre = max(self._spread(start), self.floor), self.prior
-        if known is not None and self.floor < known.strength < near:
-            near, centre = known.strength, known.q[self.support]
+        if known is not None and self.floor < known.penalty < near:
+            near, centre = known.penalty, known.q[self.support]
         place, steps = start, 0
-        best = Saddle(start, self.whole(self.prior), math.inf, math.inf, strength, 0)
+        best = Saddle(start, self.whole(self.prior), math.inf, math.inf, penalty, 0)
         for _ in range(MAX_STEPS):
-            mixed = (strength * self.prior + near * centre) / (strength + near)
-            inner = self._newton(place, _Game(wanted.penalty, mixed, strength + near), 4 * PATIENCE)
+            mixed = (penalty * self.prior + near * centre) / (penalty + near)
+            inner = self._newton(place, _Game(wanted.divergence, mixed, penalty + near), 4 * PATIENCE)
             place, centre, steps = inner.place, inner.q[self.support], steps + inner.steps
             losses = place.losses[self.support]
-            worst = best_response(losses, self.prior, strength, wanted.penalty)
+            worst = best_response(losses, self.prior, penalty, wanted.divergence)
             highest = float(worst @ losses - wanted.cost(worst))
             gap = max(highest - float(centre @ losses - wanted.cost(centre)), 0.0) + self._excess(place, centre)
             if gap < best.gap:
-                best = Saddle(place, inner.q, highest + self._ridge(place.theta), gap, strength, steps)
+                best = Saddle(place, inner.q, highest + self._ridge(place.theta), gap, penalty, steps)
             if best.gap <= self.allowed(best.value):
                 break
             # Nearer only from where Newton's method arrived; else the second penalty was too small for it.
@@ -201,26 +203,26 @@ class SaddleProblem:
         return replace(best, steps=steps)
 
     def _constrained(self, radius: float, start: Place) -> Saddle:
-        place = self._newton(start, _Game(self.penalty, self.prior, math.inf)).place
+        place = self._newton(start, _Game(self.divergence, self.prior, math.inf)).place
         if radius == 0:
             return self._penalised(math.inf, place)
         widest = max(self._spread(place), self.floor)
         search, steps = _Search(widest), 0
         best = Saddle(place, self.whole(self.prior), math.inf, math.inf, math.inf, 0)
         for _ in range(MAX_STEPS):
-            found = self._penalised(search.strength, place)
-            place, steps = found.place, steps + found.steps
-            q = found.q[self.support]
-            distance = float(self.penalty.value(q, self.prior))
-            tries = self._within(place, q, distance, radius, search.strength)
+            free_of_radius = self._penalised(search.penalty, place)
+            place, steps = free_of_radius.place, steps + free_of_radius.steps
+            q = free_of_radius.q[self.support]
+            distance = float(self.divergence.value(q, self.prior))
+            tries = self._within(place, q, distance, radius, search.penalty)
             best = min([best, *tries], key=lambda candidate: candidate.gap)
             if best.gap <= self.allowed(best.value):
                 break
             search = search.after(distance / radius)
-            if search.strength < FLOOR * widest:  # even without a penalty q stays inside
+            if search.penalty < FLOOR * widest:  # even without a penalty q stays inside
                 free = self._penalised(0.0, place)
                 steps, inner = steps + free.steps, free.q[self.support]
-                if float(self.penalty.value(inner, self.prior)) <= radius:
+                if float(self.divergence.value(inner, self.prior)) <= radius:
                     return replace(free, steps=steps)
                 tries = self._within(free.place, q, distance, radius, 0.0)
                 best = min([best, *tries], key=lambda candidate: candidate.gap)
@@ -229,16 +231,16 @@ class SaddleProblem:
                 break
         return replace(best, steps=steps)
 
-    def _within(self, place: Place, q: Array, distance: float, radius: float, strength: float) -> list[Saddle]:
+    def _within(self, place: Place, q: Array, distance: float, radius: float, penalty: float) -> list[Saddle]:
         """Certificates of the constrained problem at a place: by its best response, and by q drawn into the radius."""
         losses = place.losses[self.support]
-        worst = constrained_response(losses, self.prior, radius, self.penalty)
+        worst = constrained_response(losses, self.prior, radius, self.divergence)
         value = float(worst @ losses) + self._ridge(place.theta)
         inside = q
         if distance > radius:  # D is convex and zero at the prior
             share = max(math.sqrt(radius / distance), radius / distance)
             inside = self.prior + share * (q - self.prior)
-            if float(self.penalty.value(inside, self.prior)) > radius:
+            if float(self.divergence.value(inside, self.prior)) > radius:
                 inside = self.prior + (radius / distance) * (q - self.prior)
         return [
             Saddle(
@@ -246,7 +248,7 @@ class SaddleProblem:
                 self.whole(weights),
                 value,
                 max(float((worst - weights) @ losses), 0.0) + self._excess(place, weights),
-                strength,
+                penalty,
                 0,
             )
             for weights in (worst, inside)
@@ -276,7 +278,7 @@ class SaddleProblem:
                 break
             t, q, value = move
             place, steps = line.place(t), steps + 1
-        return Saddle(place, self.whole(q), value, gap, game.strength, steps)
+        return Saddle(place, self.whole(q), value, gap, game.penalty, steps)
 
     def _worst(self, losses: Array, theta: Array, game: _Game) -> tuple[Array, float]:
         """The best response, and F."""
@@ -336,12 +338,12 @@ class SaddleProblem:
         step: Array = _solve(inner, bend @ flat[0]) @ flat[1:] - flat[0]
         return step
 
-    def foreseen(self, strength: float, place: Place, step: Array) -> Place:
+    def foreseen(self, penalty: float, place: Place, step: Array) -> Place:
         """Where along the last move of a path to start the next solve: as far as F falls."""
-        if strength == 0 or math.isinf(strength):
+        if penalty == 0 or math.isinf(penalty):
             return place
         line, ts = place.along(step), np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
-        game = _Game(self.penalty, self.prior, strength)
+        game = _Game(self.divergence, self.prior, penalty)
         losses = line.losses(ts)[:, self.support]
         q = game.respond(losses)
         ridge = np.array([self._ridge(place.theta + t * step) for t in ts])
@@ -380,7 +382,7 @@ class SaddleProblem:
 class _Search:
     """The multiplier at which D(q‖p) meets the radius; D falls as it grows, at first like its inverse square."""
 
-    strength: float
+    penalty: float
     low: float = 0.0  # too small: q lies outside
     high: float = math.inf  # too large
     before: tuple[float, float] | None = None
@@ -388,17 +390,17 @@ class _Search:
 
     def after(self, ratio: float) -> _Search:
         """The next one, having found D to be ``ratio`` times the radius."""
-        here = (math.log(self.strength), math.log(max(ratio, 1e-300)))
-        low = self.strength if ratio > 1 else self.low
-        high = self.high if ratio > 1 else self.strength
+        here = (math.log(self.penalty), math.log(max(ratio, 1e-300)))
+        low = self.penalty if ratio > 1 else self.low
+        high = self.high if ratio > 1 else self.penalty
         slope = -2.0
         if self.before is not None and here[0] != self.before[0]:
             slope = (here[1] - self.before[1]) / (here[0] - self.before[0])
         guess = math.exp(min(max(here[0] - here[1] / min(slope, -0.1), -700.0), 700.0))
         if low == 0.0:
-            guess = min(max(guess, 1e-3 * self.strength), (0.5 if self.tries < 3 else 0.01) * self.strength)
+            guess = min(max(guess, 1e-3 * self.penalty), (0.5 if self.tries < 3 else 0.01) * self.penalty)
         elif math.isinf(high):
-            guess = max(guess, 1.01 * self.strength)
+            guess = max(guess, 1.01 * self.penalty)
         elif not low < guess < high:
             guess = math.sqrt(low * high)
         return _Search(guess, low, high, here, self.tries + 1)
@@ -411,7 +413,7 @@ class _Search:
 
 def _solve(matrix: Array, right: Array) -> Array:
     """With a positive definite matrix."""
-    _, found, failed = dposv(matrix, right)
+    _, solution, failed = dposv(matrix, right)
     if failed:
-        found = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    return np.asarray(found)
+        solution = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    return np.asarray(solution)

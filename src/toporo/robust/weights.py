@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 
 from array_api_compat import array_namespace
 
-from toporo.errors import SettingError, UnknownNameError, warn
-from toporo.robust.divergences import Penalty, best_response, get_penalty
+from toporo.checks import number, one_of, penalty_number, positive
+from toporo.errors import SettingError, warn
+from toporo.robust.divergences import Divergence, best_response, get_divergence
 from toporo.robust.simplex import project_simplex
 
 
@@ -34,45 +35,57 @@ class WeightRule(NamedTuple):
 
 
 def ascent(
-    step: float = 0.1, strength: float = 1.0, penalty: str | Penalty = "l2", *, smallest: float = 1.0
+    step: float = 0.1, penalty: float = 1.0, divergence: str | type[Divergence] = "l2", *, smallest: float = 1.0
 ) -> WeightRule:
-    """Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
+    r"""Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
 
-    At fixed losses this settles only if ``step * strength`` times the penalty's curvature is below 2; above that q
-    overshoots by more than it was off, and cycles for ever. The curvature is 1 for l2, the paper's penalty, and one
-    over the ``smallest`` prior weight for KL and chi-square, for which ``mirror`` or ``exact`` are the better rules. An
-    infinite strength pins q to the prior.
+    At fixed losses this settles only if ``step * penalty`` times D's curvature is below 2; above that q
+    overshoots by more than it was off, and cycles for ever. The curvature is 1 for l2, the paper's, and one
+    over the ``smallest`` prior weight for KL and chi-square, for which ``mirror`` or ``exact`` are the better rules.
+
+    Parameters
+    ----------
+    step : :math:`\eta`.
+    penalty : :math:`\lambda`; infinity pins q to the prior.
+    divergence : D, or its name.
+    smallest : the smallest positive weight of the prior.
     """
-    divergence = _checked(step, strength, penalty)
-    if math.isinf(strength):
+    divergence = _checked(step, penalty, divergence)
+    if math.isinf(penalty):
         return _pinned()
-    _warn_if_cycling(step, strength, 1.0 if divergence.bounded else 1.0 / smallest)
-    return WeightRule(_copy, partial(_ascend, step=step, strength=strength, divergence=divergence))
+    _warn_if_cycling(step, penalty, 1.0 if divergence.bounded else 1.0 / smallest)
+    return WeightRule(_copy, partial(_ascend, step=step, penalty=penalty, divergence=divergence))
 
 
-def _ascend(q: Any, losses: Any, prior: Any, *, step: float, strength: float, divergence: Penalty) -> Any:
-    target = q + step * (losses - strength * divergence.gradient(q, prior))
+def _ascend(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
+    target = q + step * (losses - penalty * divergence.gradient(q, prior))
     if not divergence.bounded:  # D is infinite outside the prior's support: stay in it
         xp = array_namespace(target)
         target = xp.where(prior > 0, target, xp.full_like(target, -math.inf))
     return project_simplex(target)
 
 
-def mirror(step: float = 0.1, strength: float = 0.0, penalty: str | Penalty = "kl") -> WeightRule:
-    """Exponentiated-gradient ascent; with ``strength=0`` it is the update of group DRO (Sagawa et al. 2020).
+def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Divergence] = "kl") -> WeightRule:
+    r"""Exponentiated-gradient ascent; with ``penalty=0`` it is the update of group DRO (Sagawa et al. 2020).
 
-    With a penalty it settles only if ``step * strength < 2``.
+    With a penalty it settles only if ``step * penalty < 2``.
+
+    Parameters
+    ----------
+    step : :math:`\eta`.
+    penalty : :math:`\lambda`; infinity pins q to the prior.
+    divergence : D, or its name.
     """
-    divergence = _checked(step, strength, penalty)
-    if math.isinf(strength):
+    divergence = _checked(step, penalty, divergence)
+    if math.isinf(penalty):
         return _pinned()
-    _warn_if_cycling(step, strength, 1.0)
-    return WeightRule(_copy, partial(_tilt, step=step, strength=strength, divergence=divergence))
+    _warn_if_cycling(step, penalty, 1.0)
+    return WeightRule(_copy, partial(_tilt, step=step, penalty=penalty, divergence=divergence))
 
 
-def _tilt(q: Any, losses: Any, prior: Any, *, step: float, strength: float, divergence: Penalty) -> Any:
+def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
     xp = array_namespace(losses)
-    slope = losses - strength * divergence.gradient(q, prior) if strength else losses
+    slope = losses - penalty * divergence.gradient(q, prior) if penalty else losses
     tilted = step * slope
     inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
     top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
@@ -80,27 +93,38 @@ def _tilt(q: Any, losses: Any, prior: Any, *, step: float, strength: float, dive
     return weights / xp.sum(weights, axis=-1, keepdims=True)
 
 
-def exact(strength: float = 1.0, penalty: str | Penalty = "l2") -> WeightRule:
-    """The best response to the losses at hand. For l2 it equals one ``ascent`` step of size ``1 / strength``."""
-    divergence = _checked(1.0, strength, penalty)
-    return WeightRule(_copy, partial(_respond, strength=strength, divergence=divergence))
+def exact(penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> WeightRule:
+    r"""The best response to the losses at hand. For l2 it equals one ``ascent`` step of size ``1 / penalty``.
+
+    Parameters
+    ----------
+    penalty : :math:`\lambda`, from 0 to infinity.
+    divergence : D, or its name.
+    """
+    divergence = _checked(1.0, penalty, divergence)
+    return WeightRule(_copy, partial(_respond, penalty=penalty, divergence=divergence))
 
 
-def _respond(q: Any, losses: Any, prior: Any, *, strength: float, divergence: Penalty) -> Any:
-    return best_response(losses, prior, strength, divergence)
+def _respond(q: Any, losses: Any, prior: Any, *, penalty: float, divergence: type[Divergence]) -> Any:
+    return best_response(losses, prior, penalty, divergence)
 
 
-def constrained(radius: float, penalty: str | Penalty = "l2") -> WeightRule:
-    """The worst mixture within ``D(q‖p) <= radius`` (Eq. 5 of the paper)."""
-    divergence = get_penalty(penalty)
-    if not radius >= 0:
-        raise SettingError(f"radius is {radius!r}: expected a number of at least 0 (0 keeps q at the prior).")
+def constrained(radius: float, divergence: str | type[Divergence] = "l2") -> WeightRule:
+    r"""The worst mixture within ``D(q‖p) <= radius`` (Eq. 5 of the paper).
+
+    Parameters
+    ----------
+    radius : :math:`\tau`; 0 pins q to the prior.
+    divergence : D, or its name.
+    """
+    divergence = get_divergence(divergence)
+    number(radius, "radius", "a number of at least 0 (0 keeps q at the prior)", least=0.0, infinite=True)
     if radius == 0:
         return _pinned()
     return WeightRule(_copy, partial(_respond_within, radius=radius, divergence=divergence))
 
 
-def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergence: Penalty) -> Any:
+def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergence: type[Divergence]) -> Any:
     return constrained_response(losses, prior, radius, divergence)
 
 
@@ -108,7 +132,7 @@ def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergenc
 _GRID, _ROUNDS, _DECADES = 64, 10, 16.0
 
 
-def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | Penalty = "l2") -> Any:
+def constrained_response(losses: Any, prior: Any, radius: float, divergence: str | type[Divergence] = "l2") -> Any:
     r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle` subject to :math:`D(q\|p) \le \tau`.
 
     The optimum is the penalised best response at the multiplier :math:`\lambda` for which :math:`D = \tau`, or at
@@ -116,8 +140,15 @@ def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | 
     logarithmic grid whose points are evaluated as one batch, and the bracket refined a fixed number of times: no
     branch depends on a value, which keeps a GPU busy. The end that satisfies the constraint is returned. A divergence
     that knows a quicker way (``within``) takes that.
+
+    Parameters
+    ----------
+    losses : :math:`\ell`, by group along the last axis.
+    prior : p.
+    radius : :math:`\tau`, above 0.
+    divergence : D, or its name.
     """
-    divergence = get_penalty(penalty)
+    divergence = get_divergence(divergence)
     if divergence.within is not None:
         return divergence.within(losses, prior, radius)
     xp = array_namespace(losses, prior)
@@ -130,8 +161,8 @@ def constrained_response(losses: Any, prior: Any, radius: float, penalty: str | 
     high = xp.zeros_like(spread) + _DECADES
     for _ in range(_ROUNDS):
         exponents = low + (high - low) * fractions  # (..., grid), increasing
-        strengths = scale * 10.0 ** exponents[..., None]
-        responses = divergence.best_response(losses[..., None, :], prior[..., None, :], strengths)
+        penalties = scale * 10.0 ** exponents[..., None]
+        responses = divergence.best_response(losses[..., None, :], prior[..., None, :], penalties)
         inside = divergence.value(responses, prior[..., None, :]) <= radius
         # D falls with lambda: the grid points are 'outside' up to some point and 'inside' from there on.
         outside_count = xp.sum(xp.astype(~inside, losses.dtype), axis=-1, keepdims=True)
@@ -149,39 +180,45 @@ def make_rule(
     name: str,
     *,
     step: float = 0.1,
-    strength: float = 1.0,
+    penalty: float = 1.0,
     radius: float | None = None,
-    penalty: str | Penalty = "l2",
+    divergence: str | type[Divergence] = "l2",
     smallest: float = 1.0,
 ) -> WeightRule:
-    """A rule by its name, with the settings it takes; ``smallest`` is the smallest positive weight of the prior."""
-    if name not in RULES:
-        raise UnknownNameError("weight update", name, RULES)
+    """A rule by its name, with the settings it takes.
+
+    Parameters
+    ----------
+    name : one of :data:`RULES`.
+    step, penalty, divergence, smallest : as the rule takes them.
+    radius : of ``"constrained"``, and of no other.
+    """
+    one_of(name, "weight update", RULES)
     if name == "constrained":
         if radius is None:
             raise SettingError("update='constrained' needs radius=, the largest D(q‖p) allowed.")
-        return constrained(radius, penalty)
+        return constrained(radius, divergence)
     if radius is not None:
         raise SettingError(f"radius={radius!r} only goes with update='constrained'; update={name!r} takes penalty=.")
     if name == "exact":
-        return exact(strength, penalty)
-    return ascent(step, strength, penalty, smallest=smallest) if name == "ascent" else mirror(step, strength, penalty)
+        return exact(penalty, divergence)
+    return (
+        ascent(step, penalty, divergence, smallest=smallest) if name == "ascent" else mirror(step, penalty, divergence)
+    )
 
 
-def _checked(step: float, strength: float, penalty: str | Penalty) -> Penalty:
-    if not (step > 0 and math.isfinite(step)):
-        raise SettingError(f"step is {step!r}: expected a positive number.")
-    if not strength >= 0:
-        raise SettingError(f"penalty is {strength!r}: expected a number of at least 0, or infinity.")
-    return get_penalty(penalty)
+def _checked(step: float, penalty: float, divergence: str | type[Divergence]) -> type[Divergence]:
+    positive(step, "step")
+    penalty_number(penalty)
+    return get_divergence(divergence)
 
 
-def _warn_if_cycling(step: float, strength: float, curvature: float) -> None:
-    if step * strength * curvature >= 2.0:
+def _warn_if_cycling(step: float, penalty: float, curvature: float) -> None:
+    if step * penalty * curvature >= 2.0:
         about = "" if curvature == 1.0 else f" / {1.0 / curvature:g} (the smallest prior weight)"
         warn(
-            f"step * penalty = {step:g} * {strength:g}{about} = {step * strength * curvature:g} ≥ 2: the weights q "
-            f"will not settle but cycle around the prior. Use a step below {2.0 / (strength * curvature):g}, or "
+            f"step * penalty = {step:g} * {penalty:g}{about} = {step * penalty * curvature:g} ≥ 2: the weights q "
+            f"will not settle but cycle around the prior. Use a step below {2.0 / (penalty * curvature):g}, or "
             "update='exact', which needs no step."
         )
 

@@ -1,5 +1,6 @@
 """The paper's three theorems made executable: convergence, stationarity while training, a bound for unseen groups."""
 
+from toporo.theory.ball import BallProblem, DualityGap, SaddlePoint, duality_gap, minimum_on_ball, solve_saddle
 from toporo.theory.bound import BoundBreakdown, Estimate, bound_breakdown, classifier_distance, mixture_emd, rademacher
 from toporo.theory.convergence import (
     Constants,
@@ -12,18 +13,16 @@ from toporo.theory.convergence import (
     measure_convergence,
     step_sizes,
 )
-from toporo.theory.gap import DualityGap, SaddlePoint, duality_gap, minimum_on_ball, solve_saddle
-from toporo.theory.problem import SaddleProblem
 from toporo.theory.stationarity import Stationarity, StationarityPoint, inner_suboptimality
 
 __all__ = [
+    "BallProblem",
     "BoundBreakdown",
     "Constants",
     "Convergence",
     "DualityGap",
     "Estimate",
     "SaddlePoint",
-    "SaddleProblem",
     "Stationarity",
     "StationarityPoint",
     "averaged_iterates",

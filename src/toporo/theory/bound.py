@@ -39,12 +39,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toporo.checks import number, one_of, positive, whole
 from toporo.data.grouped import GroupedData, group_rng
-from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.errors import DataError, listed
 from toporo.groups import GroupIds, Groups, name_to_json
-from toporo.theory.problem import design, targets
+from toporo.theory.ball import LARGEST_NORM, design, targets
 from toporo.topology.diffusion import GroupDiffusion
-from toporo.topology.settings import whole
 from toporo.types import Array
 
 #: Sign vectors drawn at a time, so that memory stays small beside large data.
@@ -172,7 +172,7 @@ def bound_breakdown(
     weights: Mapping[Any, float],
     test_inputs: Any,
     *,
-    radius: float,
+    ball_radius: float,
     test_group: Hashable | None = None,
     test_labels: Any = None,
     loss: str = "ramp",
@@ -187,34 +187,37 @@ def bound_breakdown(
 
     Parameters
     ----------
-    theta : coefficients, the intercept's last if there is one. Its sign is the class, in the order of the labels.
+    theta : coefficients, the intercept's last if there is one. A score's sign is the class, in the order of the labels.
     data : the training rows, with two classes.
     weights : q by training group: DRO's, TRO's, a prior's, ….
     test_inputs : (n, features), unlabelled.
-    radius : R, fixed before the data were seen; ‖θ‖ with the intercept may not exceed it.
+    ball_radius : R, fixed before the data were seen; ‖θ‖ with the intercept may not exceed it.
+    test_group : its name, for the result.
     test_labels : only to compare with (``test_risk``); no term uses them.
     loss : ``"ramp"`` (B = 1, never below the error rate) or ``"logistic"`` (B from R and the largest input).
+    delta : the probability of failure.
+    intercept : whether θ has one.
     signs : how many random sign vectors the complexity is averaged over.
     classifier : a key of :data:`CLASSIFIERS`.
     emd : settings of :func:`~toporo.topology.diffusion_emd`.
+    seed : of the sign vectors, the folds and the classifier.
     """
-    if loss not in BOUNDED_LOSSES:
-        raise UnknownNameError("bounded loss", loss, BOUNDED_LOSSES)
+    one_of(loss, "bounded loss", BOUNDED_LOSSES)
     q = check_weights(data.groups, weights)
     train, test = design(data.x, intercept), check_test_inputs(data, test_inputs, intercept)
-    theta = _check_theta(theta, train.shape[1], radius)
+    theta = _check_theta(theta, train.shape[1], ball_radius)
     classes = np.unique(targets(data.y))
     chosen = BOUNDED_LOSSES[loss]
     rows, counts = _row_weights(data, q), np.array(list(data.sizes.values()), dtype=np.float64)
     empirical = float(rows @ chosen.value(train @ theta * _signs(data.y, classes, "y")))
     test_risk = None if test_labels is None else _true_risk(test, theta, test_labels, classes, chosen)
     longest = float(max(np.linalg.norm(train, axis=1).max(), np.linalg.norm(test, axis=1).max()))
-    largest = chosen.largest(radius * longest)
+    largest = chosen.largest(ball_radius * longest)
     confidence = confidence_term(q, counts, largest, delta)
     each_confidence = [confidence_term(np.ones(1), n, largest, delta / len(q)) for n in counts[:, None]]
     factor = 2.0 * chosen.lipschitz
     complexity, *each_complexity = (
-        rademacher(data, mixture, radius=radius, intercept=intercept, signs=signs, seed=seed)
+        rademacher(data, mixture, ball_radius=ball_radius, intercept=intercept, signs=signs, seed=seed)
         for mixture in (q, *np.eye(len(q)))
     )
     apart = classifier_distance(data, weights, test_inputs, classifier=classifier, seed=seed)
@@ -224,7 +227,7 @@ def bound_breakdown(
         empirical=empirical,
         complexity=factor * complexity.value,
         complexity_error=factor * complexity.error,
-        complexity_ceiling=factor * radius * float(np.sqrt(((rows[:, None] * train) ** 2).sum())),
+        complexity_ceiling=factor * ball_radius * float(np.sqrt(((rows[:, None] * train) ** 2).sum())),
         distance=apart.value,
         distance_error=apart.error,
         emd=mixture_emd(data, weights, test_inputs, **(emd or {})),
@@ -234,7 +237,7 @@ def bound_breakdown(
         chosen_complexity=factor * float(q @ [estimate.value for estimate in each_complexity]),
         chosen_confidence=float(q @ each_confidence),
         test_risk=test_risk,
-        assumptions=_assumptions(chosen, largest, radius, delta, classifier),
+        assumptions=_assumptions(chosen, largest, ball_radius, delta, classifier),
     )
 
 
@@ -244,30 +247,35 @@ def confidence_term(q: Array, counts: Array, largest: float, delta: float) -> fl
     >>> round(confidence_term(np.array([0.5, 0.5]), np.array([50.0, 50.0]), largest=1.0, delta=0.05), 4)
     0.4074
     """
-    if not 0 < delta < 1:
-        raise SettingError(f"delta is {delta!r}: expected a probability of failure between 0 and 1.")
+    number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
     return 3.0 * largest * math.sqrt(0.5 * math.log(2.0 / delta) * float((q**2 / counts).sum()))
 
 
 def rademacher(
-    data: GroupedData, q: Array, *, radius: float, intercept: bool = True, signs: int = 1000, seed: int = 0
+    data: GroupedData, q: Array, *, ball_radius: float, intercept: bool = True, signs: int = 1000, seed: int = 0
 ) -> Estimate:
     r"""Weighted empirical Rademacher complexity :math:`R\,E_\sigma\|\sum_i w_i\sigma_i x_i\|`, :math:`w_i = q_e/n_e`.
 
-    A mean over ``signs`` sign vectors, the same ones for all q that give weight to the same groups.
+    Parameters
+    ----------
+    data : the rows.
+    q : weights by group, in the order of ``data.groups``.
+    ball_radius : R.
+    intercept : whether a column of ones is added to the inputs.
+    signs : how many sign vectors to average over, the same ones for all q that give weight to the same groups.
+    seed : of the sign vectors.
     """
-    if not 0 < radius < math.inf:
-        raise SettingError(f"radius is {radius!r}: expected a positive number, the largest norm of θ.")
+    positive(ball_radius, "ball_radius", LARGEST_NORM)
     count = whole(signs, "signs", 2)
     weights = _row_weights(data, q)
     points = (weights[:, None] * design(data.x, intercept))[weights > 0]
     rng = np.random.default_rng(seed)
     block = max(1, BLOCK_NUMBERS // len(points))
-    found = []
+    parts = []
     for start in range(0, count, block):
         sigma = 2.0 * rng.integers(0, 2, size=(min(block, count - start), len(points))) - 1.0
-        found.append(np.linalg.norm(sigma @ points, axis=1))
-    norms = radius * np.concatenate(found)
+        parts.append(np.linalg.norm(sigma @ points, axis=1))
+    norms = ball_radius * np.concatenate(parts)
     return Estimate(float(norms.mean()), float(norms.std(ddof=1) / math.sqrt(count)))
 
 
@@ -305,9 +313,17 @@ def classifier_distance(
     :math:`2 \times` balanced accuracy :math:`- 1`, is at most the total variation. Rules are fitted with the weights
     :math:`q_e/n_e` and scored on rows held out, every group spread over the folds; their average is a **lower** bound
     on the total variation, up to sampling noise (the standard error) and nothing tells by how much it is too low.
+
+    Parameters
+    ----------
+    data : the training rows.
+    weights : q by training group.
+    test_inputs : (n, features).
+    classifier : a key of :data:`CLASSIFIERS`.
+    folds : parts of the rows, each held out once.
+    seed : of the folds and the classifier.
     """
-    if classifier not in CLASSIFIERS:
-        raise UnknownNameError("classifier", classifier, CLASSIFIERS)
+    one_of(classifier, "classifier", CLASSIFIERS)
     q = check_weights(data.groups, weights)
     test = check_test_inputs(data, test_inputs, intercept=False)
     used = np.flatnonzero(q[data.codes] > 0)
@@ -345,7 +361,14 @@ def mixture_emd(data: GroupedData, weights: Mapping[Any, float], test_inputs: An
     r"""Diffusion EMD between the test group and the mixture :math:`\sum_e q_e \mu_e` on the data graph of all rows.
 
     Densities are linear in the measure they start from, so the mixture is a group of its own whose rows weigh
-    :math:`q_e / n_e`. ``settings`` are those of :func:`~toporo.topology.diffusion_emd`.
+    :math:`q_e / n_e`.
+
+    Parameters
+    ----------
+    data : the training rows.
+    weights : q by training group.
+    test_inputs : (n, features).
+    settings : those of :func:`~toporo.topology.diffusion_emd`.
     """
     q = check_weights(data.groups, weights)
     test = check_test_inputs(data, test_inputs, intercept=False)
@@ -353,8 +376,8 @@ def mixture_emd(data: GroupedData, weights: Mapping[Any, float], test_inputs: An
     both = Groups([MIXTURE, TEST])
     codes = np.repeat(both.encode([MIXTURE, TEST]), [len(data), len(test)])
     rows = np.concatenate([_row_weights(data, q), np.full(len(test), 1.0 / len(test))])
-    found = GroupDiffusion.prepare(x, GroupIds(codes, both), **settings)
-    return found.distances(row_weights=rows).between(MIXTURE, TEST)
+    diffusion = GroupDiffusion.prepare(x, GroupIds(codes, both), **settings)
+    return diffusion.distances(row_weights=rows).between(MIXTURE, TEST)
 
 
 # ---------------------------------------------------------------- checks
@@ -375,36 +398,36 @@ def check_weights(groups: Groups, weights: Mapping[Any, float]) -> Array:
 
 def check_test_inputs(data: GroupedData, test_inputs: Any, intercept: bool) -> Array:
     """Test inputs with the features of the training rows."""
-    found = design(test_inputs, intercept)
+    inputs = design(test_inputs, intercept)
     expected = data.x.shape[1] if data.x.ndim == 2 else None
-    given = found.shape[1] - intercept
+    given = inputs.shape[1] - intercept
     if given != expected:
         raise DataError(
             f"the test inputs have {given} feature(s), the training rows {expected}: give the same columns of both."
         )
-    if not len(found):
+    if not len(inputs):
         raise DataError("the test group has no rows: give some of its inputs.")
-    if not np.isfinite(found).all():
+    if not np.isfinite(inputs).all():
         raise DataError("the test inputs hold NaN or infinite values: impute or drop those rows first.")
-    return found
+    return inputs
 
 
-def _check_theta(theta: Any, size: int, radius: float) -> Array:
-    found = np.asarray(theta, dtype=np.float64).reshape(-1)
-    if len(found) != size:
+def _check_theta(theta: Any, size: int, ball_radius: float) -> Array:
+    model = np.asarray(theta, dtype=np.float64).reshape(-1)
+    if len(model) != size:
         raise DataError(
-            f"θ has {len(found)} coefficient(s), expected {size}: one a feature and, with intercept=True, "
+            f"θ has {len(model)} coefficient(s), expected {size}: one per feature and, with intercept=True, "
             "the intercept's."
         )
-    if not np.isfinite(found).all():
+    if not np.isfinite(model).all():
         raise DataError("θ holds NaN or infinite values.")
-    norm = float(np.linalg.norm(found))
-    if norm > radius * (1.0 + 1e-9):
+    norm = float(np.linalg.norm(model))
+    if norm > ball_radius * (1.0 + 1e-9):
         raise DataError(
-            f"θ has norm {norm:g}, outside the class ‖θ‖ ≤ {radius:g} that the bound is about: train within that ball, "
-            "or state the larger radius."
+            f"θ has norm {norm:g}, outside the class ‖θ‖ ≤ {ball_radius:g} that the bound is about: train within that "
+            "ball, or state the larger radius."
         )
-    return found
+    return model
 
 
 def _row_weights(data: GroupedData, q: Array) -> Array:
@@ -426,16 +449,18 @@ def _signs(y: Any, classes: Array, what: str) -> Array:
 def _true_risk(test: Array, theta: Array, labels: Any, classes: Array, loss: BoundedLoss) -> float:
     signs = _signs(labels, classes, "test_labels")
     if len(signs) != len(test):
-        raise DataError(f"{len(test)} test inputs but {len(signs)} test labels: give one a row, in the same order.")
+        raise DataError(f"{len(test)} test inputs but {len(signs)} test labels: give one per row, in the same order.")
     return float(loss.value(test @ theta * signs).mean())
 
 
-def _assumptions(loss: BoundedLoss, largest: float, radius: float, delta: float, classifier: str) -> tuple[str, ...]:
+def _assumptions(
+    loss: BoundedLoss, largest: float, ball_radius: float, delta: float, classifier: str
+) -> tuple[str, ...]:
     return (
         "Training rows are independent, those of a group drawn from that group's distribution.",
         f"The loss ({loss.name}) lies between 0 and B = {largest:.3g} on every input that can occur, and changes by at "
         f"most {loss.lipschitz:g} times what the score changes by.",
-        f"The radius R = {radius:g} of the class was fixed before the data were seen; the statement fails with "
+        f"The radius R = {ball_radius:g} of the class was fixed before the data were seen; the statement fails with "
         f"probability at most δ = {delta:g}.",
         "q was fixed beforehand. DRO and TRO find theirs from the same rows: 'total, q chosen on the rows' is the sum "
         "that holds for such weights, by a union over the groups.",

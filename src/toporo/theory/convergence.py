@@ -46,12 +46,11 @@ from typing import Any
 
 import numpy as np
 
+from toporo.checks import whole
 from toporo.errors import SettingError
 from toporo.progress import Progress, Report
 from toporo.robust import project_simplex
-from toporo.theory.gap import duality_gap
-from toporo.theory.problem import LOSSES, SaddleProblem, project_ball
-from toporo.topology.settings import whole
+from toporo.theory.ball import LOSSES, BallProblem, duality_gap, project_ball
 from toporo.types import Array
 
 #: Steps whose random rows are drawn at once.
@@ -76,7 +75,7 @@ class Constants:
             raise SettingError(f"G_θ = {self.theta!r}, G_q = {self.q!r}: expected positive numbers.")
 
 
-def certified_constants(problem: SaddleProblem) -> Constants:
+def certified_constants(problem: BallProblem) -> Constants:
     r"""Bounds on the second moments of both stochastic gradients, everywhere on the ball and the simplex.
 
     On the ball :math:`|\theta^\top x| \le r = R\|x\|`. With s the steepest slope of the loss there and L its largest
@@ -95,7 +94,7 @@ def certified_constants(problem: SaddleProblem) -> Constants:
     """
     loss = LOSSES[problem.loss]
     norms = np.linalg.norm(problem.x, axis=1)
-    reach = problem.radius * norms
+    reach = problem.ball_radius * norms
     slopes = (loss.steepest(reach, problem.y) * norms) ** 2 * problem.row_shares
     values = loss.largest(reach, problem.y) ** 2 * problem.row_shares
     farthest = np.linalg.norm(np.eye(len(problem.groups)) - problem.prior, axis=1).max()
@@ -107,38 +106,50 @@ def certified_constants(problem: SaddleProblem) -> Constants:
 
 
 def estimated_constants(
-    problem: SaddleProblem, *, steps: int = 512, seeds: Sequence[int] = tuple(range(8)), batch: int = 1
+    problem: BallProblem, *, steps: int = 512, seeds: Sequence[int] = tuple(range(8)), batch: int = 1
 ) -> Constants:
-    """The largest norms of both stochastic gradients met in pilot runs of ``steps`` steps, one a seed.
+    """The largest norms of both stochastic gradients met in pilot runs.
 
     Smaller than the certified ones, which look at the whole ball, and no guarantee: :func:`measure_convergence` records
     whether they covered what its own runs met. The pilots' seeds are kept apart from those of later runs.
+
+    Parameters
+    ----------
+    problem : the problem.
+    steps : of a pilot run.
+    seeds : one pilot run each.
+    batch : rows drawn of every group at each step.
     """
     pilots = [(_PILOT, *key) for key in _keys(seeds)]
     with Progress("pilot", 1, False) as silent:
         met = _descend(
-            problem, [certified_constants(problem)], [whole(steps, "steps", 1)], pilots, _batch(batch), silent
+            problem,
+            [certified_constants(problem)],
+            [whole(steps, "steps", 1)],
+            pilots,
+            batch,
+            silent,
         )
     return Constants(float(met.largest_theta.max()), float(met.largest_q.max()), how="estimated")
 
 
-def step_sizes(constants: Constants, radius: float, steps: int) -> tuple[float, float]:
+def step_sizes(constants: Constants, ball_radius: float, steps: int) -> tuple[float, float]:
     r""":math:`\eta_\theta = 2R / (G_\theta\sqrt T)` and :math:`\eta_q = 2 / (G_q\sqrt T)`.
 
-    >>> step_sizes(Constants(theta=4.0, q=2.0, how="by hand"), radius=3.0, steps=100)
+    >>> step_sizes(Constants(theta=4.0, q=2.0, how="by hand"), ball_radius=3.0, steps=100)
     (0.15, 0.1)
     """
     root = math.sqrt(whole(steps, "steps", 1))
-    return 2.0 * radius / (constants.theta * root), 2.0 / (constants.q * root)
+    return 2.0 * ball_radius / (constants.theta * root), 2.0 / (constants.q * root)
 
 
-def gap_bound(constants: Constants, radius: float, steps: int) -> float:
+def gap_bound(constants: Constants, ball_radius: float, steps: int) -> float:
     r""":math:`(3 R G_\theta + 3 G_q) / \sqrt T`.
 
-    >>> gap_bound(Constants(theta=4.0, q=2.0, how="by hand"), radius=3.0, steps=100)
+    >>> gap_bound(Constants(theta=4.0, q=2.0, how="by hand"), ball_radius=3.0, steps=100)
     4.2
     """
-    return (3.0 * radius * constants.theta + 3.0 * constants.q) / math.sqrt(whole(steps, "steps", 1))
+    return (3.0 * ball_radius * constants.theta + 3.0 * constants.q) / math.sqrt(whole(steps, "steps", 1))
 
 
 # ---------------------------------------------------------------- projected primal–dual SGD
@@ -146,7 +157,7 @@ def gap_bound(constants: Constants, radius: float, steps: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Averaged iterates, one run a row, and the norms of the stochastic gradients met on the way."""
+    """Averaged iterates, one run per row, and the norms of the stochastic gradients met on the way."""
 
     theta: Array
     q: Array
@@ -157,45 +168,50 @@ class Averages:
 
 
 def averaged_iterates(
-    problem: SaddleProblem,
+    problem: BallProblem,
     steps: int,
     *,
     constants: Constants | None = None,
     seeds: Sequence[int] = (0,),
     batch: int = 1,
 ) -> Averages:
-    """Run projected primal–dual SGD for ``steps`` steps, once for each seed, with Theorem 1's step sizes."""
+    """Run projected primal–dual SGD with Theorem 1's step sizes.
+
+    Parameters
+    ----------
+    problem : the problem.
+    steps : T.
+    constants : :func:`certified_constants` unless given.
+    seeds : one run each.
+    batch : rows drawn of every group at each step.
+    """
     constants = constants or certified_constants(problem)
     with Progress("projected SGD", 1, False) as silent:
-        return _descend(problem, [constants], [whole(steps, "steps", 1)], _keys(seeds), _batch(batch), silent)
+        return _descend(problem, [constants], [whole(steps, "steps", 1)], _keys(seeds), batch, silent)
 
 
 def _keys(seeds: Sequence[int]) -> list[tuple[int, ...]]:
-    found = [whole(seed, "a seed", 0) for seed in seeds]
-    if not found or len(set(found)) < len(found):
+    numbers = [whole(seed, "a seed", 0) for seed in seeds]
+    if not numbers or len(set(numbers)) < len(numbers):
         raise SettingError(f"seeds are {list(seeds)!r}: expected at least one, and none twice.")
-    return [(seed,) for seed in found]
-
-
-def _batch(batch: int) -> int:
-    return whole(batch, "batch", 1)
+    return [(seed,) for seed in numbers]
 
 
 def _descend(
-    problem: SaddleProblem,
+    problem: BallProblem,
     constants: Sequence[Constants],
     horizons: Sequence[int],
     keys: Sequence[tuple[int, ...]],
     batch: int,
     progress: Progress,
 ) -> Averages:
-    """All runs side by side, one lane a (T, seed, constants), in that order; T decreases, so finished lanes are last.
+    """All runs side by side, one lane per (T, seed, constants), in that order; T decreases, so finished lanes are last.
 
     The rows that a lane draws depend on its T and its seed alone.
     """
-    loss, m, d = LOSSES[problem.loss], len(problem.groups), problem.x.shape[1]
+    loss, m, d, batch = LOSSES[problem.loss], len(problem.groups), problem.x.shape[1], whole(batch, "batch", 1)
     lanes = [(steps, each) for steps in horizons for _ in keys for each in constants]
-    sizes = np.array([step_sizes(each, problem.radius, steps) for steps, each in lanes])
+    sizes = np.array([step_sizes(each, problem.ball_radius, steps) for steps, each in lanes])
     lasts = np.array([steps for steps, _ in lanes])
     streams = [np.random.default_rng([*key, steps]) for steps in horizons for key in keys]
     theta, q = np.zeros((len(lanes), d)), np.tile(problem.prior, (len(lanes), 1))
@@ -221,7 +237,7 @@ def _descend(
                 norm = (gradient**2).sum(axis=1)
                 squares[i, :k] += norm
                 largest[i, :k] = np.maximum(largest[i, :k], norm)
-            theta[:k] = project_ball(theta[:k] - sizes[:k, :1] * g_theta, problem.radius)
+            theta[:k] = project_ball(theta[:k] - sizes[:k, :1] * g_theta, problem.ball_radius)
             q[:k] = project_simplex(q[:k] + sizes[:k, 1:] * g_q)
         progress.step()
     return Averages(
@@ -290,7 +306,7 @@ class Convergence:
 
 
 def measure_convergence(
-    problem: SaddleProblem,
+    problem: BallProblem,
     horizons: Sequence[int],
     *,
     seeds: Sequence[int] = tuple(range(10)),
@@ -302,16 +318,19 @@ def measure_convergence(
 
     Parameters
     ----------
+    problem : the problem.
     horizons : numbers of steps T, at least two.
+    seeds : one run each, at every T.
     constants : :func:`certified_constants` unless given.
     batch : rows drawn of every group at each step.
+    progress : whether to show it; None on a terminal only.
     """
     chosen = [constants or certified_constants(problem)]
     return compare_constants(problem, horizons, chosen, seeds=seeds, batch=batch, progress=progress)[0]
 
 
 def compare_constants(
-    problem: SaddleProblem,
+    problem: BallProblem,
     horizons: Sequence[int],
     constants: Sequence[Constants],
     *,
@@ -319,7 +338,13 @@ def compare_constants(
     batch: int = 1,
     progress: bool | Report | None = False,
 ) -> tuple[Convergence, ...]:
-    """:func:`measure_convergence` for several constants at once, on the same random rows; faster than one by one."""
+    """:func:`measure_convergence` for several constants at once, on the same random rows; faster than one by one.
+
+    Parameters
+    ----------
+    problem, horizons, seeds, batch, progress : as there.
+    constants : the pairs of G's to compare.
+    """
     steps = sorted({whole(value, "T", 1) for value in horizons})
     if len(steps) < 2:
         raise SettingError(f"horizons are {list(horizons)!r}: a slope needs at least two different numbers of steps.")
@@ -327,11 +352,11 @@ def compare_constants(
         raise SettingError("no constants given: expected at least one pair of G's.")
     keys = _keys(seeds)
     with Progress("Theorem 1", -(-steps[-1] // CHUNK), progress) as bar:
-        found = _descend(problem, constants, steps[::-1], keys, _batch(batch), bar)
-    gap = duality_gap(problem, found.theta, found.q)
+        runs = _descend(problem, constants, steps[::-1], keys, batch, bar)
+    gap = duality_gap(problem, runs.theta, runs.q)
     shape = (len(steps), len(keys), len(constants))
     gaps, accuracy, of_theta, of_q = (
-        part.reshape(shape)[::-1] for part in (gap.value, gap.accuracy, found.mean_square_theta, found.mean_square_q)
+        part.reshape(shape)[::-1] for part in (gap.value, gap.accuracy, runs.mean_square_theta, runs.mean_square_q)
     )
     return tuple(
         _summary(
@@ -342,7 +367,7 @@ def compare_constants(
 
 
 def _summary(
-    problem: SaddleProblem,
+    problem: BallProblem,
     steps: Sequence[int],
     keys: Sequence[tuple[int, ...]],
     constants: Constants,
@@ -359,7 +384,7 @@ def _summary(
         seeds=tuple(key[0] for key in keys),
         gaps=gaps,
         accuracy=accuracy,
-        bounds=np.array([gap_bound(constants, problem.radius, value) for value in steps]),
+        bounds=np.array([gap_bound(constants, problem.ball_radius, value) for value in steps]),
         constants=constants,
         covered=bool(within.all()),
         slope=float(_slopes(steps, gaps.mean(axis=1, keepdims=True))[0]),

@@ -23,12 +23,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from toporo.checks import whole
 from toporo.data.batches import tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.objectives import IWERM, GroupDRO, Objective, WeightedObjective
-from toporo.robust import best_response, constrained_response, get_penalty
-from toporo.topology.settings import whole
+from toporo.robust import best_response, constrained_response, get_divergence
 
 Evaluate = Callable[[nn.Module], dict[str, Any]]
 
@@ -61,7 +61,7 @@ class Stationarity:
     >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0]], [0, 1, 1], ["a", "a", "b"])
     >>> objective = TRO({"a": 0.5, "b": 0.5})
     >>> loss = torch.nn.CrossEntropyLoss(reduction="none")
-    >>> history = train(MLP(1, 2, (4,)), objective, data, loss, TrainSettings(epochs=2, per_group=1),
+    >>> history = train(MLP(1, 2, (4,)), objective, data, loss, TrainSettings(rounds=2, per_group=1),
     ...                 evaluate=Stationarity(objective, data, loss))
     >>> sorted(history[-1].metrics)
     ['dual_suboptimality', 'gradient_norm']
@@ -119,13 +119,13 @@ class Stationarity:
             values = self._loss(model(x[part]), y[part])
             if values.shape != (len(x[part]),):
                 raise DataError(
-                    f"the loss has shape {tuple(values.shape)} for {len(x[part])} rows: give one value a row "
+                    f"the loss has shape {tuple(values.shape)} for {len(x[part])} rows: give one value per row "
                     "(reduction='none')."
                 )
             losses.index_add_(0, self._codes[part], values.detach().to("cpu", torch.float64))
             total = (values * weights[part].to(values)).sum()
-            found = torch.autograd.grad(total, parameters, allow_unused=True)
-            for into, more in zip(gradient, found, strict=True):
+            slopes = torch.autograd.grad(total, parameters, allow_unused=True)
+            for into, more in zip(gradient, slopes, strict=True):
                 if more is not None:
                     into += more
         return losses / self._counts, gradient
@@ -137,7 +137,7 @@ def inner_suboptimality(objective: WeightedObjective, losses: Any, q: Any) -> fl
     With ``update="constrained"`` the maximum is over :math:`D(q'\|p) \le \tau` and nothing is subtracted; with an
     infinite penalty only the prior is admitted and the result is 0.
     """
-    strength, radius, divergence = _inner_settings(objective)
+    penalty, radius, divergence = _inner_settings(objective)
     losses, q = np.asarray(losses, dtype=np.float64), np.asarray(q, dtype=np.float64)
     if losses.shape != (len(objective.groups),) or q.shape != losses.shape:
         raise DataError(
@@ -150,11 +150,11 @@ def inner_suboptimality(objective: WeightedObjective, losses: Any, q: Any) -> fl
     if radius is not None:
         worst = prior if radius == 0 else constrained_response(losses, prior, radius, divergence)
         return float(max((worst - q) @ losses, 0.0))
-    if math.isinf(strength):
+    if math.isinf(penalty):
         return 0.0
-    penalty = get_penalty(divergence)
-    worst = best_response(losses, prior, strength, penalty)
-    cost = strength * (penalty.value(worst, prior) - penalty.value(q, prior)) if strength else 0.0
+    chosen = get_divergence(divergence)
+    worst = best_response(losses, prior, penalty, chosen)
+    cost = penalty * (chosen.value(worst, prior) - chosen.value(q, prior)) if penalty else 0.0
     return float(max((worst - q) @ losses - cost, 0.0))
 
 
@@ -170,8 +170,7 @@ def _inner_settings(objective: WeightedObjective) -> tuple[float, float | None, 
             f"{type(objective).__name__} does not say in its settings which penalty keeps q near the prior: the inner "
             "maximum is known for TRO, GroupDRO and IWERM."
         )
-    radius = settings.get("radius") if settings.get("update") == "constrained" else None
-    return float(settings["penalty"]), radius, str(settings.get("divergence", "l2"))
+    return float(settings["penalty"]), settings.get("radius"), str(settings.get("divergence", "l2"))
 
 
 @contextmanager

@@ -1,12 +1,12 @@
 """The training loop, its checkpoints and its progress."""
 
 from toporo.training.checkpoint import load_checkpoint, save_checkpoint
-from toporo.training.loop import EpochRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.training.loop import RoundRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
 from toporo.training.steps import Resident, Stepper, StepSettings, Trained, outputs_at, pick_device, train_steps
 
 __all__ = [
-    "EpochRecord",
     "Resident",
+    "RoundRecord",
     "StepSettings",
     "Stepper",
     "TrainSettings",

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from toporo.errors import DataError
 from toporo.files import write_whole
+from toporo.types import Record
 
 SCHEMA = "toporo.checkpoint/1"
 
@@ -27,7 +28,14 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer,
     about: dict[str, Any],
 ) -> None:
-    """Write everything needed to go on exactly; ``about`` is JSON (epoch, history, settings)."""
+    """Write everything needed to go on exactly.
+
+    Parameters
+    ----------
+    path : the file, replaced as a whole.
+    model, objective, optimizer : whose state is kept.
+    about : what else to know of the run, as JSON (its identity, its history).
+    """
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"objective.{key}": value for key, value in objective.state_dict().items()}
     plain: dict[str, dict[str, Any]] = {}
@@ -58,6 +66,11 @@ def load_checkpoint(
     """Restore all three in place and return what :func:`save_checkpoint` was told ``about`` the run.
 
     A checkpoint that does not fit is an error and changes nothing.
+
+    Parameters
+    ----------
+    path : the file.
+    model, objective, optimizer : built as they were when it was written.
     """
     tensors, metadata = _read(Path(path))
     parts: tuple[Any, ...] = (model, objective, optimizer)
@@ -103,13 +116,22 @@ def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
 def read_about_run(path: str | os.PathLike[str], identity: dict[str, Any]) -> dict[str, Any]:
     """The same, of a checkpoint of this very run; one of another run is an error that says what differs."""
     about = read_about(path)
-    other = [key for key, value in identity.items() if about.get("run", {}).get(key) != value]
+    there: Record = about.get("run", {})
+    none = object()
+    other = [key for key in identity | there if identity.get(key, none) != there.get(key, none)]
     if other:
+        told = ", ".join(f"{key}{_both(there.get(key), identity.get(key))}" for key in other)
         raise DataError(
-            f"the checkpoint {path} is of another run: it differs in {', '.join(other)}. "
-            "Delete it, or train with what it was made with."
+            f"the checkpoint {path} is of another run: it differs in {told}. Delete it, or train with what it was made "
+            "with."
         )
     return about
+
+
+def _both(there: Any, here: Any) -> str:
+    """The two values where a line has room for them: numbers and short texts."""
+    short = all(isinstance(value, bool | int | float | str) and len(str(value)) <= 40 for value in (there, here))
+    return f" ({there!r} there, {here!r} here)" if short else ""
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

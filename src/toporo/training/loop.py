@@ -4,75 +4,128 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from toporo.checks import number, positive
 from toporo.data.batches import batch_rows, tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
-from toporo.topology.prior import Prior
 from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
+from toporo.types import Name, Record
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def check_ranges(settings: object, *rules: tuple[str, bool, str]) -> None:
-    """Raise for the first setting that does not fit; a rule is its name, whether it does, and what is expected."""
-    for name, fits, expected in rules:
-        if not fits:
-            raise SettingError(f"{name} is {getattr(settings, name)!r}: expected {expected}.")
-
-
 @dataclass(frozen=True)
 class TrainSettings:
-    """How to train: Adam on group-balanced batches."""
+    """How to train, by epochs: Adam on group-balanced batches.
 
-    epochs: int = 20
+    Parameters
+    ----------
+    rounds : how long, in epochs.
+    per_group : rows of every group in a batch.
+    learning_rate, weight_decay : Adam's.
+    seed : of the order of the rows and of dropout.
+    """
+
+    #: What a round is.
+    unit: ClassVar[str] = "epochs"
+    #: Settings that change how fast a result comes about, and not the result.
+    pace: ClassVar[frozenset[str]] = frozenset()
+
+    rounds: int = 20
     per_group: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_ranges(
-            self,
-            ("epochs", self.epochs >= 1, "at least 1"),
-            ("per_group", self.per_group >= 1, "at least 1"),
-            ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
-            ("weight_decay", 0 <= self.weight_decay < math.inf, "at least 0"),
-            ("seed", self.seed >= 0, "at least 0"),
-        )
+        for name in ("rounds", "per_group"):
+            number(getattr(self, name), name, "at least 1", least=1)
+        positive(self.learning_rate, "learning_rate")
+        for name in ("weight_decay", "seed"):
+            number(getattr(self, name), name, "at least 0", least=0)
+
+    @property
+    def deciding(self) -> Record:
+        """What the outcome depends on."""
+        return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in self.pace}
 
 
 @dataclass(frozen=True)
-class EpochRecord:
-    """What one epoch left behind. ``metrics`` is whatever ``evaluate`` returned, empty where it was not called."""
+class RoundRecord:
+    """What is known after a round: an epoch, or the step of an evaluation.
 
-    epoch: int
+    Parameters
+    ----------
+    round : its number, from 1.
+    loss : the mean training loss since the record before.
+    weights : of the objective, by group.
+    metrics : what ``evaluate`` returned, empty where it was not called.
+    """
+
+    round: int
     loss: float
-    weights: dict[Hashable, float]
+    weights: dict[Name, float]
     metrics: dict[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """As plain values for JSON."""
         weights = [[name_to_json(name), value] for name, value in self.weights.items()]
-        return {"epoch": self.epoch, "loss": self.loss, "weights": weights, "metrics": _to_json(self.metrics)}
+        return {"round": self.round, "loss": self.loss, "weights": weights, "metrics": _to_json(self.metrics)}
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> EpochRecord:
-        """The inverse of :meth:`to_dict`."""
+    def from_dict(cls, content: Record) -> RoundRecord:
+        """The inverse of :meth:`to_dict`; older model folders say "epoch" for the round."""
         weights = {name_from_json(name): value for name, value in content["weights"]}
-        return cls(content["epoch"], content["loss"], weights, _from_json(content["metrics"]))
+        at = content["round"] if "round" in content else content["epoch"]
+        return cls(at, content["loss"], weights, _from_json(content["metrics"]))
+
+
+@dataclass(frozen=True)
+class Resumable:
+    """A run's checkpoint and the parts it holds; without a file, nothing is read or written."""
+
+    path: str | os.PathLike[str] | None
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    data: GroupedData
+    settings: TrainSettings
+
+    def resume(self) -> list[RoundRecord]:
+        """Restore model, objective and optimiser, and return the history so far; empty for a new run."""
+        if self.path is None or not Path(self.path).is_file():
+            return []
+        about = read_about_run(self.path, self.identity)
+        load_checkpoint(self.path, model=self.model, objective=self.objective, optimizer=self.optimizer)
+        return [RoundRecord.from_dict(record) for record in about["history"]]
+
+    def save(self, history: list[RoundRecord]) -> None:
+        """Write the checkpoint."""
+        if self.path is not None:
+            about = {"run": self.identity, "history": [record.to_dict() for record in history]}
+            save_checkpoint(
+                self.path, model=self.model, objective=self.objective, optimizer=self.optimizer, about=about
+            )
+
+    @cached_property
+    def identity(self) -> Record:
+        """What decides a run besides the network; a checkpoint is only good for the run it was made in."""
+        objective = {f"objective.{name}": value for name, value in self.objective.identity.items()}
+        return self.settings.deciding | objective | {"data": self.data.fingerprint}
 
 
 def train(
@@ -84,38 +137,41 @@ def train(
     *,
     evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
     evaluate_every: int = 1,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_record: Callable[[RoundRecord], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int = 25,
     device: str | torch.device = "cpu",
-) -> list[EpochRecord]:
-    """Train ``model`` in place and return one record an epoch.
+) -> list[RoundRecord]:
+    """Train ``model`` in place, by epochs, and return one record per epoch.
 
     Parameters
     ----------
+    model : the network; a method that needs features wants one with ``features(x)`` and ``head(features)``.
+    objective : what a step minimises; it must know the data's groups.
+    data : the training rows.
     loss : per-sample task loss ``(outputs, targets) -> (n,)``, e.g. cross entropy with ``reduction="none"``.
+    settings : how long and how fast.
     evaluate : called with the model in evaluation mode; its result goes into the epoch's record.
     evaluate_every : after how many epochs; the last one is always evaluated.
-    on_epoch : called with every new record (progress).
+    on_record : called with every new record (progress).
     checkpoint : file to resume from if it is there, written every ``checkpoint_every`` epochs. A resumed run ends in
-        the same state as one that was never interrupted.
+        the same state as one that was never interrupted. A checkpoint of another run is an error.
+    checkpoint_every : after how many epochs; the last one is always saved.
+    device : where to train.
     """
     data.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
     for what, every in (("checkpoint_every", checkpoint_every), ("evaluate_every", evaluate_every)):
-        if every < 1:
-            raise SettingError(f"{what} is {every!r}: expected a number of epochs of at least 1.")
+        number(every, what, "a number of epochs of at least 1", least=1)
+    if settings.unit != "epochs":
+        raise SettingError(f"{type(settings).__name__} counts {settings.unit}: use train_steps, or TrainSettings.")
     model.to(device)
     objective.to(device)
     parameters = [*model.parameters(), *objective.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    history: list[EpochRecord] = []
-    identity = identity_of(objective, data, asdict(settings))
-    if checkpoint is not None and Path(checkpoint).is_file():
-        about = read_about_run(checkpoint, identity)
-        load_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer)
-        history = [EpochRecord.from_dict(record) for record in about["history"]]
+    run = Resumable(checkpoint, model, objective, optimizer, data, settings)
+    history = run.resume()
     x, y, codes = tensors(data, device)
-    for epoch in range(len(history), settings.epochs):
+    for epoch in range(len(history), settings.rounds):
         model.train()
         objective.train()
         batches = torch.as_tensor(
@@ -127,39 +183,34 @@ def train(
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
         model.eval()
         objective.eval()
-        due = (epoch + 1) % evaluate_every == 0 or epoch + 1 == settings.epochs
+        last = epoch + 1 == settings.rounds
+        due = (epoch + 1) % evaluate_every == 0 or last
         metrics = evaluate(model) if evaluate is not None and due else {}
         mean_loss = float(total) / len(batches)
-        if not np.isfinite(mean_loss):
-            raise DataError(
-                f"the training loss became {mean_loss} in epoch {epoch + 1}: lower the learning rate "
-                f"({settings.learning_rate:g}) or the penalty, and check the scale of the inputs."
-            )
-        record = EpochRecord(epoch + 1, mean_loss, objective.weights, metrics)
+        require_finite(mean_loss, f"in epoch {epoch + 1}", settings)
+        record = RoundRecord(epoch + 1, mean_loss, objective.weights, metrics)
         history.append(record)
-        if on_epoch is not None:
-            on_epoch(record)
-        if checkpoint is not None and ((epoch + 1) % checkpoint_every == 0 or epoch + 1 == settings.epochs):
-            about = {"run": identity, "history": [record.to_dict() for record in history]}
-            save_checkpoint(checkpoint, model=model, objective=objective, optimizer=optimizer, about=about)
+        if on_record is not None:
+            on_record(record)
+        if (epoch + 1) % checkpoint_every == 0 or last:
+            run.save(history)
     return history
 
 
-def identity_of(objective: Objective, data: GroupedData, settings: dict[str, Any]) -> dict[str, Any]:
-    """What decides a run besides the network; a checkpoint is only good for the run it was made in."""
-    prior = getattr(objective, "prior", None)
-    return settings | {
-        "objective": repr(objective),
-        "prior": prior.to_dict() if isinstance(prior, Prior) else None,
-        "data": data.fingerprint,
-    }
+def require_finite(loss: float, when: str, settings: TrainSettings) -> None:
+    """Raise for a training loss that is no number, with what to try."""
+    if not math.isfinite(loss):
+        raise DataError(
+            f"the training loss became {loss} {when}: lower the learning rate ({settings.learning_rate:g}) or the "
+            "penalty, and check the scale of the inputs."
+        )
 
 
 @contextmanager
-def seeded(seed: int, epoch: int, device: str | torch.device) -> Iterator[None]:
-    """Torch's global random stream (dropout draws from it) as a function of seed and epoch, put back afterwards."""
+def seeded(seed: int, done: int, device: str | torch.device) -> Iterator[None]:
+    """Torch's global random stream (dropout draws from it) as a function of seed and rounds done; put back after."""
     target = torch.device(device)
-    stream = int(np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint32)[0])
+    stream = int(np.random.SeedSequence([seed, done]).generate_state(1, np.uint32)[0])
     with torch.random.fork_rng(devices=[target] if target.type == "cuda" else []):
         # Not torch.manual_seed: for devices that are not in use it keeps a stack trace a call.
         torch.default_generator.manual_seed(stream)
@@ -225,7 +276,7 @@ def _step(
     return losses.detach().mean()
 
 
-def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Hashable, float]:
+def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Name, float]:
     """Fraction of rows classified right, by group."""
     x, y, codes = tensors(data, device)
     with _evaluating(model):
@@ -237,12 +288,12 @@ def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.d
 def outputs_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
     """Logits or predicted values of every row."""
     with _evaluating(model):
-        found: Tensor = model(tensors(data, device)[0])
-    return found.cpu().numpy()
+        outputs: Tensor = model(tensors(data, device)[0])
+    return outputs.cpu().numpy()
 
 
 def features_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
     """Penultimate activations of every row."""
     with _evaluating(model):
-        found: Tensor = model.features(tensors(data, device)[0])  # type: ignore[operator]
-    return found.cpu().numpy()
+        features: Tensor = model.features(tensors(data, device)[0])  # type: ignore[operator]
+    return features.cpu().numpy()

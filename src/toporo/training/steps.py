@@ -12,28 +12,25 @@ rounding.
 from __future__ import annotations
 
 import functools
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from toporo.checks import number, one_of
 from toporo.data.grouped import GroupedData, group_rng
 from toporo.data.stores import ImageStore, TileStore
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import DataError, SettingError
 from toporo.objectives import Objective
-from toporo.training.checkpoint import load_checkpoint, read_about_run, save_checkpoint
-from toporo.training.loop import EpochRecord, check_ranges, identity_of, seeded
+from toporo.training.loop import Loss, Resumable, RoundRecord, TrainSettings, require_finite, seeded
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 #: (inputs as stored, targets, random numbers in [0, 1)) of a batch to what the network and the loss get.
 Prepare = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -46,22 +43,27 @@ WARM_UP = 3
 
 
 @dataclass(frozen=True)
-class StepSettings:
-    """How to train: Adam on group-balanced batches, for a number of steps.
+class StepSettings(TrainSettings):
+    """How to train, by steps: Adam on group-balanced batches.
 
-    Attributes
+    Parameters
     ----------
+    rounds : how long, in steps.
+    per_group : rows of every group in a batch.
+    learning_rate, weight_decay : Adam's.
+    seed : of rows, augmentation and dropout.
+    evaluate_every : after how many steps; also after the last.
     precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
     device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
     compiled, graph : whether to compile the network and to capture the step; None is yes on a GPU and no elsewhere.
     checkpoint_seconds : least time from one checkpoint to the next; they are taken after evaluations.
     """
 
-    steps: int = 600
-    per_group: int = 32
+    unit: ClassVar[str] = "steps"
+    pace: ClassVar[frozenset[str]] = frozenset({"device", "compiled", "graph", "checkpoint_seconds"})
+
+    rounds: int = 600
     learning_rate: float = 5e-5
-    weight_decay: float = 0.0
-    seed: int = 0
     evaluate_every: int = 150
     precision: str = "fp32"
     device: str = "cpu"
@@ -70,18 +72,10 @@ class StepSettings:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        check_ranges(
-            self,
-            ("steps", self.steps >= 1, "at least 1"),
-            ("per_group", self.per_group >= 1, "at least 1"),
-            ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
-            ("weight_decay", 0 <= self.weight_decay < math.inf, "at least 0"),
-            ("seed", self.seed >= 0, "at least 0"),
-            ("evaluate_every", self.evaluate_every >= 1, "at least 1"),
-            ("checkpoint_seconds", self.checkpoint_seconds >= 0, "at least 0"),
-        )
-        if self.precision not in PRECISIONS:
-            raise UnknownNameError("precision", self.precision, PRECISIONS)
+        super().__post_init__()
+        number(self.evaluate_every, "evaluate_every", "at least 1", least=1)
+        number(self.checkpoint_seconds, "checkpoint_seconds", "at least 0", least=0, infinite=True)
+        one_of(self.precision, "precision", PRECISIONS)
         if self.graph and not self.on_gpu:
             raise SettingError(f"graph=True, but the device is {self.device!r}: only a GPU captures steps.")
 
@@ -90,17 +84,10 @@ class StepSettings:
         """Whether the device is a CUDA GPU."""
         return torch.device(self.device).type == "cuda"
 
-    @property
-    def deciding(self) -> dict[str, Any]:
-        """What the outcome depends on: all but how fast it comes about."""
-        names = ("steps", "per_group", "learning_rate", "weight_decay", "seed", "evaluate_every", "precision")
-        return {name: getattr(self, name) for name in names}
-
 
 def pick_device(name: str = "auto") -> str:
     """``"cuda"`` or ``"cpu"``; for ``"auto"`` the GPU where there is one. It is an error to ask for one in vain."""
-    if name not in DEVICES:
-        raise UnknownNameError("device", name, DEVICES)
+    one_of(name, "device", DEVICES)
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         why = "this PyTorch was built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
@@ -120,7 +107,7 @@ class Resident:
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
-            raise DataError(f"{len(self.x)} inputs but {len(self.y)} targets: give one a row.")
+            raise DataError(f"{len(self.x)} inputs but {len(self.y)} targets: give one per row.")
 
     @classmethod
     def of(cls, store: ImageStore | TileStore | None, data: GroupedData, device: str = "cpu") -> Resident:
@@ -138,13 +125,13 @@ class Resident:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run leaves: a record an evaluation, and how fast it went.
+    """What a run leaves: one record per evaluation, and how fast it went.
 
     ``seconds`` is all of it, ``training_seconds`` without evaluations, compilation and checkpoints; of a run that was
     resumed, the last part. ``images_per_second`` refers to the latter and is 0 where nothing was left to do.
     """
 
-    history: list[EpochRecord]
+    history: list[RoundRecord]
     seconds: float
     training_seconds: float
     steps_per_second: float
@@ -182,6 +169,10 @@ class Stepper:
 
     ``load`` a number of steps' row numbers and random numbers, then ``run`` them; nothing waits for the device until
     ``mean_loss`` is asked for.
+
+    Parameters
+    ----------
+    network, objective, data, rows, loss, settings, prepare, draws : as :func:`train_steps` takes them.
     """
 
     def __init__(
@@ -314,8 +305,8 @@ class Stepper:
 
 
 def _forward(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = network.with_features(x)  # type: ignore[operator]  # networks for images have it
-    return found
+    both: tuple[Tensor, Tensor] = network.with_features(x)  # type: ignore[operator]  # networks for images have it
+    return both
 
 
 @functools.cache
@@ -345,31 +336,35 @@ def train_steps(
     prepare: Prepare,
     draws: int,
     evaluate: Callable[[nn.Module], dict[str, Any]],
-    on_record: Callable[[EpochRecord, float], None] | None = None,
+    on_record: Callable[[RoundRecord, float], None] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Trained:
-    """Train ``network`` in place on these rows of resident data.
+    """Train ``network`` in place, by steps, on these rows of resident data.
 
     Parameters
     ----------
     network : has ``with_features(x)``, giving outputs and features.
+    objective : what a step minimises; it must know the groups of the rows.
+    data : inputs and targets on the device.
     rows : grouped data whose inputs are row numbers in ``data``.
     loss : per-sample task loss ``(outputs, targets) -> (n,)``.
+    settings : how long, how fast and where.
     prepare : from stored rows, targets and uniform random numbers (n, ``draws``) to the network's input: augmentation.
+    draws : random numbers per row that ``prepare`` wants.
     evaluate : called every ``evaluate_every`` steps and after the last, with the network in evaluation mode.
-    on_record : called with every record and the images a second so far.
+    on_record : called with every record and the images per second so far.
     checkpoint : file to resume from if it is there; written after evaluations, at most every ``checkpoint_seconds``.
     """
     began = time.perf_counter()
     stepper = Stepper(network, objective, data, rows, loss, settings, prepare=prepare, draws=draws)
-    identity = identity_of(objective, rows, settings.deciding)
-    history = _resume(checkpoint, stepper, identity) if checkpoint is not None else []
+    run = Resumable(checkpoint, network, objective, stepper.optimizer, rows, settings)
+    history = _resume(run)
     saved = time.perf_counter()
     training, timed = 0.0, 0
-    at = history[-1].epoch if history else 0
-    longest = min(settings.evaluate_every, settings.steps)
-    while at < settings.steps:
-        count = min(longest, settings.steps - at)
+    at = history[-1].round if history else 0
+    longest = min(settings.evaluate_every, settings.rounds)
+    while at < settings.rounds:
+        count = min(longest, settings.rounds - at)
         wanted = {"seed": settings.seed, "first": at, "count": count}
         stepper.load(stream_rows(rows, settings.per_group, **wanted), stream_uniforms(stepper.width, draws, **wanted))
         with seeded(settings.seed, at, settings.device):
@@ -381,27 +376,18 @@ def train_steps(
         training += _now(settings) - start
         timed += count - warm
         at += count
-        if not math.isfinite(mean_loss):
-            raise DataError(
-                f"the training loss became {mean_loss} before step {at}: lower the learning rate "
-                f"({settings.learning_rate:g}) or the penalty, and check the scale of the inputs."
-            )
+        require_finite(mean_loss, f"before step {at}", settings)
         network.eval()
         objective.eval()
         with torch.no_grad():
             metrics = evaluate(network)
-        record = EpochRecord(at, mean_loss, objective.weights, metrics)
+        record = RoundRecord(at, mean_loss, objective.weights, metrics)
         history.append(record)
         speed = timed * stepper.width / training if timed else 0.0
         if on_record is not None:
             on_record(record, speed)
-        if (
-            checkpoint is not None
-            and time.perf_counter() - saved >= settings.checkpoint_seconds
-            and at < settings.steps
-        ):
-            about = {"run": identity, "history": [entry.to_dict() for entry in history]}
-            save_checkpoint(checkpoint, model=network, objective=objective, optimizer=stepper.optimizer, about=about)
+        if time.perf_counter() - saved >= settings.checkpoint_seconds and at < settings.rounds:
+            run.save(history)
             saved = time.perf_counter()
     per_second = timed / training if timed and training > 0 else 0.0
     return Trained(history, time.perf_counter() - began, training, per_second, per_second * stepper.width)
@@ -413,15 +399,12 @@ def _now(settings: StepSettings) -> float:
     return time.perf_counter()
 
 
-def _resume(checkpoint: str | os.PathLike[str], stepper: Stepper, identity: dict[str, Any]) -> list[EpochRecord]:
-    if not Path(checkpoint).is_file():
-        return []
-    about = read_about_run(checkpoint, identity)
-    flags = [{key: group[key] for key in ("fused", "capturable")} for group in stepper.optimizer.param_groups]
-    load_checkpoint(checkpoint, model=stepper.network, objective=stepper.objective, optimizer=stepper.optimizer)
-    for group, flag in zip(stepper.optimizer.param_groups, flags, strict=True):
+def _resume(run: Resumable) -> list[RoundRecord]:
+    flags = [{key: group[key] for key in ("fused", "capturable")} for group in run.optimizer.param_groups]
+    history = run.resume()
+    for group, flag in zip(run.optimizer.param_groups, flags, strict=True):
         group.update(flag)  # of this device, not of the one the checkpoint was made on
-    return [EpochRecord.from_dict(record) for record in about["history"]]
+    return history
 
 
 @torch.no_grad()
@@ -437,7 +420,15 @@ def outputs_at(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """``(row numbers, outputs)`` of portions of rows, on the device, in evaluation mode and the run's precision.
 
-    ``of`` may ask for something else of the network, e.g. its features.
+    Parameters
+    ----------
+    network : the network.
+    data : inputs on the device.
+    rows : which of them, by number.
+    settings : those of the run.
+    prepare : from stored rows to the network's input.
+    of : what to ask of the network, e.g. its features instead of its outputs.
+    batch : rows per portion.
     """
     before = network.training
     network.eval()
@@ -445,7 +436,7 @@ def outputs_at(
     try:
         for part in torch.split(wanted, batch):
             with _autocast(settings):
-                found = of(network, prepare(data.x.index_select(0, part)))
-            yield part, found.float()
+                outputs = of(network, prepare(data.x.index_select(0, part)))
+            yield part, outputs.float()
     finally:
         network.train(before)

@@ -12,45 +12,45 @@ from tests.theory.cases import problem, spiral
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.robust import best_response
-from toporo.theory import SaddleProblem, duality_gap, minimum_on_ball, solve_saddle
-from toporo.theory.problem import LOSSES
+from toporo.theory import BallProblem, duality_gap, minimum_on_ball, solve_saddle
+from toporo.theory.ball import LOSSES
 
 LOSS = st.sampled_from(sorted(LOSSES))
 
 
-def ball_points(rng: np.random.Generator, count: int, size: int, radius: float) -> np.ndarray:
+def ball_points(rng: np.random.Generator, count: int, size: int, ball_radius: float) -> np.ndarray:
     points = rng.normal(size=(count, size))
-    lengths = radius * rng.uniform(size=(count, 1)) ** (1.0 / size)
+    lengths = ball_radius * rng.uniform(size=(count, 1)) ** (1.0 / size)
     return points / np.linalg.norm(points, axis=1, keepdims=True) * lengths
 
 
 @settings(max_examples=40, deadline=None)
 @given(LOSS, st.floats(0.05, 50.0), st.integers(0, 10_000))
-def test_no_point_of_the_ball_is_below_the_certified_minimum(loss: str, radius: float, seed: int) -> None:
+def test_no_point_of_the_ball_is_below_the_certified_minimum(loss: str, ball_radius: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    task = problem(loss, radius=radius, rows=8, features=int(rng.integers(1, 5)), seed=seed)
+    task = problem(loss, ball_radius=ball_radius, rows=8, features=int(rng.integers(1, 5)), seed=seed)
     q = rng.dirichlet(np.ones(3))
     found = minimum_on_ball(task, q)
-    assert np.linalg.norm(found.theta) <= radius * (1 + 1e-12)
+    assert np.linalg.norm(found.theta) <= ball_radius * (1 + 1e-12)
     assert found.value - found.lower <= 1e-9
     assert found.value == pytest.approx(float(q @ task.losses(found.theta)), abs=1e-12)
-    tried = ball_points(rng, 500, task.x.shape[1], radius)
-    near = found.theta + 1e-3 * radius * rng.normal(size=(200, len(found.theta)))
-    tried = np.concatenate([tried, near[np.linalg.norm(near, axis=1) <= radius]])
+    tried = ball_points(rng, 500, task.x.shape[1], ball_radius)
+    near = found.theta + 1e-3 * ball_radius * rng.normal(size=(200, len(found.theta)))
+    tried = np.concatenate([tried, near[np.linalg.norm(near, axis=1) <= ball_radius]])
     assert (task.losses(tried) @ q >= found.lower).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("radius", [0.1, 1.0, 1e3])
-def test_the_minimum_agrees_with_a_general_solver(loss: str, radius: float) -> None:
-    task = problem(loss, radius=radius, rows=30)
+@pytest.mark.parametrize("ball_radius", [0.1, 1.0, 1e3])
+def test_the_minimum_agrees_with_a_general_solver(loss: str, ball_radius: float) -> None:
+    task = problem(loss, ball_radius=ball_radius, rows=30)
     q = np.array([0.2, 0.5, 0.3])
     peer = minimize(
         lambda theta: float(q @ task.losses(theta)),
         np.zeros(3),
         jac=lambda theta: task.gradient(theta, q),
         constraints={
-            "type": "ineq", "fun": lambda theta: radius**2 - theta @ theta, "jac": lambda theta: -2.0 * theta
+            "type": "ineq", "fun": lambda theta: ball_radius**2 - theta @ theta, "jac": lambda theta: -2.0 * theta
         },
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
@@ -63,7 +63,7 @@ def test_inputs_that_repeat_each_other_leave_the_minimum_certified() -> None:
     data = spiral()
     doubled = GroupedData.from_arrays(np.column_stack([data.x, data.x]), data.y, data.ids)
     for loss in LOSSES:
-        task = SaddleProblem.from_data(doubled, loss=loss, radius=5.0)
+        task = BallProblem.from_data(doubled, loss=loss, ball_radius=5.0)
         found = minimum_on_ball(task, task.prior)
         assert found.value - found.lower <= 1e-9
 
@@ -71,8 +71,8 @@ def test_inputs_that_repeat_each_other_leave_the_minimum_certified() -> None:
 def test_classes_that_a_line_parts_are_no_trouble_on_a_large_ball() -> None:
     """Without the ball the logistic loss of separable data has no minimiser."""
     x = np.array([[-1.0], [-2.0], [1.0], [2.0]])
-    task = SaddleProblem.from_data(
-        GroupedData.from_arrays(x, [0, 0, 1, 1], ["a", "b", "a", "b"]), loss="logistic", radius=100.0
+    task = BallProblem.from_data(
+        GroupedData.from_arrays(x, [0, 0, 1, 1], ["a", "b", "a", "b"]), loss="logistic", ball_radius=100.0
     )
     found = minimum_on_ball(task, np.array([0.5, 0.5]))
     assert 0 <= found.value - found.lower <= 1e-9
@@ -86,8 +86,8 @@ def test_the_gap_agrees_with_brute_force(loss: str, penalty: float) -> None:
     """One coefficient and two groups: both players' choices can be listed."""
     rng = np.random.default_rng(3)
     data = GroupedData.from_arrays(rng.normal(size=(12, 1)), np.tile([-1.0, 1.0], 6), ["a"] * 6 + ["b"] * 6)
-    task = SaddleProblem.from_data(
-        data, loss=loss, radius=1.5, penalty=penalty, prior={"a": 0.2, "b": 0.8}, intercept=False
+    task = BallProblem.from_data(
+        data, loss=loss, ball_radius=1.5, penalty=penalty, prior={"a": 0.2, "b": 0.8}, intercept=False
     )
     thetas = np.linspace(-1.5, 1.5, 20_001)[:, None]
     shares = np.linspace(0.0, 1.0, 20_001)

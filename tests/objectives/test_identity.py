@@ -1,0 +1,224 @@
+"""What an objective was made with is noted by itself, whatever its author's constructor passes on."""
+
+import dataclasses
+import functools
+import inspect
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from toporo.errors import SettingError
+from toporo.groups import Groups
+from toporo.objectives import ERM, TRO, GroupDRO, Objective, VREx
+from toporo.objectives.identity import plain
+from toporo.topology.prior import Prior
+
+NAMES = ("a", "b")
+
+
+class Method(Objective):
+    """As a stranger would write it: nothing is passed on."""
+
+    def __init__(self, groups, penalty=1.0, *more, switch=False, **rest):
+        super().__init__(groups)
+        self.penalty = penalty
+
+    def compute(self, losses, codes, *, logits, features):
+        return losses.mean()
+
+
+class Derived(Method):
+    """Its own arguments count, not those it hands on."""
+
+    def __init__(self, groups, level):
+        super().__init__(groups, penalty=2.0, switch=True)
+
+
+class Inheriting(Method):
+    """Without a constructor of its own."""
+
+
+@dataclasses.dataclass(eq=False)
+class Late(Objective):
+    """With a constructor that is made after the class."""
+
+    names: tuple
+    penalty: float = 1.0
+
+    def __post_init__(self):
+        super().__init__(self.names)
+
+    def compute(self, losses, codes, *, logits, features):
+        return losses.mean()
+
+
+def arguments(objective):
+    return {key: value for key, value in objective.identity.items() if key not in ("class", "groups", "prior")}
+
+
+def test_positional_and_named_arguments_and_defaults_are_the_same():
+    given = Method(NAMES, 1.0), Method(NAMES, penalty=1.0), Method(groups=NAMES), Method(NAMES, 1)
+    assert all(objective.identity == given[0].identity for objective in given)
+    assert arguments(given[0]) == {"penalty": 1.0, "more": [], "switch": False, "rest": {}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Method(NAMES, 50.0),
+        Method(NAMES, 1.0, 7),
+        Method(NAMES, switch=True),
+        Method(NAMES, strange=1),
+        Inheriting(NAMES),
+        Method("abc"),
+        Derived(NAMES, 1.0),
+    ],
+    ids=["penalty", "more", "switch", "rest", "class", "groups", "derived"],
+)
+def test_any_other_argument_is_another_identity(other):
+    assert other.identity != Method(NAMES).identity
+
+
+def test_the_outermost_constructor_counts():
+    assert arguments(Derived(NAMES, level=3)) == Derived(NAMES, 3).settings == {"level": 3}
+
+
+def test_classes_of_one_name_in_two_modules_differ():
+    other = type("Method", (Method,), {"__module__": "elsewhere", "__qualname__": "Method"})
+    assert other(NAMES).identity["class"] == "elsewhere.Method" != Method(NAMES).identity["class"]
+
+
+def test_a_constructor_that_is_made_later_is_heard_too():
+    assert arguments(Late(NAMES, 50.0)) == {"names": ["a", "b"], "penalty": 50.0}
+
+
+def test_groups_and_prior_are_what_they_came_to():
+    """By name: neither their order nor their type matters, and an iterator may be used up."""
+    assert ERM(["b", "a"]).identity == ERM(Groups("ab")).identity == ERM(iter("ab")).identity
+    assert ERM("ab").identity["groups"] == ["a", "b"]
+    given = {"a": 1.0, "b": 3.0}, {"b": 0.75, "a": 0.25}, Prior({"a": 0.25, "b": 0.75}, measure="degree")
+    assert len({json.dumps(TRO(prior).identity) for prior in given}) == 1
+    assert TRO({"a": 0.5, "b": 0.5}).identity != TRO(given[0]).identity
+
+
+def test_changing_an_argument_afterwards_changes_nothing():
+    layers = [4, 4]
+    objective = Method(NAMES, layers=layers)
+    before = objective.identity
+    layers.append(5)
+    assert objective.identity == before
+
+
+def test_help_shows_the_constructor():
+    assert list(inspect.signature(TRO).parameters)[:3] == ["prior", "penalty", "step"]
+    assert list(inspect.signature(ERM).parameters) == ["groups"]
+    assert "switch=False" in str(inspect.signature(Method))
+
+
+def test_repr_stays_friendly():
+    assert repr(VREx(NAMES, penalty=2.0)) == "VREx(2 groups, penalty=2.0)"
+    assert repr(GroupDRO(NAMES)) == "GroupDRO(2 groups, step=0.01, update='mirror')"
+
+
+def test_wrong_arguments_are_pythons_own_error():
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        Derived(NAMES)
+
+
+# ---------------------------------------------------------------- values
+
+
+def layer(seed):
+    made = nn.Linear(2, 2)
+    nn.init.normal_(made.weight, generator=torch.Generator().manual_seed(seed))
+    nn.init.zeros_(made.bias)
+    return made
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+    def move(self):
+        pass
+
+
+def power(exponent):
+    return lambda x: x**exponent
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (1, 1.0, 2),
+        (math.inf, math.inf, -math.inf),
+        (math.nan, math.nan, math.inf),
+        (None, None, 0),
+        ("a", "a", "b"),
+        ((1, 2), [1, 2], [2, 1]),
+        ({"b": 1, "a": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 2}),
+        ({(1, "x"): 2}, {(1, "x"): 2}, {(1, "y"): 2}),
+        ({"a", "b", "c"}, {"c", "b", "a"}, {"a", "b"}),
+        (np.float64(0.5), 0.5, np.float64(0.25)),
+        (np.arange(3.0), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0])),
+        (np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((3, 2))),
+        (torch.arange(3.0), torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 3.0])),
+        (torch.ones((), dtype=torch.bfloat16), torch.tensor(1, dtype=torch.bfloat16), torch.tensor(1.0)),
+        (b"ab", b"ab", b"ba"),
+        (math.sqrt, math.sqrt, math.exp),
+        (Point, Point, Method),
+        (power(2), power(2), power(3)),
+        (functools.partial(math.pow, 2), functools.partial(math.pow, 2), functools.partial(math.pow, 3)),
+        (Point(1), Point(1), Point(2)),
+        (Point(1).move, Point(1).move, Point(2).move),
+        (layer(0), layer(0), layer(1)),
+        (np.random.default_rng(0), np.random.default_rng(0), np.random.default_rng(1)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_equal_values_are_equal_and_others_differ(one, same, other):
+    values = [json.loads(json.dumps(plain(value))) for value in (one, same, other)]
+    assert values[0] == values[1] != values[2]
+
+
+def test_another_process_says_the_same():
+    """No hash seed and no address: sets, functions and objects are written alike by every process."""
+    program = (
+        "import json, math; from toporo.objectives import TRO; from toporo.objectives.identity import plain;"
+        "print(json.dumps([plain({'a', 'b', 'c'}), plain(lambda x: x + 1), TRO({'a': 1, 'b': 3}).identity]))"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), (n for n in "ab")], ids=["lock", "generator"])
+def test_what_cannot_be_written_down_is_told_when_it_matters(value):
+    """It can be made and trained; only a checkpoint asks for the identity."""
+    objective = Method(NAMES, value)
+    assert objective(torch.ones(2), torch.tensor([0, 1])) == 1
+    with pytest.raises(SettingError, match=r"penalty of Method is a \w+ that cannot be written down .* checkpoint"):
+        objective.identity  # noqa: B018
+
+
+def test_what_contains_itself_is_told():
+    circle = []
+    circle.append(circle)
+    with pytest.raises(SettingError, match="it contains itself"):
+        Method(NAMES, circle).identity  # noqa: B018
