@@ -1,4 +1,4 @@
-"""Group graphs from whatever a person has at hand: whoever takes a graph takes it here."""
+"""Group graphs from any form that people have them in: every function that takes a graph takes it in here."""
 
 from __future__ import annotations
 

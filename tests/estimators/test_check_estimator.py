@@ -1,7 +1,7 @@
 """scikit-learn's own checks, for every estimator and both kinds of model.
 
-A network of group DRO runs the code of one of TRO but for the objective, which the objectives' own conformance suite
-holds to its rules: its checks would be those of TRO once more.
+The checks know no groups, so a network of any method minimises the mean loss of a single group: those of group DRO
+would run the code of TRO's once more. Networks with groups are tested in test_nets.py.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: models for a table whose rows come in groups, and that must hold in groups to come."""
+"""scikit-learn estimators: models for a table whose rows come in groups, and that must hold in test groups."""
 
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 

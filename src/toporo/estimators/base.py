@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.choice.penalty import PenaltyChoice, PenaltyScore
 from toporo.choice.priors import PriorMaker
-from toporo.errors import DataError, SettingError, listed, warn
+from toporo.errors import DataError, SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
 from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, linear_scores
@@ -53,29 +53,8 @@ def torch_part() -> ModuleType:
 class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Fitting, explaining and drawing; what differs between classes and numbers is in the two parts below.
 
-    A subclass fixes the settings that it does not offer in its body.
+    A subclass with a constructor of its own fixes the settings that it does not offer in its body.
     """
-
-    graph: Any
-    test_groups: Any
-    model: Any
-    penalty: Any
-    radius: Any
-    divergence: Any
-    prior: Any
-    normalization: Any
-    temperature: Any
-    ridge: Any
-    fit_intercept: Any
-    standardize: Any
-    tol: Any
-    hidden: Any
-    epochs: Any
-    per_group: Any
-    learning_rate: Any
-    step: Any
-    random_state: Any
-    device: Any
 
     n_features_in_: int
     group_weights_: dict[Name, float]
@@ -102,6 +81,51 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     # Without groups the model is an ordinary regression, so metadata routing asks for them.
     __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
+
+    def __init__(
+        self,
+        *,
+        graph: Any = None,
+        test_groups: Any = None,
+        model: Any = "linear",
+        penalty: float | str = 1.0,
+        radius: float | None = None,
+        divergence: str = "l2",
+        prior: Any = "auto",
+        normalization: str | None = None,
+        temperature: float = 1.0,
+        ridge: float = 1e-3,
+        fit_intercept: bool = True,
+        standardize: bool = True,
+        tol: float = 1e-6,
+        hidden: Sequence[int] = (64, 64),
+        epochs: int = 100,
+        per_group: int = 32,
+        learning_rate: float = 1e-3,
+        step: float = 0.1,
+        random_state: Any = 0,
+        device: Any = "cpu",
+    ) -> None:
+        self.graph = graph
+        self.test_groups = test_groups
+        self.model = model
+        self.penalty = penalty
+        self.radius = radius
+        self.divergence = divergence
+        self.prior = prior
+        self.normalization = normalization
+        self.temperature = temperature
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.hidden = hidden
+        self.epochs = epochs
+        self.per_group = per_group
+        self.learning_rate = learning_rate
+        self.step = step
+        self.random_state = random_state
+        self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -205,47 +229,21 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     # ------------------------------------------------------------ the fit
 
     def _fit_linear(self, rows: Rows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
-        losses = linear.prepare(rows, settings.fit_intercept)
-        penalty, radius, choice = settings.penalty, settings.radius, None
-        if prior is None:
-            penalty, radius = math.inf, None
-        elif penalty == "auto":
-            choice = linear.choose(
-                rows,
-                losses,
-                maker,
-                self.test_groups_,
-                intercept=settings.fit_intercept,
-                divergence=settings.divergence,
-                ridge=settings.ridge,
-                seed=settings.seed,
-                labels=getattr(self, "classes_", np.empty(0)).tolist(),
-            )
-            penalty = choice.penalty
-        self._warn_of_one_class(rows, penalty)
-        model = linear.fit(
-            rows,
-            losses,
-            prior,
-            penalty=penalty,
-            radius=radius,
-            divergence=settings.divergence,
-            ridge=settings.ridge,
-            tol=settings.tol,
-        )
+        labels = getattr(self, "classes_", np.empty(0)).tolist()
+        model = linear.fit(rows, prior, maker, self.test_groups_, settings, labels=labels)
         self._set_coefficients(np.ascontiguousarray(model.coef.T), model.intercept)
         self.group_weights_ = dict(model.solved.weights)
         if rows.classes is None:
             self.group_losses_ = rows.losses(linear_scores(rows.x, model.coef, model.intercept))
         else:
             self.group_losses_ = dict(model.solved.losses)
-        self.penalty_, self.choice_, self.fit_ = model.solved.penalty, choice, model.solved
-        self.penalty_scores_ = None if choice is None else choice.scores
+        self.penalty_, self.choice_, self.fit_ = model.solved.penalty, model.choice, model.solved
+        self.penalty_scores_ = None if model.choice is None else model.choice.scores
         self.history_, self.net_ = [model.record], None
 
     def _fit_network(self, rows: Rows, prior: Prior | None, settings: Settings) -> None:
         penalty: Any = math.inf if prior is None else None if settings.radius is not None else settings.penalty
-        self._warn_of_one_class(rows, penalty)
+        rows.warn_of_one_class(penalty)
         model = torch_part().fit(rows, prior, settings, model=self.model, robust=self._robust, device=self.device)
         self.net_, self.history_, self.group_weights_ = model.net, model.history, model.weights
         self.penalty_, self.penalty_scores_, self.choice_, self.fit_ = penalty, None, None, None
@@ -254,17 +252,6 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     def _set_coefficients(self, coef: Array, intercept: Array) -> None:
         """In scikit-learn's shapes, from outputs × features and outputs."""
         self.coef_, self.intercept_ = coef, intercept
-
-    def _warn_of_one_class(self, rows: Rows, penalty: Any) -> None:
-        if rows.classes is None or len(rows.groups) == 1 or penalty == math.inf:
-            return
-        lone = rows.one_class_groups()
-        if lone:
-            warn(
-                f"{len(lone)} of {len(rows.groups)} group(s) have rows of one class only: {listed(lone)}. The worst "
-                "case over groups can be met there by answering by the group. Merge such groups with others, or "
-                "raise the penalty."
-            )
 
     # ------------------------------------------------------------ after the fit
 

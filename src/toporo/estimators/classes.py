@@ -101,55 +101,6 @@ def _listing(title: str, entries: Mapping[str, str], words: Mapping[str, str]) -
     return "\n".join([f"    {title}", f"    {'-' * len(title)}", *lines]) + "\n\n"
 
 
-class _TRO(GroupEstimator):
-    """The settings of the topology-aware estimators."""
-
-    def __init__(
-        self,
-        *,
-        graph: Any = None,
-        test_groups: Any = None,
-        model: Any = "linear",
-        penalty: float | str = 1.0,
-        radius: float | None = None,
-        divergence: str = "l2",
-        prior: Any = "auto",
-        normalization: str | None = None,
-        temperature: float = 1.0,
-        ridge: float = 1e-3,
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        tol: float = 1e-6,
-        hidden: Sequence[int] = (64, 64),
-        epochs: int = 100,
-        per_group: int = 32,
-        learning_rate: float = 1e-3,
-        step: float = 0.1,
-        random_state: Any = 0,
-        device: Any = "cpu",
-    ) -> None:
-        self.graph = graph
-        self.test_groups = test_groups
-        self.model = model
-        self.penalty = penalty
-        self.radius = radius
-        self.divergence = divergence
-        self.prior = prior
-        self.normalization = normalization
-        self.temperature = temperature
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.tol = tol
-        self.hidden = hidden
-        self.epochs = epochs
-        self.per_group = per_group
-        self.learning_rate = learning_rate
-        self.step = step
-        self.random_state = random_state
-        self.device = device
-
-
 class _GroupDRO(GroupEstimator):
     """The settings of the estimators that look at the worst group alone."""
 
@@ -194,7 +145,7 @@ class _GroupDRO(GroupEstimator):
 
 
 @_documented
-class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc]  # scikit-learn has no types
+class TROClassifier(ClassifierMixin, ClassifierPart):  # type: ignore[misc]  # scikit-learn has no types
     """Topology-aware robust classification: logistic regression solved exactly, or a network.
 
     >>> import numpy as np
@@ -209,7 +160,7 @@ class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc
 
 
 @_documented
-class TRORegressor(RegressorMixin, RegressorPart, _TRO):  # type: ignore[misc]  # scikit-learn has no types
+class TRORegressor(RegressorMixin, RegressorPart):  # type: ignore[misc]  # scikit-learn has no types
     """Topology-aware robust regression: least squares solved exactly, or a network. y may have several columns.
 
     >>> import numpy as np
@@ -223,7 +174,7 @@ class TRORegressor(RegressorMixin, RegressorPart, _TRO):  # type: ignore[misc]  
 
 
 @_documented
-class GroupDROClassifier(ClassifierMixin, ClassifierPart, _GroupDRO):  # type: ignore[misc]  # scikit-learn has no types
+class GroupDROClassifier(ClassifierMixin, _GroupDRO, ClassifierPart):  # type: ignore[misc]  # scikit-learn has no types
     """The best model for the worst training group: :class:`TROClassifier` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
@@ -231,7 +182,7 @@ class GroupDROClassifier(ClassifierMixin, ClassifierPart, _GroupDRO):  # type: i
 
 
 @_documented
-class GroupDRORegressor(RegressorMixin, RegressorPart, _GroupDRO):  # type: ignore[misc]  # scikit-learn has no types
+class GroupDRORegressor(RegressorMixin, _GroupDRO, RegressorPart):  # type: ignore[misc]  # scikit-learn has no types
     """The best model for the worst training group: :class:`TRORegressor` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.

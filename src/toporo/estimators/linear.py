@@ -13,6 +13,7 @@ import numpy.typing as npt
 from toporo.choice.penalty import Losses, PenaltyChoice, choose_penalty
 from toporo.choice.priors import PriorMaker
 from toporo.estimators.rows import Rows, draw
+from toporo.estimators.settings import Settings
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
@@ -46,11 +47,12 @@ class SolveRecord:
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """A solution in the units of the data (features × outputs), and the one it comes from, of scaled data."""
+    """A solution in the units of the data (features × outputs), the scaled one behind it, and its choice of penalty."""
 
     coef: Array
     intercept: Array
     solved: RobustFit
+    choice: PenaltyChoice | None
 
     @property
     def record(self) -> SolveRecord:
@@ -92,38 +94,65 @@ def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
     return rows.x / units, scale / units
 
 
-def fit(rows: Rows, losses: Losses, prior: Prior | None, **settings: Any) -> LinearFit:
-    """Solve, and give the model in the units of the data."""
-    solved = solve(losses, prior, **settings)
+def fit(
+    rows: Rows,
+    prior: Prior | None,
+    maker: PriorMaker,
+    test: Sequence[Name] | None,
+    settings: Settings,
+    *,
+    labels: Sequence[Any] = (),
+) -> LinearFit:
+    """Choose the penalty where asked for, solve, and give the model in the units of the data.
+
+    Parameters
+    ----------
+    prior : over the groups; None for a single one.
+    maker, test : make the priors of folds; ``test`` are the test groups.
+    labels : what messages call the classes.
+    """
+    losses = prepare(rows, settings.fit_intercept)
+    penalty, radius, choice = settings.penalty, settings.radius, None
+    if prior is None:
+        penalty, radius = math.inf, None
+    elif isinstance(penalty, str):
+        choice = _choose(rows, losses, maker, test, settings, labels)
+        penalty = choice.penalty
+    rows.warn_of_one_class(float(penalty))
+    solved = solve(
+        losses,
+        prior,
+        penalty=penalty,
+        radius=radius,
+        divergence=settings.divergence,
+        ridge=settings.ridge,
+        tol=settings.tol,
+    )
     coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
     if rows.classes is not None and rows.classes > 2:
         intercept = intercept - intercept.mean()  # the same for all classes says nothing, and is left to rounding
     if rows.targets is not None:
         units = _target_units(rows)
         coef, intercept = coef * units, intercept * units + rows.targets.center
-    return LinearFit(coef, intercept, solved)
+    return LinearFit(coef, intercept, solved, choice)
 
 
-def choose(
+def _choose(
     rows: Rows,
     losses: Losses,
     maker: PriorMaker,
     test: Sequence[Name] | None,
-    *,
-    intercept: bool,
-    divergence: str,
-    ridge: float,
-    seed: int,
-    labels: Sequence[Any] = (),
+    settings: Settings,
+    labels: Sequence[Any],
 ) -> PenaltyChoice:
-    """The penalty that does best on training groups left out; ``labels`` are what messages call the classes."""
+    """The penalty that does best on training groups left out."""
     if rows.classes is not None and len(rows.x) > MOST_ROWS:
-        some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), seed))
+        some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), settings.seed))
         if len(np.unique(some.y)) == rows.classes:
-            losses = prepare(some, intercept)
+            losses = prepare(some, settings.fit_intercept)
     if isinstance(losses, LogisticLosses):
         losses = replace(losses, classes=tuple(labels) or losses.classes)
-    return choose_penalty(losses, maker.graph, test, maker.fold, divergence=divergence, ridge=ridge)
+    return choose_penalty(losses, maker.graph, test, maker.fold, divergence=settings.divergence, ridge=settings.ridge)
 
 
 def _target_units(rows: Rows) -> Array:

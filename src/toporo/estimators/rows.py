@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from toporo import topology
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, GroupMismatchError
+from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.robust.rows import chunks, in_chunks, members_of, weighted_rows
 from toporo.types import Array, Name
@@ -183,12 +184,20 @@ class Rows:
             rows = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
         return _means(rows, self.ids, self.weights)
 
-    def one_class_groups(self) -> list[Name]:
-        """Groups whose rows are all of one class."""
+    def warn_of_one_class(self, penalty: float | None) -> None:
+        """Say which groups have rows of one class only, unless the penalty leaves no worst case to meet."""
+        if self.classes is None or len(self.groups) == 1 or penalty == math.inf:
+            return
         low, high = np.full(len(self.groups), self.outputs), np.full(len(self.groups), -1)
         np.minimum.at(low, self.ids.codes, self.y)
         np.maximum.at(high, self.ids.codes, self.y)
-        return [name for name, a, b in zip(self.groups, low, high, strict=True) if a == b]
+        lone = [name for name, a, b in zip(self.groups, low, high, strict=True) if a == b]
+        if lone:
+            warn(
+                f"{len(lone)} of {len(self.groups)} group(s) have rows of one class only: {listed(lone)}. The worst "
+                "case over groups can be met there by answering by the group. Merge such groups with others, or "
+                "raise the penalty."
+            )
 
 
 def counted(

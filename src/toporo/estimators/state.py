@@ -351,7 +351,7 @@ def _plain(value: Any) -> Any:
 
 
 def _stored(value: Any) -> Any:
-    """A number as JSON holds it; what is not a number stays, and whoever writes the JSON refuses it."""
+    """A number as JSON holds it; what is not a number stays, and writing the JSON refuses it."""
     number = _plain(value)
     return number if number != number else number_to_json(number)
 
