@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from toporo import cli
-from toporo.cli.topology import Cut
 from toporo.topology import CUTS, GroupGraph, diffusion_emd
 
 #: Along a line, in an order that no sorting gives.
@@ -240,8 +239,11 @@ def test_the_seed_arrives(run: Run, table: str) -> None:
     assert contrast(1) == contrast(1) != contrast(2)
 
 
-def test_the_cuts_offered_are_those_there_are() -> None:
-    assert {cut.value for cut in Cut} == set(CUTS)
+def test_the_cuts_offered_are_those_there_are(run: Run, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    done = run("t.csv", "--group", "site", "--cut", "tree")
+    assert done.code == 2
+    assert f"'tree' is not one of {', '.join(map(repr, CUTS))}." in done.err
 
 
 def test_parquet_and_feather_give_what_csv_gives(run: Run, table: str) -> None:
