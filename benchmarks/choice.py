@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 import toporo as tr
 from toporo.bench.base import Benchmark
-from toporo.bench.choice import PENALTY_GRID, PRIOR_GRID, ROUGH
+from toporo.choice.penalty import GRID, PRIORS, ROUGH, named_prior
 from toporo.choice.splits import grow_region
 from toporo.data.grouped import GroupedData
 from toporo.files import write_text
@@ -41,19 +41,18 @@ class Fold:
 
 
 def candidates(
-    graph: tr.GroupGraph, train: GroupedData, towards: Iterable[Any], judged: GroupedData, tol: float = ROUGH
+    graph: tr.GroupGraph, train: GroupedData, ahead: Sequence[Any], judged: GroupedData, tol: float = ROUGH
 ) -> dict:
     losses = SquaredLosses.from_arrays(train.x, train.y, train.ids)
-    world = graph.subgraph([*train.groups, *towards])
-    found = {}
-    for name, how in PRIOR_GRID.items():
-        prior = tr.Prior.uniform(train.groups) if how is None else world.prior(list(train.groups), list(towards), **how)
+    errors = {}
+    for name in PRIORS:
+        prior = named_prior(name, graph, list(train.groups), ahead)
         for ridge in RIDGES:
-            for fit in path(losses, prior, penalties=PENALTY_GRID, ridge=ridge, tol=tol):
+            for fit in path(losses, prior, penalties=GRID, ridge=ridge, tol=tol):
                 squares = ((fit.predict(judged.x) - judged.y) ** 2).sum(axis=1)
                 means = np.bincount(judged.codes, squares) / np.bincount(judged.codes)
-                found[name, ridge, fit.penalty] = judged.groups.named(means)
-    return found
+                errors[name, ridge, fit.penalty] = judged.groups.named(means)
+    return errors
 
 
 def leave_out(benchmark: Benchmark, train: GroupedData, size: int, region: tuple[Any, ...]) -> Fold:

@@ -22,9 +22,10 @@ import numpy as np
 import toporo as tr
 from toporo.bench.tpt48 import find_releases, read_temperatures
 from toporo.bench.us_states import border_graph, get_split
+from toporo.choice import priors
 from toporo.choice.penalty import choose_penalty
-from toporo.estimators import linear, priors
-from toporo.estimators.priors import EVEN, PriorMaker
+from toporo.choice.priors import EVEN, PriorMaker
+from toporo.estimators import linear
 from toporo.estimators.rows import Rows
 from toporo.files import write_text
 from toporo.groups import Groups
@@ -121,7 +122,7 @@ def without_graph_folds(graph: tr.GroupGraph) -> Setting:
     def run(problem: Problem) -> Outcome:
         ids = Groups.of(problem.states)
         rows = Rows.prepare(problem.x, problem.y[:, None], ids, None, classes=None, standardize=True, center=True)
-        maker = PriorMaker("auto", graph, towards=True)
+        maker = PriorMaker("auto", graph, with_test=True)
         choice = choose_penalty(linear.prepare(rows, True), None, None, maker.fold, ridge=RIDGE)
         return tro(graph, penalty=choice.penalty)(problem)
 
@@ -196,7 +197,7 @@ Over all problems the default with λ = auto is at {auto:.3f} of ERM; with state
 would be at {blind:.3f}. Without a choice it is at {fixed:.3f} for λ = 10 and at {weighted:.3f} for λ = ∞, which is ERM
 weighted by the prior.
 
-**This is no held-out evidence.** That half of an automatic prior is spread evenly (`EVEN` in `estimators/priors.py`;
+**This is no held-out evidence.** That half of an automatic prior is spread evenly (`EVEN` in `choice/priors.py`;
 shares of 0, 0.25, 0.5, 0.75 and 1 were compared) and that a penalty's score is the geometric mean over the folds
 (`estimators/auto.py`) was settled with these test errors in view. To take the best row now would be the same again. The
 problems share states and months, so that they are far from {count} independent ones: differences of a few hundredths

@@ -384,7 +384,7 @@ def fit_cases() -> list[Case]:
             ),
             Case("The penalty is not a number", f"{FIT} --penalty strong", "'strong'", code=MISTYPED),
             Case("The penalty is negative", f"{FIT} --penalty -1", "'-1'", code=MISTYPED),
-            Case("A penalty and a distance, which is the same twice", f"{FIT} --penalty 5 --tau 0.1", "tau"),
+            Case("A penalty and a distance, which is the same twice", f"{FIT} --penalty 5 --radius 0.1", "radius"),
             Case("A method that does not exist", f"{FIT} --method dro", "'dro'", code=MISTYPED),
             Case("A penalty for a method without one", f"{FIT} --method group-dro --penalty 5", "penalty"),
             Case("There is a model of this name", FIT, "model", model()),

@@ -1,11 +1,13 @@
-"""Files written whole or not at all."""
+"""Files: written whole or not at all, read packed or not."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO, cast
 
 
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
@@ -37,3 +39,10 @@ def sha256(path: Path) -> str:
     """Checksum of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def open_text(path: str | os.PathLike[str]) -> TextIO:
+    """A text file in UTF-8 to read, unpacked where its name ends in ``.gz``; line ends stay as they are."""
+    file = Path(path)
+    opened = gzip.open if file.suffix.lower() == ".gz" else open
+    return cast(TextIO, opened(file, "rt", encoding="utf-8-sig", newline=""))

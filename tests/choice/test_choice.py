@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from toporo.bench import choice
-from toporo.bench.base import Benchmark
-from toporo.bench.choice import choose
 from toporo.bench.datasets import load_dataset
+from toporo.choice.penalty import GRID as PENALTIES
+from toporo.choice.penalty import PRIORS, ConfigurationChoice, choose_configuration
 from toporo.choice.splits import grow_region, regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
@@ -25,20 +25,31 @@ GRID = GroupGraph.from_edges(
 )
 
 
-def chain(groups: int = 9, trained: int = 6, seed: int = 0) -> Benchmark:
-    """Groups in a row whose slope drifts; the last ones are to come."""
+@dataclass(frozen=True)
+class Case:
+    """What a choice is made for; a benchmark is one too."""
+
+    data: GroupedData
+    graph: GroupGraph
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+
+
+def choose(case: Any, rule: str = "regions") -> ConfigurationChoice:
+    return choose_configuration(case.data, case.graph, case.train, case.test, rule)
+
+
+def chain(groups: int = 9, trained: int = 6, seed: int = 0) -> Case:
+    """Groups in a row whose slope drifts; the last ones are for the test."""
     rng = np.random.default_rng(seed)
     codes = np.repeat(np.arange(groups), 20)
     x = rng.normal(size=(len(codes), 2))
     y = np.stack([x[:, 0] * (1 + 0.2 * codes), x[:, 1]], axis=1) + 0.1 * rng.normal(size=(len(codes), 2))
-    return Benchmark(
-        name="chain",
+    return Case(
         data=GroupedData.from_arrays(x, y, codes),
         graph=GroupGraph.from_edges([(i, i + 1) for i in range(groups - 1)]),
         train=tuple(range(trained)),
         test=tuple(range(trained, groups)),
-        source="generated",
-        task="regression",
     )
 
 
@@ -52,9 +63,9 @@ def test_a_region_is_connected_has_its_size_and_holds_its_middle() -> None:
 
 
 def test_regions_come_around_every_group_in_every_size_up_to_half() -> None:
-    found = list(regions(GRID, GRID.names))
-    assert len(found) == 16 * 8
-    assert {len(region) for region in found} == set(range(1, 9))
+    grown = list(regions(GRID, GRID.names))
+    assert len(grown) == 16 * 8
+    assert {len(region) for region in grown} == set(range(1, 9))
     assert list(regions(GroupGraph.from_edges([(0, 1), (1, 2), (2, 3)]), [0, 1, 2])) == [(0,), (1,), (2,)]
 
 
@@ -78,16 +89,22 @@ def test_no_label_of_a_test_group_changes_the_choice(rule: str) -> None:
 
 
 def test_the_choice_has_the_lowest_score_and_can_be_fitted() -> None:
-    benchmark = chain()
-    found = choose(benchmark)
-    assert found.chosen.score == min(candidate.score for candidate in found.candidates)
-    assert len(found.candidates) == len(choice.PRIOR_GRID) * len(choice.PENALTY_GRID)
-    assert found.folds == 6 * 3
-    assert 1.0 <= found.held_out_hops < found.test_hops == 2.0
-    train, test = benchmark.data.select(benchmark.train), benchmark.data.select(benchmark.test)
-    fit = fit_linear(train.x, train.y, train.ids, found.prior, **found.settings)
+    case = chain()
+    choice = choose(case)
+    assert choice.chosen.score == min(candidate.score for candidate in choice.candidates)
+    assert len(choice.candidates) == len(PRIORS) * len(PENALTIES)
+    assert choice.folds == 6 * 3
+    assert 1.0 <= choice.held_out_hops < choice.test_hops == 2.0
+    train, test = case.data.select(case.train), case.data.select(case.test)
+    fit = fit_linear(train.x, train.y, train.ids, choice.prior, **choice.settings)
     error = np.mean([((fit.predict(test.x) - test.y) ** 2).sum(axis=1)[test.rows(name)].mean() for name in test.groups])
-    assert error == pytest.approx(found.chosen.test, rel=1e-2)
+    assert error == pytest.approx(choice.chosen.test, rel=1e-2)
+
+
+def test_any_form_of_a_graph_will_do() -> None:
+    case = chain()
+    edges = list(case.graph.edges)
+    assert choose(replace(case, graph=edges)).to_dict() == choose(case).to_dict()
 
 
 def test_a_record_is_plain_json_and_says_what_was_chosen() -> None:
@@ -101,8 +118,8 @@ def test_a_record_is_plain_json_and_says_what_was_chosen() -> None:
 
 def test_validation_plays_extrapolation_where_rows_of_every_group_cannot() -> None:
     """Along a drifting chain, leaving rows out prefers the pooled fit; leaving regions out one that leans outwards."""
-    benchmark = chain(seed=3)
-    outwards, inwards = choose(benchmark, "regions"), choose(benchmark, "in-distribution")
+    case = chain(seed=3)
+    outwards, inwards = choose(case, "regions"), choose(case, "in-distribution")
     assert outwards.chosen.test < inwards.chosen.test
 
 
@@ -117,7 +134,7 @@ def test_on_tpt48_the_choice_meets_its_targets(real_data: Path) -> None:
     """0.26 for east to west and 0.21 for north to south, without a test label; validation on rows misses both."""
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):
         benchmark = load_dataset("tpt48", real_data, split=split, window="season")
-        found, usual = choose(benchmark), choose(benchmark, "in-distribution")
-        assert found.chosen.test <= target < usual.chosen.test
-        assert found.chosen.prior == "harmonic"
-        assert not math.isinf(found.chosen.penalty)
+        choice, usual = choose(benchmark), choose(benchmark, "in-distribution")
+        assert choice.chosen.test <= target < usual.chosen.test
+        assert choice.chosen.prior == "harmonic"
+        assert not math.isinf(choice.chosen.penalty)

@@ -19,7 +19,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_valid
 
 from tests.topology.strategies import graphs
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, grow_region, hop_folds, regions
-from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, TopoRoWarning
 from toporo.topology.graph import GroupGraph
 
 LAW = settings(max_examples=40, deadline=None, derandomize=True)
@@ -367,8 +367,6 @@ def test_too_few_groups_say_what_to_do():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LeaveRegionOut([(0, 1)]), "graph is of type list: expected a GroupGraph"),
-        (lambda: GraphHopSplit(None), "graph is of type NoneType"),
         (lambda: LeaveRegionOut(CHAIN, sizes=0), "a size is 0"),
         (lambda: LeaveRegionOut(CHAIN, sizes=[]), "sizes is empty"),
         (lambda: LeaveRegionOut(CHAIN, sizes="3"), "a size is '3'"),
@@ -381,3 +379,10 @@ def test_too_few_groups_say_what_to_do():
 def test_settings_out_of_range(make, message):
     with pytest.raises(SettingError, match=message):
         make()
+
+
+def test_any_form_of_a_graph_will_do():
+    edges = list(CHAIN.edges)
+    assert LeaveRegionOut(edges).graph == GraphHopSplit(edges, [edges[0][0]]).graph == CHAIN
+    with pytest.raises(GraphError, match="of type NoneType: expected a GroupGraph"):
+        GraphHopSplit(None)

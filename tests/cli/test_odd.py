@@ -130,7 +130,7 @@ def test_nothing_is_written_among_the_files_of_a_model(toporo: Run, fitted: Path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--tau", "1"), "two ways to say the same"),
+        (("--radius", "1"), "two ways to say the same"),
         (("--categorical", "station"), "'station' is the group, so it cannot be a categorical feature"),
         (("--categorical", "y"), "--task classification"),
         (("--categorical", "x", "--exclude", "x"), "both named for use and excluded: 'x'"),

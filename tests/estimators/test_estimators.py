@@ -216,7 +216,7 @@ def test_group_dro_classifies() -> None:
 
 @pytest.mark.parametrize("divergence", ["l2", "kl", "chi2"])
 def test_tau_keeps_the_mixture_near_the_prior(divergence: str) -> None:
-    model = TRORegressor(tau=0.02, divergence=divergence).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
+    model = TRORegressor(radius=0.02, divergence=divergence).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     q = np.array([model.group_weights_[name] for name in "abcd"])
     distance = float(get_penalty(divergence).value(q, np.full(4, 0.25)))
     assert distance == pytest.approx(0.02, rel=1e-3)
@@ -400,9 +400,9 @@ def test_groups_of_one_class_are_fitted_with_a_warning() -> None:
         ({"penalty": -1}, SettingError, "penalty is -1"),
         ({"penalty": "much"}, SettingError, "penalty is 'much'.*'auto'"),
         ({"penalty": math.nan}, SettingError, "penalty is nan"),
-        ({"penalty": 2.0, "tau": 0.1}, SettingError, "give one, and leave penalty at its default"),
-        ({"penalty": "auto", "tau": 0.1}, SettingError, "give one"),
-        ({"tau": -1}, SettingError, "tau is -1"),
+        ({"penalty": 2.0, "radius": 0.1}, SettingError, "give one, and leave penalty at its default"),
+        ({"penalty": "auto", "radius": 0.1}, SettingError, "give one"),
+        ({"radius": -1}, SettingError, "radius is -1"),
         ({"penalty": "auto", "model": "mlp"}, SettingError, r"GridSearchCV over penalty with cv=GraphHopSplit"),
         ({"ridge": -1}, SettingError, "ridge is -1"),
         ({"ridge": "some"}, SettingError, "ridge is 'some'"),

@@ -68,13 +68,13 @@ def test_units_do_not_matter() -> None:
             {"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"], "prior": "harmonic"},
             {"a": 0, "b": 0, "c": 0, "d": 1},
         ),
-        ({"tau": 0.0}, dict.fromkeys("abcd", 0.25)),
+        ({"radius": 0.0}, dict.fromkeys("abcd", 0.25)),
     ],
 )
 def test_the_penalty_holds_the_weights(settings: dict[str, Any], weights: dict[str, float]) -> None:
     model = TRORegressor(**QUICK, **settings).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     assert model.group_weights_ == pytest.approx(weights)
-    assert model.penalty_ == (None if "tau" in settings else math.inf)
+    assert model.penalty_ == (None if "radius" in settings else math.inf)
 
 
 @pytest.mark.parametrize("kind", [GroupDROClassifier, GroupDRORegressor])

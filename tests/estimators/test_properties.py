@@ -236,9 +236,9 @@ def test_classes_that_hinder_a_choice_are_called_by_their_names() -> None:
 
 @quick
 @given(problems(groups=2, penalties=(1.0,)), st.sampled_from([0.0, 1e-3, 0.05, 0.5]))
-def test_tau_is_a_bound(problem: Problem, tau: float) -> None:
-    model = problem.fit(tau=tau)
-    assert divergence(model, problem.settings["divergence"]) <= tau + 1e-6
+def test_the_radius_is_a_bound(problem: Problem, radius: float) -> None:
+    model = problem.fit(radius=radius)
+    assert divergence(model, problem.settings["divergence"]) <= radius + 1e-6
 
 
 # ---------------------------------------------------------------- graphs and splits

@@ -43,7 +43,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "graph and choice": lambda: fitted(TRORegressor, **TOWARDS, penalty="auto"),
     "no path": lambda: fitted(TRORegressor, graph=[("a", "b"), ("c", "d"), ("d", "x")], test_groups=["x"]),
     "infinite penalty": lambda: fitted(TROClassifier, penalty=math.inf),
-    "radius": lambda: fitted(TRORegressor, tau=np.float64(0.1), divergence="kl"),
+    "radius": lambda: fitted(TRORegressor, radius=np.float64(0.1), divergence="kl"),
     "a prior": lambda: fitted(TRORegressor, prior=PRIOR),
     "weights by name": lambda: fitted(TRORegressor, prior={"a": 1, "b": 2, "c": 3, "d": 4}),
     "two targets": lambda: fitted(TRORegressor, y=np.column_stack([NUMBERS.y, NUMBERS.x[:, 0]])),
@@ -55,7 +55,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "no intercept": lambda: fitted(TROClassifier, fit_intercept=False, standardize=False),
     "groups by pairs": lambda: fitted(TRORegressor, groups=[("site", k % 3) for k in range(120)]),
     "perceptron": lambda: fitted(TRORegressor, **QUICK, **TOWARDS),
-    "perceptron for classes": lambda: fitted(TROClassifier, **QUICK, tau=0.1),
+    "perceptron for classes": lambda: fitted(TROClassifier, **QUICK, radius=0.1),
     "perceptron of two targets": lambda: fitted(GroupDRORegressor, **QUICK, y=np.column_stack([NUMBERS.y, NUMBERS.x])),
     "perceptron without layers": lambda: fitted(GroupDROClassifier, **{**QUICK, "hidden": ()}),
 }

@@ -277,7 +277,7 @@ def test_the_summary_says_what_was_fitted_to_what(model: TableModel, evaluation:
         ({"penalty": 0.5}, "λ is 0.5, as set", "chosen"),
         ({"penalty": math.inf}, "λ is ∞ (the weights are the prior)", "chosen"),
         ({"penalty": 0.0}, "λ is 0 (the worst group decides)", "chosen"),
-        ({"tau": 0.05}, "within 0.05 of the prior (tau), which takes a penalty λ of", "as set"),
+        ({"radius": 0.05}, "within 0.05 of the prior (radius), which takes a penalty λ of", "as set"),
         ({"method": "erm"}, "fitted by all groups weighed alike", "penalty"),
         ({"method": "group-dro"}, "fitted by group DRO (the worst group decides)", "penalty"),
     ],

@@ -119,7 +119,7 @@ def test_methods_without_a_prior_still_know_hops() -> None:
 
 
 def test_tau_replaces_the_penalty() -> None:
-    assert fit(penalty="auto", tau=0.0).estimator.group_weights_ == pytest.approx(dict.fromkeys(fit().groups, 0.2))
+    assert fit(penalty="auto", radius=0.0).estimator.group_weights_ == pytest.approx(dict.fromkeys(fit().groups, 0.2))
 
 
 # ---------------------------------------------------------------- tasks and columns

@@ -13,12 +13,12 @@ from torch import nn
 
 from toporo.bench.assignment import Assignment, Fitted
 from toporo.bench.base import Benchmark
-from toporo.bench.choice import choose
 from toporo.bench.deep_fits import fit_images, fit_segmentation
 from toporo.bench.definitions import Protocol
 from toporo.bench.methods import METHODS, Method
 from toporo.bench.tasks import TASKS
 from toporo.bench.tpt48 import mse_by_group
+from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split
 from toporo.models import MLP
 from toporo.objectives import make_objective
@@ -104,7 +104,8 @@ def _linear(given: Assignment) -> Fitted:
 
 def _linear_chosen(given: Assignment) -> Fitted:
     """The same under a prior and a penalty that a rule chooses without a label of any test group."""
-    choice = choose(given.benchmark, **given.method.settings)
+    case = given.benchmark
+    choice = choose_configuration(case.data, case.graph, case.train, case.test, **given.method.settings)
     return _solved(given, choice.prior, choice.settings, choice=choice.to_dict())
 
 

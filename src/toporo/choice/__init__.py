@@ -1,1 +1,1 @@
-"""Choosing without test labels: regions held out, scores on them, which penalty, prior and epoch."""
+"""Choosing without test labels: regions held out, scores on them, which penalty, which prior, which epoch."""

@@ -1,32 +1,42 @@
-"""Choosing the penalty of the exact linear model by holding groups out, without a label of any test group.
+"""Choosing the penalty, or prior and penalty, of the exact linear model without a label of any test group.
 
-Folds come from the graph where there is one: as far from the kept groups as the test groups are from the training
-groups (:class:`~toporo.choice.splits.GraphHopSplit`), or, where no test groups are named, connected regions
-(:class:`~toporo.choice.splits.LeaveRegionOut`). Without a graph, groups are held out one at a time, or a few where
-there are many. In every fold one path over all penalties is fitted to the kept groups and judged by the mean loss over
-the groups held out. No row is read: losses by group are selected, not computed anew.
+Test groups often lie together and beyond the edge of the training groups, so validation holds out training groups that
+lie like that, fits the rest with a prior that looks from the groups held out, and judges the fit there. The solver
+makes this cheap: a fit takes milliseconds, and a path over all penalties little more.
 
+:func:`choose_penalty` is what ``penalty="auto"`` does. Folds come from the graph where there is one: as far from the
+kept groups as the test groups are from the training groups (:class:`~toporo.choice.splits.GraphHopSplit`), or, where no
+test groups are named, connected regions (:class:`~toporo.choice.splits.LeaveRegionOut`). Without a graph, groups are
+held out one at a time, or a few where there are many. No row is read: losses by group are selected, not computed anew.
 A penalty's score is the geometric mean over the folds: each fold counts the same, however hard its groups are to
 predict. By arithmetic means a few far-off groups would decide alone.
+
+:func:`choose_configuration` chooses a prior too, from rows. It holds out a region around every training group, in every
+size from that group alone to half of all, because nothing says how far the test groups will be. Its rule
+``"in-distribution"``, which sets rows of every group aside, is there to show what that would have chosen.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, hop_folds
-from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, listed
+from toporo.choice.priors import PriorMaker
+from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, hop_folds, regions
+from toporo.data.grouped import GroupedData
+from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, UnknownNameError, listed
+from toporo.graphs import as_graph
 from toporo.groups import name_from_json, name_to_json
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
+from toporo.text import number_from_json, number_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -36,10 +46,17 @@ MakePrior = Callable[[Sequence[Name], Sequence[Name]], Prior | None]
 
 #: Losses of standardised targets, and log losses, are of the order of one, so one grid serves all data.
 GRID = (math.inf, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
-#: Relative gap of fits that are only compared with one another.
-ROUGH = 1e-4
+#: Priors that are compared; all of them by sum, since a softmax of raw path counts puts everything on one of 24 states.
+PRIORS = ("uniform", "betweenness", "harmonic", "closeness", "degree")
+#: Relative gap of fits that are only compared with one another, and of those whose test error is recorded.
+ROUGH, FINE = 1e-4, 1e-6
 #: Scores this near to the lowest, in units of what a model of zeros loses, are as low: rounding must not choose.
 SAME = 1e-9
+#: In-distribution validation: how often, and which share of every group's rows.
+SPLITS, SET_ASIDE = 5, 0.2
+
+
+# ---------------------------------------------------------------- a penalty
 
 
 class NoChoiceError(DataError):
@@ -90,11 +107,8 @@ class PenaltyChoice:
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON; an infinite penalty is the text ``"inf"``."""
         return {
-            "penalty": _plain(self.penalty),
-            "scores": [
-                {"penalty": _plain(s.penalty), "score": s.score, "spread": s.spread, "folds": s.folds}
-                for s in self.scores
-            ],
+            "penalty": number_to_json(self.penalty),
+            "scores": [asdict(score) | {"penalty": number_to_json(score.penalty)} for score in self.scores],
             "held_out": [[name_to_json(name) for name in fold] for fold in self.held_out],
             "held_out_hops": self.held_out_hops,
             "test_hops": self.test_hops,
@@ -107,14 +121,14 @@ class PenaltyChoice:
         """The inverse of :meth:`to_dict`."""
         try:
             return cls(
-                penalty=float(content["penalty"]),
+                penalty=number_from_json(content["penalty"]),
                 scores=tuple(
-                    PenaltyScore(float(s["penalty"]), float(s["score"]), float(s["spread"]), int(s["folds"]))
+                    PenaltyScore(number_from_json(s["penalty"]), float(s["score"]), float(s["spread"]), int(s["folds"]))
                     for s in content["scores"]
                 ),
                 held_out=tuple(tuple(name_from_json(name) for name in fold) for fold in content["held_out"]),
-                held_out_hops=_number_or_none(content["held_out_hops"]),
-                test_hops=_number_or_none(content["test_hops"]),
+                held_out_hops=_or_none(content["held_out_hops"]),
+                test_hops=_or_none(content["test_hops"]),
                 splitter=str(content["splitter"]),
                 notes=tuple(str(note) for note in content["notes"]),
             )
@@ -124,7 +138,7 @@ class PenaltyChoice:
 
 def choose_penalty(
     losses: Losses,
-    graph: GroupGraph | None,
+    graph: Any,
     test_groups: Sequence[Name] | None,
     make_prior: MakePrior,
     *,
@@ -138,10 +152,11 @@ def choose_penalty(
     Parameters
     ----------
     losses : of all training groups.
-    graph, test_groups : decide the folds (see the module); test groups without a graph take no part.
+    graph : decides the folds (see the module), in any form that :func:`~toporo.graphs.as_graph` takes; or None.
+    test_groups : names in the graph, or None. Without a graph they take no part.
     make_prior : the prior for a fold from the groups kept and those held out; None is the uniform one.
     penalties, divergence, ridge : as in :func:`~toporo.robust.linear.path`.
-    max_folds : at most this many folds, of at least two.
+    max_folds : at most this many folds, and at least two.
 
     A fold does not count, and is named in the notes, where the kept groups lack a class that others have, where no path
     joins them to the groups held out and the prior needs one (if no fold is left, all have a uniform prior), or
@@ -155,17 +170,18 @@ def choose_penalty(
         )
     if isinstance(max_folds, bool) or not isinstance(max_folds, int) or max_folds < 2:
         raise SettingError(f"max_folds is {max_folds!r}: expected a whole number of at least 2.")
+    graph = None if graph is None else as_graph(graph)
     candidates = _largest_first(penalties)
     splitter, folds = _folds(names, graph, test_groups, max_folds)
     judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge)
-    found = [judge(held_out, make_prior) for held_out in folds]
-    notes = [verdict.why for verdict in found if verdict.why]
-    if all(verdict.scores is None for verdict in found) and any(verdict.no_path for verdict in found):
+    verdicts = [judge(held_out, make_prior) for held_out in folds]
+    notes = [verdict.why for verdict in verdicts if verdict.why]
+    if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
         notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]
-        found = [judge(held_out, lambda *_: None) for held_out in folds]
-        notes += [verdict.why for verdict in found if verdict.why]
-    counted = [held_out for held_out, verdict in zip(folds, found, strict=True) if verdict.scores is not None]
-    rows = [verdict.scores for verdict in found if verdict.scores is not None]
+        verdicts = [judge(held_out, lambda *_: None) for held_out in folds]
+        notes += [verdict.why for verdict in verdicts if verdict.why]
+    counted = [held_out for held_out, verdict in zip(folds, verdicts, strict=True) if verdict.scores is not None]
+    rows = [verdict.scores for verdict in verdicts if verdict.scores is not None]
     if not rows:
         raise NoChoiceError(
             f"the penalty cannot be chosen: none of {len(folds)} folds can be fitted. {notes[-1]} "
@@ -200,7 +216,7 @@ def _scores(penalties: Sequence[float], table: Array, least: float) -> tuple[Pen
 def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
     """What a model loses in each of these groups, which need not be those it was fitted to.
 
-    A fit is of the data as they came; losses know a model of shifted data.
+    A fit is in the units of the rows; losses are of shifted rows.
     """
     if not losses.intercept:
         return losses.at(fit.coef).losses
@@ -272,21 +288,183 @@ def _judge(
     return _Verdict([float(held_out_losses(outside, fit).mean()) for fit in fits])
 
 
+# ---------------------------------------------------------------- a prior and a penalty
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A prior and a penalty, its validation score (lower is better) and, for the record, its test error (an oracle)."""
+
+    prior: str
+    penalty: float
+    score: float
+    test: float
+
+    @property
+    def label(self) -> str:
+        """For a figure."""
+        return f"{self.prior}, λ = {'∞' if math.isinf(self.penalty) else f'{self.penalty:g}'}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        return asdict(self) | {"penalty": number_to_json(self.penalty)}
+
+
+@dataclass(frozen=True)
+class ConfigurationChoice:
+    """What a rule chose, from what, and how well its validation resembled the test.
+
+    Attributes
+    ----------
+    prior, settings : for :func:`~toporo.robust.linear.fit_linear` on all training groups.
+    candidates : all of them with their scores; the chosen one has the lowest.
+    folds : how many times something was left out.
+    held_out_hops, test_hops : mean hops to the nearest group in training, in validation and in the test; None where no
+        path leads to any group.
+    """
+
+    rule: str
+    chosen: Configuration
+    prior: Prior
+    settings: dict[str, Any]
+    candidates: tuple[Configuration, ...]
+    folds: int
+    held_out_hops: float | None
+    test_hops: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON; an infinite penalty is the text ``"inf"``."""
+        return {
+            "rule": self.rule,
+            "chosen": self.chosen.to_dict(),
+            "settings": self.settings | {"penalty": number_to_json(self.settings["penalty"])},
+            "candidates": [candidate.to_dict() for candidate in self.candidates],
+            "folds": self.folds,
+            "held_out_hops": self.held_out_hops,
+            "test_hops": self.test_hops,
+        }
+
+
+def choose_configuration(
+    data: GroupedData,
+    graph: Any,
+    train: Sequence[Name],
+    test: Sequence[Name],
+    rule: str = "regions",
+    *,
+    ridge: float = 0.01,
+) -> ConfigurationChoice:
+    """Choose a prior and a penalty by a rule that sees no label of a test group.
+
+    The prior of the graph sees the test groups' adjacency, in validation that of the groups held out. Test errors of
+    all candidates are recorded beside the scores, to show what a rule missed; they take no part.
+
+    Parameters
+    ----------
+    data : rows of the training and the test groups.
+    graph : over all of them, in any form that :func:`~toporo.graphs.as_graph` takes.
+    train, test : the groups.
+    rule : ``"regions"`` of training groups are held out, or rows of every group (``"in-distribution"``).
+    ridge : as in :func:`~toporo.robust.linear.path`.
+    """
+    if rule not in RULES:
+        raise UnknownNameError("rule", rule, RULES)
+    graph, inside, outside = as_graph(graph), data.select(train), data.select(test)
+    folds = list(RULES[rule](inside, graph, test))
+    if not folds:
+        raise DataError(f"{len(train)} training groups are too few to leave regions of them out.")
+    scores = dict.fromkeys(((prior, penalty) for prior in PRIORS for penalty in GRID), 0.0)
+    for fold in folds:
+        for key, fit in _paths(graph, fold.kept, fold.ahead, ridge, ROUGH).items():
+            scores[key] += _error(fit, fold.held_out) / len(folds)
+    final = _paths(graph, inside, test, ridge, FINE)
+    candidates = tuple(Configuration(*key, score, _error(final[key], outside)) for key, score in scores.items())
+    best = min(candidates, key=lambda candidate: candidate.score)
+    return ConfigurationChoice(
+        rule=rule,
+        chosen=best,
+        prior=named_prior(best.prior, graph, list(inside.groups), test),
+        settings={"penalty": best.penalty, "ridge": ridge, "divergence": "l2"},
+        candidates=candidates,
+        folds=len(folds),
+        held_out_hops=_mean([fold.hops for fold in folds]),
+        test_hops=_mean_hops(graph, train, test),
+    )
+
+
+@dataclass(frozen=True)
+class _RowFold:
+    """Rows to fit and to judge, the groups that the prior looks from, and how far those held out are."""
+
+    kept: GroupedData
+    held_out: GroupedData
+    ahead: Sequence[Name]
+    hops: float | None
+
+
+def _leave_regions(data: GroupedData, graph: GroupGraph, _test: Sequence[Name]) -> Iterator[_RowFold]:
+    train = data.groups.names
+    inner = graph.subgraph(train)
+    for region in regions(graph, train):
+        kept = [name for name in train if name not in region]
+        yield _RowFold(data.select(kept), data.select(region), region, _mean_hops(inner, kept, region))
+
+
+def _leave_rows(data: GroupedData, _graph: GroupGraph, test: Sequence[Name]) -> Iterator[_RowFold]:
+    for seed in range(SPLITS):
+        split = data.split(SET_ASIDE, seed)
+        yield _RowFold(split.train, split.validation, test, 0.0)
+
+
+#: Name to rule: what each leaves out of the training rows in turn.
+RULES: dict[str, Callable[[GroupedData, GroupGraph, Sequence[Name]], Iterator[_RowFold]]] = {
+    "regions": _leave_regions,
+    "in-distribution": _leave_rows,
+}
+
+
+def named_prior(name: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequence[Name]) -> Prior:
+    """One of :data:`PRIORS` over the groups kept, in the graph of these and of the groups that it looks from."""
+    return PriorMaker(name, graph, with_test=True).fold(kept, ahead) or Prior.uniform(kept)
+
+
+def _paths(
+    graph: GroupGraph, rows: GroupedData, ahead: Sequence[Name], ridge: float, tol: float
+) -> Mapping[tuple[str, float], RobustFit]:
+    losses = SquaredLosses.from_arrays(rows.x, rows.y, rows.ids)
+    return {
+        (name, fit.penalty): fit
+        for name in PRIORS
+        for fit in path(
+            losses, named_prior(name, graph, list(rows.groups), ahead), penalties=GRID, ridge=ridge, tol=tol
+        )
+    }
+
+
+def _error(fit: RobustFit, data: GroupedData) -> float:
+    """Squared error summed over outputs, mean over a group's rows, then over groups."""
+    squares = ((fit.predict(data.x) - data.y) ** 2).sum(axis=1)
+    return float(np.mean(np.bincount(data.codes, squares) / np.bincount(data.codes)))
+
+
 # ---------------------------------------------------------------- small parts
 
 
 def _held_out_hops(graph: GroupGraph | None, names: Sequence[Name], folds: Sequence[tuple[Name, ...]]) -> float | None:
-    means = [_mean_hops(graph, [name for name in names if name not in set(fold)], fold) for fold in folds]
-    known = [mean for mean in means if mean is not None]
-    return float(np.mean(known)) if known else None
+    return _mean([_mean_hops(graph, [name for name in names if name not in set(fold)], fold) for fold in folds])
 
 
 def _mean_hops(graph: GroupGraph | None, sources: Sequence[Name], targets: Sequence[Name] | None) -> float | None:
     if graph is None or not targets:
         return None
     hops = graph.hops(sources)
-    reached = [hops[name] for name in graph.require(targets) if math.isfinite(hops[name])]
-    return float(np.mean(reached)) if reached else None
+    return _mean([hops[name] for name in graph.require(targets) if math.isfinite(hops[name])])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Of the values that there are."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
 
 
 def _largest_first(penalties: Sequence[float]) -> list[float]:
@@ -302,9 +480,5 @@ def _largest_first(penalties: Sequence[float]) -> list[float]:
     return values
 
 
-def _plain(penalty: float) -> float | str:
-    return "inf" if math.isinf(penalty) else penalty
-
-
-def _number_or_none(value: Any) -> float | None:
+def _or_none(value: Any) -> float | None:
     return None if value is None else float(value)

@@ -15,7 +15,14 @@ BETTER: dict[str, Best] = {"higher": max, "lower": min}
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """``pick`` gets one metrics record an epoch and which of two is better; it returns the index of the chosen one."""
+    """A rule by name.
+
+    Attributes
+    ----------
+    name, title : on the command line, and in tables.
+    pick : from one metrics record per evaluation and :data:`BETTER`'s function to the index of the chosen record.
+    saw : what the rule had to see of the test groups.
+    """
 
     name: str
     title: str
@@ -23,7 +30,7 @@ class SelectionRule:
     saw: tuple[str, ...] = ()
 
     def titled(self, unit: str = "epochs") -> str:
-        """The title, for records that are of something else than epochs."""
+        """The title for records of another unit than epochs."""
         return self.title.replace("epoch", unit.removesuffix("s"))
 
 

@@ -1,12 +1,12 @@
-r"""Cross-validation over groups that hang together: scikit-learn splitters that hold out what the test will be like.
+r"""Cross-validation over related groups: scikit-learn splitters that hold out what the test will be like.
 
-Holding out random groups asks an easy question: every held-out group lies among the kept ones. Groups to come often lie
-together and beyond the edge of what was seen. :class:`LeaveRegionOut` holds out connected regions of a group graph, and
-:class:`GraphHopSplit` chooses what it holds out so that it is as far from the kept groups as the test groups are from
-the training groups.
+Holding out random groups asks an easy question: every held-out group lies among the kept ones. Test groups often lie
+together and beyond the edge of the training groups. :class:`LeaveRegionOut` holds out connected regions of a group
+graph, and :class:`GraphHopSplit` holds out groups that are as far from the kept groups as the test groups are from the
+training groups.
 
-Both know groups by name: the order of the rows changes nothing, there is no random state, and of what is otherwise
-equal the first by name is taken.
+Both know groups by name: the order of the rows changes nothing, and there is no random state. Ties go to the first by
+name.
 
 >>> import numpy as np
 >>> from toporo.topology import GroupGraph
@@ -36,6 +36,7 @@ from scipy.sparse import csgraph
 from sklearn.model_selection import BaseCrossValidator
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.graphs import as_graph
 from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
@@ -45,7 +46,7 @@ Hops = npt.NDArray[np.float32]
 
 #: The largest region left out unless sizes are given, as a share of the groups.
 LARGEST = 0.5
-#: The most that :class:`GraphHopSplit` holds out, as a share of the groups: what is kept must be worth training on.
+#: The most that :class:`GraphHopSplit` holds out, as a share of the groups: enough must be left to train on.
 MOST_HELD_OUT = 2 / 3
 #: With more groups than this, regions are grown around this many, spread over the graph ...
 MOST_CENTRES = 100
@@ -59,7 +60,7 @@ MOST_SIZES = 40
 def grow_region(graph: GroupGraph, around: Name, size: int) -> tuple[Name, ...]:
     """The ``size`` groups nearest to one, itself among them; of equally near ones the first by name.
 
-    In a connected graph the region is connected: whoever is at a distance has a neighbour nearer by.
+    In a connected graph the region is connected: every group has a neighbour that is nearer.
     """
     hops = graph.hops([around])
     near = sorted((name for name in graph.names if math.isfinite(hops[name])), key=lambda name: hops[name])
@@ -97,7 +98,14 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
         y: Any = None,
         groups: Any = None,
     ) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-        """Indices of the rows to train on and of those held out, fold by fold; ``groups`` has a name a row."""
+        """Yield, fold by fold, the indices of the rows to train on and of the rows held out.
+
+        Parameters
+        ----------
+        X : the rows; only their number counts.
+        y : not used.
+        groups : the name of every row's group.
+        """
         yield from super().split(X, y, groups)
 
     def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Masks]:  # noqa: ARG002, N803
@@ -135,15 +143,16 @@ class LeaveRegionOut(_GraphSplitter):
 
     Parameters
     ----------
-    graph : over the groups of the data (it may have others too). Regions are connected among the groups of the data.
-    sizes : how many groups a region has: a number, or several. Unless given, every size from one group to half of them.
-    max_splits : at most this many regions. Of more, as many of each size as possible (of more sizes than splits, evenly
-        spaced ones), each time the region whose groups were held out the fewest times so far. A region that is the
-        same around two groups counts once.
+    graph : over the groups of the data, in any form that :func:`~toporo.graphs.as_graph` takes; it may have other
+        groups too. Regions are connected among the groups of the data.
+    sizes : how many groups a region has: a number, or several. By default (None) every size from one to half of them.
+    max_splits : at most this many regions (60). Of more, as many of each size as possible (of more sizes than splits,
+        evenly spaced ones), each time the region whose groups were held out the fewest times so far. A region that is
+        the same around two groups counts once.
     """
 
-    def __init__(self, graph: GroupGraph, *, sizes: int | Sequence[int] | None = None, max_splits: int = 60) -> None:
-        self.graph = _checked_graph(graph)
+    def __init__(self, graph: Any, *, sizes: int | Sequence[int] | None = None, max_splits: int = 60) -> None:
+        self.graph = as_graph(graph)
         self.sizes = sizes
         self.max_splits = _checked_count(max_splits, "max_splits")
         self._given_sizes()
@@ -221,14 +230,15 @@ class GraphHopSplit(_GraphSplitter):
 
     Parameters
     ----------
-    graph : over the groups of the data and the test groups.
-    test_groups : names in the graph of groups that the model is for. They must not be in the data.
-    n_splits : how many folds.
+    graph : over the groups of the data and the test groups, in any form that :func:`~toporo.graphs.as_graph` takes.
+    test_groups : names in the graph of groups that the model is for, none of them in the data. By default (None) a fold
+        should hold out groups that each touch a kept one.
+    n_splits : how many folds (5).
     """
 
-    def __init__(self, graph: GroupGraph, test_groups: Iterable[Name] | None = None, *, n_splits: int = 5) -> None:
-        self.graph = _checked_graph(graph)
-        self.test_groups = None if test_groups is None else tuple(graph.require(test_groups, what="test group(s)"))
+    def __init__(self, graph: Any, test_groups: Iterable[Name] | None = None, *, n_splits: int = 5) -> None:
+        self.graph = as_graph(graph)
+        self.test_groups = None if test_groups is None else tuple(self.graph.require(test_groups, what="test group(s)"))
         if self.test_groups == ():
             raise SettingError("test_groups is empty: name at least one group, or leave it out.")
         self.n_splits = _checked_count(n_splits, "n_splits")
@@ -240,13 +250,13 @@ class GraphHopSplit(_GraphSplitter):
     def folds(self, names: Iterable[Name]) -> tuple[HopFold, ...]:
         """The folds over these groups with their hops and likeness."""
         known = self._names(names, least=3)
-        found = hop_folds(self.graph, known, self.test_groups, self.n_splits)
-        if len(found) < self.n_splits:
+        folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
+        if len(folds) < self.n_splits:
             raise DataError(
-                f"{len(known)} groups can be held out in {len(found)} ways, fewer than n_splits = {self.n_splits}: use "
-                f"n_splits={len(found)} or less, or data with more groups."
+                f"{len(known)} groups can be held out in {len(folds)} ways, fewer than n_splits = {self.n_splits}: use "
+                f"n_splits={len(folds)} or less, or data with more groups."
             )
-        return found
+        return folds
 
     def test_hops(self, names: Iterable[Name]) -> dict[Name, float]:
         """Hops from every test group to the nearest of these groups; empty without test groups."""
@@ -316,18 +326,18 @@ def _judged(
     aim: Sequence[float],
     beyond: float,
 ) -> tuple[Masks, npt.NDArray[np.float64]]:
-    """Different sets of groups to hold out, a row each, and how like the aim each is."""
+    """Different sets of groups to hold out, one per row, and how like the aim each is."""
     most = len(known) - max(2, math.ceil(len(known) * (1 - MOST_HELD_OUT)))
     sizes = _sizes_to_try(most)
-    found: dict[bytes, tuple[Masks, float]] = {}
+    distinct: dict[bytes, tuple[Masks, float]] = {}
     levels = np.arange(beyond)
     aimed = (np.minimum(aim, beyond)[:, None] <= levels).mean(axis=0)
     for order, reach in _orders(graph, known, test_groups, hops):
         cuts = sizes[sizes <= reach]
         for mask, value in zip(_prefixes(order, cuts), _unlikeness(order, cuts, hops, aimed, beyond), strict=True):
-            found.setdefault(mask.tobytes(), (mask, float(value)))
-    masks = np.array([mask for mask, _ in found.values()], dtype=bool).reshape(-1, len(known))
-    return masks, np.array([value for _, value in found.values()])
+            distinct.setdefault(mask.tobytes(), (mask, float(value)))
+    masks = np.array([mask for mask, _ in distinct.values()], dtype=bool).reshape(-1, len(known))
+    return masks, np.array([value for _, value in distinct.values()])
 
 
 def _orders(
@@ -345,8 +355,8 @@ def _orders(
         side[reached] = hops[centre][reached] - opposite[reached]
         yield np.lexsort((hops[centre], side)), int(reached.sum())
     if test_groups is not None:
-        towards = graph.hops(test_groups)
-        far = np.array([towards[name] for name in known])
+        from_test = graph.hops(test_groups)
+        far = np.array([from_test[name] for name in known])
         yield np.argsort(far, kind="stable"), len(known)
         yield np.argsort(-far, kind="stable"), len(known)
 
@@ -370,12 +380,12 @@ def _unlikeness(
 
 def _balls(hops: Hops, sizes: Sequence[int], most_centres: int) -> Masks:
     """Different connected regions of these sizes, in the order of their centres."""
-    found: dict[bytes, Masks] = {}
+    distinct: dict[bytes, Masks] = {}
     for centre in _centres(hops, most_centres):
         order, reach = np.argsort(hops[centre], kind="stable"), np.isfinite(hops[centre]).sum()
         for mask in _prefixes(order, np.array([size for size in sizes if size <= reach], dtype=np.intp)):
-            found.setdefault(mask.tobytes(), mask)
-    return np.array(list(found.values()), dtype=bool).reshape(-1, len(hops))
+            distinct.setdefault(mask.tobytes(), mask)
+    return np.array(list(distinct.values()), dtype=bool).reshape(-1, len(hops))
 
 
 def _prefixes(order: npt.NDArray[np.intp], cuts: npt.NDArray[np.intp]) -> Masks:
@@ -408,8 +418,8 @@ def _hops_among(graph: GroupGraph, names: Sequence[Name]) -> Hops:
     codes = graph.groups.encode(names)
     pairs = np.array([graph.groups.encode(pair) for pair in graph.edges], dtype=np.int64).reshape(-1, 2)
     edges = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(graph), len(graph)))
-    found = csgraph.dijkstra(edges, directed=False, unweighted=True, indices=codes)[:, codes]
-    return np.asarray(found, dtype=np.float32)
+    hops = csgraph.dijkstra(edges, directed=False, unweighted=True, indices=codes)[:, codes]
+    return np.asarray(hops, dtype=np.float32)
 
 
 def _centres(hops: Hops, most: int) -> list[int]:
@@ -439,14 +449,6 @@ def _evenly(items: Sequence[int], most: int) -> list[int]:
 
 def _members(names: Sequence[Name], mask: Masks) -> tuple[Name, ...]:
     return tuple(name for name, inside in zip(names, mask, strict=True) if inside)
-
-
-def _checked_graph(graph: object) -> GroupGraph:
-    if not isinstance(graph, GroupGraph):
-        raise SettingError(
-            f"graph is of type {type(graph).__name__}: expected a GroupGraph, e.g. toporo.GroupGraph.from_edges([...])."
-        )
-    return graph
 
 
 def _checked_count(value: object, what: str) -> int:

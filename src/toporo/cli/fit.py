@@ -139,7 +139,7 @@ def fit(
             metavar="NUMBER",
         ),
     ] = "auto",
-    tau: Annotated[
+    radius: Annotated[
         float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
     ] = None,
     divergence: Annotated[
@@ -185,7 +185,7 @@ def fit(
             method=method,
             model=model,
             penalty=penalty if penalty == "auto" else float(penalty),
-            tau=tau,
+            radius=radius,
             delimiter=delimiter,
             **settings,
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from toporo.choice.priors import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
 from toporo.doctor import (
@@ -26,6 +27,7 @@ from toporo.doctor.results import Diagnosis, ranked
 from toporo.doctor.rows import balanced_sample
 from toporo.doctor.summary import Asked, blocking, facts_of, next_command, summaries
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
+from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -69,7 +71,7 @@ def examine(
     ----------
     source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
     group, target : columns; without a target, what concerns it is not looked at.
-    graph : which groups touch, in any form that :func:`toporo.estimators.graphs.as_graph` takes.
+    graph : which groups touch, in any form that :func:`toporo.graphs.as_graph` takes.
     test_groups : groups to come, with rows or in the graph.
     task : ``"classification"``, ``"regression"`` or ``"auto"``, as a fit would take it.
     features, exclude, categorical : columns, as a fit would take them.
@@ -155,11 +157,7 @@ def prepare(frame: Frame, asked: Asked) -> Case:
 
 
 def _graph(given: Any) -> GroupGraph | None:
-    if given is None:
-        return None
-    from toporo.estimators.graphs import as_graph, with_text_names
-
-    return with_text_names(as_graph(given))
+    return None if given is None else with_text_names(as_graph(given))
 
 
 def _task(case: Case, task: str) -> str | None:
@@ -190,8 +188,6 @@ def _prior(case: Case) -> Prior | None:
     """What a fit would take for a prior, if the graph lets it."""
     if case.graph is None:
         return None
-    from toporo.estimators.priors import PriorMaker
-
     train = [name for name in case.train if name in case.graph]
     test = [name for name in case.test if name in case.graph]
     if len(train) < 2:

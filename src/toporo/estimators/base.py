@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,25 +14,23 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from toporo.choice.penalty import PenaltyChoice, PenaltyScore
+from toporo.choice.priors import PriorMaker
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
-from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of
-from toporo.estimators.priors import PriorMaker
-from toporo.estimators.rows import EVERYONE, Rows, counted, group_ids, linear_scores
-from toporo.estimators.scaling import Scaling
+from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, linear_scores
 from toporo.estimators.settings import Settings, check_settings
+from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
+from toporo.topology.draw import TRAIN_COLOR
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from toporo.choice.penalty import PenaltyChoice, PenaltyScore
-
 
 #: Inputs of these types are taken as they are, without a copy.
 DTYPES = [np.float64, np.float32]
@@ -44,17 +43,24 @@ HOW = (
 )
 
 
+def torch_part() -> ModuleType:
+    """What trains, applies and restores networks."""
+    from toporo.estimators import nets  # a linear model needs no torch, which takes seconds to load
+
+    return nets
+
+
 class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Fitting, explaining and drawing; what differs between classes and numbers is in the two parts below.
 
-    Settings that a subclass does not offer are fixed in its body.
+    A subclass fixes the settings that it does not offer in its body.
     """
 
     graph: Any
     test_groups: Any
     model: Any
     penalty: Any
-    tau: Any
+    radius: Any
     divergence: Any
     prior: Any
     normalization: Any
@@ -94,7 +100,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     #: Whether the target is a class.
     _classes: ClassVar[bool]
 
-    # Without its groups such a model is an ordinary regression: under metadata routing they are asked for.
+    # Without groups the model is an ordinary regression, so metadata routing asks for them.
     __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
@@ -103,10 +109,15 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         Parameters
         ----------
         X : rows × features: an array, or a pandas or polars frame. It is not changed.
-        y : targets, one a row; a regression may have several columns.
+        y : targets, one per row; a regression may have several columns.
         groups : every row's group: any hashable names in a list, an array, a Series, or
-            :class:`~toporo.GroupIds`. Without, all rows are one group and the fit is an ordinary regression.
-        sample_weight : how much a row counts within its group; a group as a whole counts as the method says.
+            :class:`~toporo.GroupIds`. Without them all rows are one group and the fit is an ordinary regression.
+        sample_weight : how much a row counts within its group, by default all alike; how much the group counts is up to
+            the method.
+
+        Returns
+        -------
+        The estimator itself, fitted.
         """
         settings = check_settings(self, classes=self._classes)
         x, target = self._validated(X, y)
@@ -156,11 +167,9 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         if named:
             raise SettingError(
                 f"{' and '.join(named)} speak of groups, but fit() got none: call fit(X, y, groups=...), with one name "
-                f"a row. {HOW}"
+                f"per row. {HOW}"
             )
-        warn(
-            f"fit() got no groups, so that all rows are one and {self._ordinary()}. Pass groups=, one name a row. {HOW}"
-        )
+        warn(f"fit() got no groups, so all rows are one and {self._ordinary()}. Pass groups=, one name per row. {HOW}")
         return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE]))
 
     def _topology(self, rows: Rows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
@@ -197,7 +206,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def _fit_linear(self, rows: Rows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
         losses = linear.prepare(rows, settings.fit_intercept)
-        penalty, radius, choice = settings.penalty, settings.tau, None
+        penalty, radius, choice = settings.penalty, settings.radius, None
         if prior is None:
             penalty, radius = math.inf, None
         elif penalty == "auto":
@@ -214,7 +223,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             )
             penalty = choice.penalty
         self._warn_of_one_class(rows, penalty)
-        found = linear.fit(
+        model = linear.fit(
             rows,
             losses,
             prior,
@@ -224,41 +233,21 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             ridge=settings.ridge,
             tol=settings.tol,
         )
-        self._set_coefficients(np.ascontiguousarray(found.coef.T), found.intercept)
-        self.group_weights_ = dict(found.solved.weights)
+        self._set_coefficients(np.ascontiguousarray(model.coef.T), model.intercept)
+        self.group_weights_ = dict(model.solved.weights)
         if rows.classes is None:
-            self.group_losses_ = rows.losses(linear_scores(rows.x, found.coef, found.intercept))
+            self.group_losses_ = rows.losses(linear_scores(rows.x, model.coef, model.intercept))
         else:
-            self.group_losses_ = dict(found.solved.losses)
-        self.penalty_, self.choice_, self.fit_ = found.solved.penalty, choice, found.solved
+            self.group_losses_ = dict(model.solved.losses)
+        self.penalty_, self.choice_, self.fit_ = model.solved.penalty, choice, model.solved
         self.penalty_scores_ = None if choice is None else choice.scores
-        self.history_, self.net_ = [found.record], None
+        self.history_, self.net_ = [model.record], None
 
     def _fit_network(self, rows: Rows, prior: Prior | None, settings: Settings) -> None:
-        from toporo.estimators import nets
-        from toporo.training import TrainSettings
-
-        penalty: Any = math.inf if prior is None else None if settings.tau is not None else settings.penalty
+        penalty: Any = math.inf if prior is None else None if settings.radius is not None else settings.penalty
         self._warn_of_one_class(rows, penalty)
-        objective = nets.make_objective(
-            rows,
-            prior,
-            robust=self._robust,
-            step=settings.step,
-            penalty=settings.penalty,
-            divergence=settings.divergence,
-            radius=settings.tau,
-        )
-        plan = TrainSettings(
-            epochs=settings.epochs,
-            per_group=settings.per_group,
-            learning_rate=settings.learning_rate,
-            weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2
-            seed=settings.seed,
-        )
-        net = nets.make_net(self.model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)
-        found = nets.train_net(net, rows, objective, plan, device=self.device)
-        self.net_, self.history_, self.group_weights_ = found.net, found.history, found.weights
+        model = torch_part().fit(rows, prior, settings, model=self.model, robust=self._robust, device=self.device)
+        self.net_, self.history_, self.group_weights_ = model.net, model.history, model.weights
         self.penalty_, self.penalty_scores_, self.choice_, self.fit_ = penalty, None, None, None
         self.group_losses_ = rows.losses(self._network_scores(rows.x))
 
@@ -280,25 +269,29 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     # ------------------------------------------------------------ after the fit
 
     def _scores(self, X: Any) -> Array:  # noqa: N803
-        """Rows × outputs: predicted values, log-odds of the second of two classes, or a score a class."""
+        """Rows × outputs: predicted values, log-odds of the second of two classes, or one score per class."""
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=DTYPES)
         if self.net_ is not None:
             return self._network_scores(x)
-        # Unlike a product of matrices, this gives a row the same bits whatever rows are beside it.
+        # Unlike a product of matrices, this gives a row the same bits beside any other rows.
         scores: Array = np.einsum("ij,kj->ik", x, np.atleast_2d(self.coef_)) + np.atleast_1d(self.intercept_)
         return scores
 
     def _network_scores(self, x: npt.NDArray[Any]) -> Array:
-        from toporo.estimators.nets import apply_net
-
-        scores = apply_net(self.net_, x, self.scaling_, self.device)
+        scores: Array = torch_part().apply_net(self.net_, x, self.scaling_, self.device)
         if self.target_scaling_ is not None:
             return scores * self.target_scaling_.scale + self.target_scaling_.center
         return scores[:, 1:] - scores[:, :1] if scores.shape[1] == 2 else scores
 
     def explain(self) -> GroupTable:
-        """What the model made of each training group, the heaviest first."""
+        """A table of the training groups, the heaviest weight first.
+
+        Returns
+        -------
+        By group its rows, loss, centrality, prior, weight and hops to the nearest test group
+        (:class:`~toporo.estimators.explain.GroupTable`): print it, or use its ``to_pandas()``, ``to_csv()``, ….
+        """
         check_is_fitted(self)
         groups = Groups(self.group_sizes_)
         prior: Mapping[Name, float] = self.prior_.weights if self.prior_ is not None else dict.fromkeys(groups, 1.0)
@@ -316,7 +309,12 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         )
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars."""
+        """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars.
+
+        Parameters
+        ----------
+        ax : the matplotlib axes to draw on; by default new ones.
+        """
         import matplotlib as mpl
 
         check_is_fitted(self)
@@ -329,8 +327,6 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def _plot_bars(self, ax: Axes | None) -> Axes:
         import matplotlib.pyplot as plt
-
-        from toporo.topology.draw import TRAIN_COLOR
 
         table = self.explain()
         if ax is None:
@@ -372,12 +368,22 @@ class ClassifierPart(GroupEstimator):
         return codes.astype(np.int64), len(self.classes_)
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
-        """Scores: log-odds of the second class for two classes, one score a class for more."""
+        """Scores: the log-odds of the second class where there are two, one per class where there are more.
+
+        Parameters
+        ----------
+        X : rows × features, as in :meth:`fit`.
+        """
         scores = self._scores(X)
         return np.asarray(scores[:, 0] if scores.shape[1] == 1 else scores)
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """The probability of every class, in the order of ``classes_``."""
+        """The probability of every class, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : rows × features, as in :meth:`fit`.
+        """
         scores = self._scores(X)
         if scores.shape[1] == 1:
             scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
@@ -386,7 +392,12 @@ class ClassifierPart(GroupEstimator):
         return chances
 
     def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
-        """The likeliest class of every row."""
+        """The likeliest class of every row.
+
+        Parameters
+        ----------
+        X : rows × features, as in :meth:`fit`.
+        """
         scores = self.decision_function(X)
         chosen = (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
@@ -415,7 +426,12 @@ class RegressorPart(GroupEstimator):
             self.coef_, self.intercept_ = coef, intercept
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Predicted values."""
+        """Predicted values, in the units and columns of y.
+
+        Parameters
+        ----------
+        X : rows × features, as in :meth:`fit`.
+        """
         scores = self._scores(X)
         return np.asarray(scores[:, 0] if self._one_column else scores)
 

@@ -8,12 +8,97 @@ and q the worst mixture of groups near it. A linear model is solved exactly; a n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Mapping, Sequence
+from textwrap import fill
+from typing import Any, TypeVar
 
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart
+
+#: What each setting means. A class's docstring lists those of its constructor, with their defaults.
+PARAMETERS = {
+    "graph": "which groups touch, in any form that :func:`toporo.graphs.as_graph` takes (a GroupGraph, edges, a data "
+    'frame, a path, …), over all training groups at least; or "learn", from the training rows.',
+    "test_groups": "names in the graph of the groups that the model is for, none of them in the data. The prior then "
+    "looks from them, also where a search by others (GridSearchCV) holds training groups out; "
+    'penalty="auto" looks from the groups held out instead.',
+    "model": '"linear", "mlp" or a torch.nn.Module, of which a copy is trained. A module gets rows × features and '
+    "gives {outputs}.",
+    "penalty": "λ, the price of a mixture of groups away from the prior: 0 is the worst group alone, infinity the "
+    'prior\'s own mixture. "auto" chooses it by holding training groups out (linear models).',
+    "radius": "τ, instead of a penalty: how far the mixture may be from the prior, D(q‖p) ≤ τ.",
+    "divergence": 'D: "l2", "kl" or "chi2".',
+    "prior": 'p: "auto", "uniform", a measure ("harmonic", "betweenness", "degree", "closeness"), a toporo.Prior or '
+    "{{group: weight}}. Automatic is harmonic from the test groups, betweenness where there is only a graph, in both "
+    "cases half of it spread evenly over all groups; else uniform.",
+    "normalization": 'how a measure becomes a prior: "sum" or "softmax". None is "sum", unlike in '
+    ":func:`toporo.topology.make_prior`: a softmax of raw path counts puts nearly all weight on one group.",
+    "temperature": "of the softmax: the higher, the flatter the prior.",
+    "ridge": "ρ, which shrinks the coefficients (of a network, all parameters). {ridge}",
+    "fit_intercept": "whether there is an intercept, free of the ridge.",
+    "standardize": "whether columns are centred and divided by their standard deviation first, so the ridge means the "
+    "same in any unit. Without an intercept they are divided by the root of their mean square and not centred.{scaled}",
+    "tol": "the relative gap to which a linear model is solved.",
+    "hidden": "the sizes of a network's hidden layers.",
+    "epochs": "a network's passes over the largest group.",
+    "per_group": "rows of every group in a network's batch.",
+    "learning_rate": "of a network's optimiser, Adam.",
+    "step": "of the groups' weights while a network is trained.",
+    "random_state": "decides a network's start and batches, and which rows a graph is learned from.",
+    "device": "where torch computes.",
+}
+ATTRIBUTES = {
+    "n_features_in_, feature_names_in_": "as everywhere in scikit-learn.",
+    "coef_, intercept_": "of a linear model, in the units of {units}.",
+    "group_weights_, group_losses_, group_sizes_": "by group: its weight in the worst case, {loss}, rows.",
+    "prior_, centrality_, hops_": "the prior (None for a single group), the centrality behind it, and the hops to the "
+    "nearest test group (None without a graph or test groups).",
+    "topology_, test_groups_": "the graph and the test groups, or None.",
+    "penalty_, penalty_scores_, choice_": "the penalty in use (for a radius the multiplier; infinity for a single "
+    'group), and how "auto" came to it.',
+    "history_": "one record per epoch, or of a linear model the one record of its solution.",
+    "fit_, net_": "the exact solution in the units it was solved in, or the trained network.",
+}
+#: What differs between the two kinds of target.
+CLASSES = {
+    "outputs": "one score per class (or, for two classes, one: the log-odds)",
+    "ridge": "Positive for a linear model.",
+    "scaled": "",
+    "units": "X",
+    "loss": "log loss",
+}
+NUMBERS = {
+    "outputs": "one number per target",
+    "ridge": "May be 0 if the features determine a linear model without it.",
+    "scaled": " The target is scaled too, each column by its own spread: a loss of 1 is that of a model that knows "
+    "only the mean, so penalty, radius and ridge mean the same in any unit.",
+    "units": "X and y",
+    "loss": "mean squared error over rows and columns in the units of y",
+}
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def _documented(kind: Kind) -> Kind:
+    """Put the constructor's parameters and the attributes before the example in a class's docstring."""
+    words = CLASSES if issubclass(kind, ClassifierPart) else NUMBERS
+    given = inspect.signature(kind).parameters
+    parameters = {name: f"{PARAMETERS[name]} Default: {given[name].default!r}." for name in given}
+    attributes = {"classes_": "the classes, sorted."} if words is CLASSES else {}
+    listing = _listing("Parameters", parameters, words) + _listing("Attributes", attributes | ATTRIBUTES, words)
+    text, mark, example = (kind.__doc__ or "").partition("    >>> ")
+    kind.__doc__ = f"{text.rstrip()}\n\n{listing}{mark}{example}" if example else f"{text.rstrip()}\n\n{listing}    "
+    return kind
+
+
+def _listing(title: str, entries: Mapping[str, str], words: Mapping[str, str]) -> str:
+    lines = [
+        fill(f"{name} : {text.format(**words)}", 120, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for name, text in entries.items()
+    ]
+    return "\n".join([f"    {title}", f"    {'-' * len(title)}", *lines]) + "\n\n"
 
 
 class _TRO(GroupEstimator):
@@ -26,7 +111,7 @@ class _TRO(GroupEstimator):
         test_groups: Any = None,
         model: Any = "linear",
         penalty: float | str = 1.0,
-        tau: float | None = None,
+        radius: float | None = None,
         divergence: str = "l2",
         prior: Any = "auto",
         normalization: str | None = None,
@@ -47,7 +132,7 @@ class _TRO(GroupEstimator):
         self.test_groups = test_groups
         self.model = model
         self.penalty = penalty
-        self.tau = tau
+        self.radius = radius
         self.divergence = divergence
         self.prior = prior
         self.normalization = normalization
@@ -71,7 +156,7 @@ class _GroupDRO(GroupEstimator):
     graph = None
     test_groups = None
     penalty = 0.0
-    tau = None
+    radius = None
     divergence = "l2"
     prior = "uniform"
     normalization = None
@@ -108,49 +193,9 @@ class _GroupDRO(GroupEstimator):
         self.device = device
 
 
+@_documented
 class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc]  # scikit-learn has no types
     """Topology-aware robust classification: logistic regression solved exactly, or a network.
-
-    Parameters
-    ----------
-    graph : which groups touch, in any form that :func:`~toporo.estimators.graphs.as_graph` takes (a GroupGraph, edges,
-        a data frame, a path, …), over all training groups at least; or ``"learn"``, from the training rows.
-    test_groups : names in the graph of the groups that the model is for, none of them in the data. The prior then looks
-        towards them, also where a search by others (GridSearchCV) holds training groups out; ``penalty="auto"`` looks
-        towards the groups held out.
-    model : ``"linear"``, ``"mlp"`` or a ``torch.nn.Module``, of which a copy is trained. A module gets rows × features
-        and gives a score a class (or, for two classes, one: the log-odds).
-    penalty : how dearly a mixture of groups away from the prior is paid for: 0 is the worst group alone, infinity the
-        prior's own mixture. ``"auto"`` chooses it by holding training groups out (linear models).
-    tau : instead of a penalty, how far the mixture may be from the prior: D(q‖p) ≤ tau.
-    divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
-    prior : ``"auto"``, ``"uniform"``, a measure (``"harmonic"``, ``"betweenness"``, ``"degree"``, ``"closeness"``), a
-        :class:`~toporo.Prior` or ``{group: weight}``. Automatically: harmonic towards the test groups, betweenness
-        where there is a graph alone, in both cases half of it spread evenly over all groups; else uniform.
-    normalization, temperature : how a measure becomes a prior. ``"sum"`` unless given, other than in
-        :func:`~toporo.topology.make_prior`: a softmax of raw path counts is all but one group's.
-    ridge : ρ, the pull of the coefficients towards 0 (of all parameters of a network); positive for a linear model.
-    fit_intercept : whether there is an intercept, free of the ridge.
-    standardize : whether columns are centred and divided by their standard deviation first, so that the ridge means the
-        same in any unit. Without an intercept they are divided by the root of their mean square and not centred.
-    tol : the relative gap to which a linear model is solved.
-    hidden, epochs, per_group, learning_rate, step : of a network: its layers; passes over the largest group; rows of
-        every group in a batch; Adam's step; the step of the groups' weights.
-    random_state : decides a network's start and batches, and which rows a graph is learned from.
-    device : where torch computes.
-
-    Attributes
-    ----------
-    classes_, n_features_in_, feature_names_in_ : as everywhere in scikit-learn.
-    coef_, intercept_ : of a linear model, in the units of X.
-    group_weights_, group_losses_, group_sizes_ : by group: its weight in the worst case, log loss, rows.
-    prior_, centrality_, hops_ : the prior (None for a single group), what it goes by, and the hops to the nearest test
-        group (None without a graph or test groups).
-    topology_, test_groups_ : the graph and the test groups, or None.
-    penalty_, penalty_scores_, choice_ : the penalty in use (for a radius the multiplier found; infinity for a single
-        group), and how ``"auto"`` came to it.
-    history_ : one record an epoch, or of a linear model the one record of its solution.
-    fit_, net_ : the exact solution in the units it was solved in, or the trained network.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -163,17 +208,9 @@ class TROClassifier(ClassifierMixin, ClassifierPart, _TRO):  # type: ignore[misc
     """
 
 
+@_documented
 class TRORegressor(RegressorMixin, RegressorPart, _TRO):  # type: ignore[misc]  # scikit-learn has no types
-    """Topology-aware robust regression: least squares solved exactly, or a network.
-
-    Parameters and attributes are those of :class:`TROClassifier`, but for what a number is:
-
-    - ``standardize`` also centres the target and divides it by its standard deviation, each column by its own: a loss
-      of 1 is that of a model that knows nothing but the mean, so that penalty, tau and ridge mean the same in any unit.
-    - ``coef_``, ``intercept_`` and ``group_losses_`` (mean squared errors, over rows and columns) are in the units of
-      X and y nevertheless. ``fit_`` and ``history_`` are in those that the problem was solved in.
-    - y may have several columns. ``ridge`` may be 0 if the features determine a model without it.
-    - A module gives one number a target.
+    """Topology-aware robust regression: least squares solved exactly, or a network. y may have several columns.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -185,17 +222,17 @@ class TRORegressor(RegressorMixin, RegressorPart, _TRO):  # type: ignore[misc]  
     """
 
 
+@_documented
 class GroupDROClassifier(ClassifierMixin, ClassifierPart, _GroupDRO):  # type: ignore[misc]  # scikit-learn has no types
     """The best model for the worst training group: :class:`TROClassifier` with a penalty of 0 and no topology.
 
-    A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``. Other parameters
-    and all attributes are those of :class:`TROClassifier`.
+    A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
     """
 
 
+@_documented
 class GroupDRORegressor(RegressorMixin, RegressorPart, _GroupDRO):  # type: ignore[misc]  # scikit-learn has no types
     """The best model for the worst training group: :class:`TRORegressor` with a penalty of 0 and no topology.
 
-    A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``. Other parameters
-    and all attributes are those of :class:`TRORegressor`.
+    A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
     """

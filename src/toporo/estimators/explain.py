@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from toporo.errors import SettingError
 from toporo.files import write_text
+from toporo.text import NO_PATH, number_to_json
 from toporo.types import Name
 
 
@@ -70,8 +71,8 @@ class GroupTable(Sequence[GroupRow]):
         return GroupTable(self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """A mapping a row, as JSON can hold it: hops without a path are ``"inf"``."""
-        return [asdict(row) | {"hops": "inf" if row.hops == math.inf else row.hops} for row in self.rows]
+        """One mapping per row, as JSON can hold it: hops without a path are ``"inf"``."""
+        return [asdict(row) | {"hops": number_to_json(row.hops)} for row in self.rows]
 
     def to_pandas(self) -> Any:
         """As a pandas data frame."""
@@ -84,9 +85,11 @@ class GroupTable(Sequence[GroupRow]):
         return pd.DataFrame([asdict(row) for row in self.rows], columns=list(COLUMNS))
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """As CSV text, every digit kept and an empty cell where there is no value; written to ``path`` too, if given.
+        """As CSV text, every digit kept and an empty cell where there is no value.
 
-        The file is written whole or not at all.
+        Parameters
+        ----------
+        path : a file to write the text to as well, whole or not at all.
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
@@ -124,5 +127,5 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return "no path" if math.isinf(value) else f"{value:.4g}"
+        return NO_PATH if math.isinf(value) else f"{value:.4g}"
     return str(value)

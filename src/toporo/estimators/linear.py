@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from toporo.estimators.priors import PriorMaker
+from toporo.choice.penalty import Losses, PenaltyChoice, choose_penalty
+from toporo.choice.priors import PriorMaker
 from toporo.estimators.rows import Rows, draw
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
-from toporo.types import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from toporo.choice.penalty import PenaltyChoice
-    from toporo.topology.prior import Prior
-
-
-Losses = SquaredLosses | LogisticLosses
+from toporo.topology.prior import Prior
+from toporo.types import Array, Name
 
 #: A penalty for logistic models is chosen on at most about this many rows.
 MOST_ROWS = 20_000
@@ -61,14 +55,13 @@ class LinearFit:
     @property
     def record(self) -> SolveRecord:
         """For the history."""
-        found = self.solved
-        return SolveRecord(found.value, found.bound, found.relative_gap, found.steps, found.penalty)
+        return SolveRecord(**{name: getattr(self.solved, name) for name in SolveRecord.__dataclass_fields__})
 
 
 def prepare(rows: Rows, intercept: bool) -> Losses:
     """The losses by group of scaled data, without a scaled copy of the inputs.
 
-    What the losses keep of the inputs is centred already, so that it only remains to be divided.
+    The losses keep centred inputs, which only remain to be divided.
     """
     x, scale = _measurable(rows)
     losses: Losses
@@ -100,7 +93,7 @@ def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
 
 
 def fit(rows: Rows, losses: Losses, prior: Prior | None, **settings: Any) -> LinearFit:
-    """Solve, and give the model of the data as they came."""
+    """Solve, and give the model in the units of the data."""
     solved = solve(losses, prior, **settings)
     coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
     if rows.classes is not None and rows.classes > 2:
@@ -115,7 +108,7 @@ def choose(
     rows: Rows,
     losses: Losses,
     maker: PriorMaker,
-    test: Sequence[Hashable] | None,
+    test: Sequence[Name] | None,
     *,
     intercept: bool,
     divergence: str,
@@ -124,8 +117,6 @@ def choose(
     labels: Sequence[Any] = (),
 ) -> PenaltyChoice:
     """The penalty that does best on training groups left out; ``labels`` are what messages call the classes."""
-    from toporo.choice.penalty import choose_penalty
-
     if rows.classes is not None and len(rows.x) > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), seed))
         if len(np.unique(some.y)) == rows.classes:
@@ -136,7 +127,7 @@ def choose(
 
 
 def _target_units(rows: Rows) -> Array:
-    """Of each output, so that the squared errors of all of them together are 1 for a model that knows only means."""
+    """Of each output: a model that knows only the means then has squared errors of 1 in all."""
     if rows.targets is None:
         return np.ones(1)
     return np.asarray(rows.targets.scale * math.sqrt(len(rows.targets.scale)))

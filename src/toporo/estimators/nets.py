@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,25 +15,45 @@ from torch import Tensor, nn
 
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
-from toporo.estimators.rows import Rows
-from toporo.estimators.scaling import Scaling
+from toporo.estimators.rows import Rows, Scaling
+from toporo.estimators.settings import Settings
 from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.rows import chunks
+from toporo.topology.prior import Prior
 from toporo.training import EpochRecord, TrainSettings, train
 from toporo.types import Array
-
-if TYPE_CHECKING:
-    from toporo.topology.prior import Prior
 
 
 @dataclass(frozen=True, eq=False)
 class NetFit:
-    """A trained network, on the CPU and in evaluation mode, one record an epoch, and the last weights."""
+    """A trained network, on the CPU and in evaluation mode, one record per epoch, and the last weights."""
 
     net: nn.Module
     history: list[EpochRecord]
     weights: dict[Any, float]
+
+
+def fit(rows: Rows, prior: Prior | None, settings: Settings, *, model: Any, robust: str, device: Any) -> NetFit:
+    """Train the network that an estimator's settings ask for."""
+    objective = make_objective(
+        rows,
+        prior,
+        robust=robust,
+        step=settings.step,
+        penalty=settings.penalty,
+        divergence=settings.divergence,
+        radius=settings.radius,
+    )
+    plan = TrainSettings(
+        epochs=settings.epochs,
+        per_group=settings.per_group,
+        learning_rate=settings.learning_rate,
+        weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2
+        seed=settings.seed,
+    )
+    net = make_net(model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)
+    return train_net(net, rows, objective, plan, device=device)
 
 
 def make_net(model: Any, inputs: int, outputs: int, hidden: Sequence[int], seed: int) -> nn.Module:
@@ -75,7 +95,7 @@ def train_net(
     history = train(net, objective, data, loss, settings, device=device)
     net.to("cpu").eval()
     if isinstance(net, MLP):
-        net.double()  # so that what is said of a row does not depend on the rows beside it
+        net.double()  # a row's answer then does not depend on the rows beside it
     return NetFit(net, history, {name: float(weight) for name, weight in objective.weights.items()})
 
 
@@ -84,12 +104,24 @@ def apply_net(net: nn.Module, x: npt.NDArray[Any], inputs: Scaling, device: Any 
     _check_device(device)
     dtype = next((p.dtype for p in net.parameters() if p.is_floating_point()), torch.float32)
     net.to(device).eval()
-    found = []
+    outputs = []
     with torch.no_grad():
         for part in chunks(len(x)):
             scaled = torch.as_tensor(inputs.apply(x[part]), dtype=dtype).to(device)
-            found.append(net(scaled).reshape(len(scaled), -1).double().cpu().numpy())
-    return np.concatenate(found)
+            outputs.append(net(scaled).reshape(len(scaled), -1).double().cpu().numpy())
+    return np.concatenate(outputs)
+
+
+def restore_net(tensors: Mapping[str, npt.NDArray[Any]], inputs: int, hidden: Sequence[int], outputs: int) -> MLP:
+    """A perceptron in evaluation mode from its tensors by name."""
+    net = MLP(inputs, outputs, hidden).double()
+    net.load_state_dict({key: torch.from_numpy(value) for key, value in tensors.items()})
+    return net.eval()
+
+
+def restore_record(stored: Any) -> EpochRecord:
+    """An entry of a network's history from JSON."""
+    return EpochRecord.from_dict(stored)
 
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
@@ -120,18 +152,18 @@ def _check_outputs(net: nn.Module, x: npt.NDArray[Any], rows: Rows) -> None:
     try:
         net.eval()
         with torch.no_grad():
-            found = net(torch.as_tensor(x))
+            answer = net(torch.as_tensor(x))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise DataError(
             f"the network cannot be applied to rows of {x.shape[1]} feature(s): {error}. It gets a float32 tensor of "
             f"shape (rows, {x.shape[1]}) and must give (rows, {rows.outputs}), for {kind}."
         ) from None
-    shape = tuple(found.shape) if isinstance(found, Tensor) else None
+    shape = tuple(answer.shape) if isinstance(answer, Tensor) else None
     allowed: list[tuple[int, ...]] = [(len(x), rows.outputs)]
     if rows.outputs == 1 or rows.classes == 2:
         allowed += [(len(x),), (len(x), 1)]
-    if shape not in allowed or not found.is_floating_point():
-        got = f"shape {shape}" if shape is not None else f"a {type(found).__name__}"
+    if shape not in allowed or not answer.is_floating_point():
+        got = f"shape {shape}" if shape is not None else f"a {type(answer).__name__}"
         raise DataError(
             f"the network gives {got} for {len(x)} row(s): expected {' or '.join(map(str, allowed))}, "
             f"for {kind}{' (log-odds, without a softmax or sigmoid)' if rows.classes is not None else ''}."

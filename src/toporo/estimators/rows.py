@@ -1,4 +1,4 @@
-"""Training rows on their way into a model: groups found, weights checked, columns measured."""
+"""Training rows on their way into a model: groups told apart, weights checked, columns measured, a graph learned."""
 
 from __future__ import annotations
 
@@ -8,15 +8,95 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toporo import topology
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError
-from toporo.estimators.scaling import Scaling
 from toporo.groups import GroupIds, Groups
-from toporo.robust.rows import in_chunks, members_of, weighted_rows
+from toporo.robust.rows import chunks, in_chunks, members_of, weighted_rows
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
 EVERYONE = "all"
+#: A column whose spread is below this share of its mean is constant but for rounding.
+CONSTANT = 1e-12
+#: A smaller spread cannot be divided by.
+SMALLEST = 1e-290
+#: Errors of targets with a spread beyond these have squares that are not finite, or zero.
+LARGEST_TARGET, SMALLEST_TARGET = 1e150, 1e-150
+#: A graph is learned from at most so many rows of a group.
+LEARN_ROWS = 200
+#: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups, ten scales recover
+#: three edges in four, and four scales all of them.
+LEARN_SCALES = 4
+#: ... where a point has so many neighbours, or as many as there are.
+LEARN_NEIGHBORS = 15
+
+
+# ---------------------------------------------------------------- columns
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """What is subtracted from each column, and what it is divided by afterwards."""
+
+    center: Array
+    scale: Array
+
+    @classmethod
+    def none(cls, columns: int) -> Scaling:
+        """Leave everything as it is."""
+        return cls(np.zeros(columns), np.ones(columns))
+
+    @classmethod
+    def of(cls, values: npt.NDArray[Any], weights: Array | None, *, center: bool, what: str) -> Scaling:
+        """Means and standard deviations of the columns; of a constant one the deviation counts as 1.
+
+        Without ``center`` nothing is subtracted, and the scale is the root of the mean square.
+        """
+        mass = float(len(values)) if weights is None else float(weights.sum())
+        parts = chunks(len(values))
+        with np.errstate(over="ignore", invalid="ignore"):
+            low = np.min([values[part].min(axis=0) for part in parts], axis=0).astype(np.float64)
+            high = np.max([values[part].max(axis=0) for part in parts], axis=0).astype(np.float64)
+            middle = np.zeros(values.shape[1])
+            if center:
+                middle = np.sum([_sum(values[part], weights, part) for part in parts], axis=0) / mass
+                # Of a constant column exactly its value; an overflow must not look like one.
+                middle = np.where(np.isfinite(middle), np.clip(middle, low, high), np.inf)
+            reach = np.maximum(np.abs(high - middle), np.abs(low - middle))
+            unit = np.where(reach > 0, reach, 1.0)
+            # In units of the farthest value no square overflows.
+            squares = [_sum(((values[part] - middle) / unit) ** 2, weights, part) for part in parts]
+            scale = unit * np.sqrt(np.sum(squares, axis=0) / mass)
+        if not (np.isfinite(middle).all() and np.isfinite(scale).all()):
+            raise DataError(f"{what} holds numbers too large to be added up: give it in a larger unit.")
+        varies = scale > CONSTANT * np.abs(middle)
+        if (scale[varies] < SMALLEST).any():
+            raise DataError(f"{what} holds numbers too small to be divided by: give it in a smaller unit.")
+        return cls(middle, np.where(varies, scale, 1.0))
+
+    def check_squares(self, what: str) -> None:
+        """Raise if errors on these scales have squares that are not finite, or zero."""
+        if (self.scale > LARGEST_TARGET).any():
+            raise DataError(f"{what} holds numbers too large to be squared: give it in a larger unit.")
+        if (self.scale < SMALLEST_TARGET).any():
+            raise DataError(f"{what} holds numbers too small to be squared: give it in a smaller unit.")
+
+    def apply(self, values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
+        """A scaled copy."""
+        out = np.empty(values.shape, dtype)
+        for part in chunks(len(values)):
+            out[part] = (values[part] - self.center) / self.scale
+        return out
+
+
+def _sum(values: npt.NDArray[Any], weights: Array | None, part: slice) -> Array:
+    if weights is None:
+        return np.asarray(values.sum(axis=0, dtype=np.float64))
+    return np.asarray((values * weights[part, None]).sum(axis=0, dtype=np.float64))
+
+
+# ---------------------------------------------------------------- rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +150,7 @@ class Rows:
 
     @property
     def outputs(self) -> int:
-        """How many numbers, or classes, a row's answer is chosen from."""
+        """How many numbers, or classes, there are to predict."""
         return self.y.shape[1] if self.classes is None else self.classes
 
     @property
@@ -92,7 +172,7 @@ class Rows:
         )
 
     def losses(self, scores: Array) -> dict[Name, float]:
-        """By group: mean squared error over rows and outputs, or log loss of scores (log-odds, or one a class)."""
+        """By group: mean squared error over rows and outputs, or log loss of scores (log-odds, or one per class)."""
         if self.classes is None:
             return _means(((scores - self.y) ** 2).mean(axis=1), self.ids, self.weights)
         if scores.shape[1] == 1:
@@ -128,17 +208,17 @@ def counted(
 def group_ids(groups: Any, rows: int) -> GroupIds:
     """The group of every row, by name, from a list, an array, a Series of pandas or polars, or GroupIds."""
     if isinstance(groups, GroupIds):
-        found = _occurring(groups)
+        ids = _occurring(groups)
     else:
         if isinstance(groups, str | bytes) or not hasattr(groups, "__iter__"):
             raise DataError(f"groups is {groups!r}: expected a group name for each of the {rows} rows.")
         if len(getattr(groups, "shape", (rows,))) != 1:
-            raise DataError(f"groups has shape {tuple(groups.shape)}: expected one group name a row, in one column.")
+            raise DataError(f"groups has shape {tuple(groups.shape)}: expected one group name per row, in one column.")
         column = next((getattr(groups, way)() for way in ("tolist", "to_list") if hasattr(groups, way)), None)
-        found = _coded(list(groups) if column is None else column)
-    if len(found) != rows:
-        raise DataError(f"X has {rows} rows and groups {len(found)}: they must agree, in the same order.")
-    return found
+        ids = _coded(list(groups) if column is None else column)
+    if len(ids) != rows:
+        raise DataError(f"X has {rows} rows and groups {len(ids)}: they must agree, in the same order.")
+    return ids
 
 
 def _coded(column: list[Any]) -> GroupIds:
@@ -153,10 +233,10 @@ def _coded(column: list[Any]) -> GroupIds:
 
 
 def _occurring(ids: GroupIds) -> GroupIds:
-    """GroupIds whose groups all occur: whoever took some of the rows of a table kept all of its groups."""
+    """GroupIds whose groups all occur: some rows of a table come with all of its groups."""
     codes = np.asarray(ids.codes.detach().cpu() if hasattr(ids.codes, "detach") else ids.codes)
     if codes.ndim != 1 or codes.dtype.kind not in "iu" or not codes.size:
-        raise DataError(f"group codes have shape {codes.shape} and type {codes.dtype}: expected an integer a row.")
+        raise DataError(f"group codes have shape {codes.shape} and type {codes.dtype}: expected one integer per row.")
     if not 0 <= codes.min() <= codes.max() < len(ids.groups):
         raise GroupMismatchError(
             f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
@@ -176,7 +256,7 @@ def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
 
 
 def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, float]:
-    """Weighted means of one value a row."""
+    """Weighted means by group of one value per row."""
     shares = np.ones(len(values)) if weights is None else weights
     totals = np.bincount(ids.codes, values * shares, minlength=len(ids.groups))
     return ids.groups.named(totals / np.bincount(ids.codes, shares, minlength=len(ids.groups)))
@@ -185,3 +265,49 @@ def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, fl
 def linear_scores(x: npt.NDArray[Any], coef: Array, intercept: Array) -> Array:
     """Rows × outputs, the same bytes on any number of threads."""
     return in_chunks(lambda part: x[part] @ coef + intercept, len(x))
+
+
+# ---------------------------------------------------------------- a graph of the rows
+
+
+def learn_graph_of(
+    x: Any,
+    groups: Any,
+    *,
+    test_x: Any = None,
+    test_groups: Any = None,
+    scaling: Scaling | None = None,
+    rows: int = LEARN_ROWS,
+    seed: int = 0,
+    **settings: Any,
+) -> topology.GroupGraph:
+    """Learn a graph from rows: in units of the training columns' standard deviations, and not from all rows.
+
+    Parameters
+    ----------
+    x, groups : inputs of the training rows, and their groups.
+    test_x, test_groups : the same of unlabelled rows of test groups; both or neither.
+    scaling : of the columns, if not their means and standard deviations in ``x``.
+    rows : at most so many of a group, drawn at random by the group's name and ``seed``.
+    seed : of the draw, and of the graph's resamples.
+    settings : of :func:`toporo.learn_topology`; ``scales`` is 4 unless given.
+    """
+    if (test_x is None) != (test_groups is None):
+        raise DataError("test_x and test_groups go together: give both or neither.")
+    inputs = np.asarray(x)
+    units = scaling or Scaling.of(inputs, None, center=True, what="X")
+
+    def sample(values: Any, names: Any) -> tuple[Any, GroupIds]:
+        ids = group_ids(names, len(values))
+        places = draw(ids, rows, seed)
+        return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
+
+    features, ids = sample(inputs, groups)
+    everything = features
+    if test_x is not None:
+        settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
+        everything = np.concatenate([features, settings["test_features"]])
+    if "neighbors" not in settings:
+        # Categories alone make few different points; no point has more neighbours than there are others.
+        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
+    return topology.learn_topology(features, ids, seed=seed, **({"scales": LEARN_SCALES} | settings))

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from toporo.errors import SettingError
+from sklearn.utils import check_random_state
+
+from toporo.errors import SettingError, TopoRoError
 from toporo.robust.divergences import get_penalty
 
 #: What a penalty is unless given: with a radius it must be left at that.
@@ -22,7 +24,7 @@ class Settings:
 
     network: bool
     penalty: float | str
-    tau: float | None
+    radius: float | None
     divergence: str
     temperature: float
     ridge: float
@@ -40,29 +42,29 @@ class Settings:
 def check_settings(given: Any, *, classes: bool) -> Settings:
     """The settings of an estimator; an error that names the first one that cannot be."""
     network = _is_network(given.model)
-    penalty, tau = _penalty(given, network)
-    ridge = _number(given.ridge, "ridge", "a finite number of at least 0")
+    penalty, radius = _penalty(given, network)
+    ridge = finite_number(given.ridge, "ridge", "a finite number of at least 0")
     if classes and not network and ridge == 0:
         raise SettingError(
             "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
             "have no best model. Use a small number such as 1e-6."
         )
-    tol = _number(given.tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
+    tol = finite_number(given.tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
     if network and not given.fit_intercept:
         raise SettingError("fit_intercept=False only goes with model='linear'.")
     return Settings(
         network=network,
         penalty=penalty,
-        tau=tau,
+        radius=radius,
         divergence=get_penalty(given.divergence).name,
-        temperature=_number(given.temperature, "temperature", "a positive number", above=0.0),
+        temperature=finite_number(given.temperature, "temperature", "a positive number", above=0.0),
         ridge=ridge,
         tol=tol,
         hidden=_hidden(given.hidden),
-        epochs=_whole(given.epochs, "epochs", 1),
-        per_group=_whole(given.per_group, "per_group", 1),
-        learning_rate=_number(given.learning_rate, "learning_rate", "a positive number", above=0.0),
-        step=_number(given.step, "step", "a positive number", above=0.0),
+        epochs=whole_number(given.epochs, "epochs"),
+        per_group=whole_number(given.per_group, "per_group"),
+        learning_rate=finite_number(given.learning_rate, "learning_rate", "a positive number", above=0.0),
+        step=finite_number(given.step, "step", "a positive number", above=0.0),
         seed=_seed(given.random_state),
         fit_intercept=bool(given.fit_intercept),
         standardize=bool(given.standardize),
@@ -70,11 +72,9 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
 
 
 def _is_network(model: Any) -> bool:
-    if isinstance(model, str):
-        if model not in ("linear", "mlp"):
-            raise SettingError(f"model is {model!r}: expected 'linear', 'mlp' or a torch.nn.Module.")
+    if isinstance(model, str) and model in ("linear", "mlp"):
         return model == "mlp"
-    torch = sys.modules.get("torch")  # whoever has a module has loaded it
+    torch = sys.modules.get("torch")  # a module cannot exist before torch is loaded
     if torch is not None and isinstance(model, torch.nn.Module):
         return True
     hint = " Pass an instance, not the class." if isinstance(model, type) else ""
@@ -82,47 +82,32 @@ def _is_network(model: Any) -> bool:
 
 
 def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
-    penalty, tau = given.penalty, given.tau
-    if tau is not None:
+    penalty, radius = given.penalty, given.radius
+    if radius is not None:
         if isinstance(penalty, str) or penalty != PENALTY:
             raise SettingError(
-                f"penalty={penalty!r} and tau={tau!r} are two ways to say the same: give one, and leave penalty at its "
-                f"default ({PENALTY:g}) where tau is given."
+                f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one, and leave penalty "
+                f"at its default ({PENALTY:g}) where radius is given."
             )
-        return PENALTY, _number(tau, "tau", "a finite number of at least 0 (0 keeps the weights at the prior)")
-    if isinstance(penalty, str):
-        if penalty != "auto":
-            raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0, float('inf') or 'auto'.")
+        expected = "a finite number of at least 0 (0 keeps the weights at the prior)"
+        return PENALTY, finite_number(radius, "radius", expected)
+    if isinstance(penalty, str) and penalty == "auto":
         if network:
             raise SettingError(
                 "penalty='auto' only goes with model='linear', which is solved in a moment. For a network use "
                 "GridSearchCV over penalty with cv=GraphHopSplit(graph, test_groups)."
             )
         return "auto", None
-    number = float(penalty) if isinstance(penalty, Real) and not isinstance(penalty, bool) else math.nan
+    number = _as_float(penalty)
     if not number >= 0:
         raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0, float('inf') or 'auto'.")
     return number, None
 
 
-def _number(value: Any, name: str, expected: str, *, above: float = -math.inf, below: float = math.inf) -> float:
-    """A finite number of at least 0."""
-    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
-    if not (0 <= number < math.inf and above < number < below):
-        raise SettingError(f"{name} is {value!r}: expected {expected}.")
-    return number
-
-
-def _whole(value: Any, name: str, least: int) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise SettingError(f"{name} is {value!r}: expected a whole number of at least {least}.")
-    return int(value)
-
-
 def _hidden(hidden: Any) -> tuple[int, ...]:
     if isinstance(hidden, str) or not isinstance(hidden, Iterable):
         raise SettingError(f"hidden is {hidden!r}: expected the layers' sizes, such as (64, 64).")
-    return tuple(_whole(units, "a layer in hidden", 1) for units in hidden)
+    return tuple(whole_number(units, "a layer in hidden") for units in hidden)
 
 
 def _seed(random_state: Any) -> int:
@@ -130,11 +115,31 @@ def _seed(random_state: Any) -> int:
         if not 0 <= int(random_state) < 2**32:
             raise SettingError(f"random_state is {random_state!r}: expected a whole number from 0 to 2**32 - 1.")
         return int(random_state)
-    from sklearn.utils import check_random_state
-
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except ValueError:
         raise SettingError(
             f"random_state is {random_state!r}: expected a whole number of at least 0, None or a RandomState."
         ) from None
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def finite_number(value: Any, name: str, expected: str, *, above: float = -math.inf, below: float = math.inf) -> float:
+    """A finite number of at least 0."""
+    number = _as_float(value)
+    if not (0 <= number < math.inf and above < number < below):
+        raise SettingError(f"{name} is {value!r}: expected {expected}.")
+    return number
+
+
+def whole_number(value: Any, name: str, *, error: type[TopoRoError] = SettingError) -> int:
+    """A whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise error(f"{name} is {value!r}: expected a whole number of at least 1.")
+    return int(value)
+
+
+def _as_float(value: Any) -> float:
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan

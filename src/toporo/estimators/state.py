@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
+from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
-from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart
+from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.linear import SolveRecord
-from toporo.estimators.scaling import Scaling
-from toporo.estimators.settings import check_settings
+from toporo.estimators.rows import Scaling
+from toporo.estimators.settings import check_settings, whole_number
 from toporo.groups import Groups, name_from_json, name_to_json
+from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
@@ -35,9 +38,11 @@ PARTS = (
 )
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (
-    *("model", "tau", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
+    *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
     *("epochs", "per_group", "learning_rate", "step"),
 )
+#: Settings by the names that older files have for them.
+RENAMED = {"tau": "radius"}
 #: The longest text that a class may be.
 LONGEST_CLASS = 100_000
 
@@ -47,8 +52,6 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
 
     A network of one's own class cannot be stored: making it again would take its code.
     """
-    from sklearn.utils.validation import check_is_fitted
-
     if not isinstance(estimator, GroupEstimator) or type(estimator).__name__ not in KINDS:
         raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join(KINDS)}.")
     check_is_fitted(estimator)
@@ -71,17 +74,17 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
             {
                 "name": name_to_json(name),
                 "size": size,
-                "loss": _number_to_json(estimator.group_losses_[name]),
+                "loss": _stored(estimator.group_losses_[name]),
                 "weight": estimator.group_weights_[name],
                 "centrality": None if estimator.centrality_ is None else estimator.centrality_[name],
-                "hops": None if estimator.hops_ is None else _number_to_json(estimator.hops_[name]),
+                "hops": None if estimator.hops_ is None else _stored(estimator.hops_[name]),
             }
             for name, size in estimator.group_sizes_.items()
         ],
         "prior": None if estimator.prior_ is None else estimator.prior_.to_dict(),
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
         "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
-        "penalty": None if estimator.penalty_ is None else _number_to_json(estimator.penalty_),
+        "penalty": None if estimator.penalty_ is None else _stored(estimator.penalty_),
         "choice": None if estimator.choice_ is None else estimator.choice_.to_dict(),
         "history": [_record_to_json(record) for record in estimator.history_],
     }
@@ -112,7 +115,7 @@ def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
     estimator = kind(**_settings_from_json(content["settings"], graph, content["test_groups"]))
     classifier = issubclass(kind, ClassifierPart)
     settings = check_settings(estimator, classes=classifier)
-    inputs = _whole(content["inputs"], "inputs")
+    inputs = whole_number(content["inputs"], "inputs", error=DataError)
     estimator.n_features_in_ = inputs
     if content["feature_names"] is not None:
         estimator.feature_names_in_ = _feature_names(content["feature_names"], inputs)
@@ -125,8 +128,6 @@ def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
     estimator.penalty_ = None if content["penalty"] is None else _number(content["penalty"], "penalty")
     estimator.choice_ = estimator.penalty_scores_ = None
     if content["choice"] is not None:
-        from toporo.choice.penalty import PenaltyChoice
-
         estimator.choice_ = PenaltyChoice.from_dict(content["choice"])
         estimator.penalty_scores_ = estimator.choice_.scores
     estimator.history_ = [_record_from_json(record, settings.network) for record in content["history"]]
@@ -145,7 +146,7 @@ def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
     seed = _plain(given["random_state"])
     out["random_state"] = seed if isinstance(seed, int) else None
     if "penalty" in given:
-        out["penalty"] = given["penalty"] if isinstance(given["penalty"], str) else _number_to_json(given["penalty"])
+        out["penalty"] = given["penalty"] if isinstance(given["penalty"], str) else _stored(given["penalty"])
         learned = isinstance(given["graph"], str) and given["graph"] == "learn"
         out["graph"] = "learn" if learned else None if given["graph"] is None else "given"
         out["prior"] = _prior_to_json(given["prior"])
@@ -153,7 +154,7 @@ def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
 
 
 def _settings_from_json(stored: Any, graph: GroupGraph | None, test: Any) -> dict[str, Any]:
-    settings = dict(stored)
+    settings = {RENAMED.get(name, name): value for name, value in stored.items()}
     settings["hidden"] = tuple(settings["hidden"])
     if "penalty" in settings:
         if settings["penalty"] != "auto":
@@ -192,7 +193,9 @@ def _restore_groups(estimator: GroupEstimator, content: Any, graph: GroupGraph |
     if list(groups) != names:
         raise DataError("its groups are out of order, or one is there twice.")
     by_name = dict(zip(names, rows, strict=True))
-    estimator.group_sizes_ = {name: _whole(row["size"], "a group's size") for name, row in by_name.items()}
+    estimator.group_sizes_ = {
+        name: whole_number(row["size"], "a group's size", error=DataError) for name, row in by_name.items()
+    }
     estimator.group_losses_ = {name: _number(row["loss"], "a group's loss") for name, row in by_name.items()}
     estimator.group_weights_ = {name: _number(row["weight"], "a group's weight") for name, row in by_name.items()}
     if abs(math.fsum(estimator.group_weights_.values()) - 1.0) > 1e-6:
@@ -254,7 +257,7 @@ def _feature_names(stored: Any, inputs: int) -> npt.NDArray[Any]:
 
 def _record_to_json(record: Any) -> dict[str, Any]:
     if isinstance(record, SolveRecord):
-        return {name: _number_to_json(getattr(record, name)) for name in SolveRecord.__dataclass_fields__}
+        return {name: _stored(getattr(record, name)) for name in SolveRecord.__dataclass_fields__}
     stored: dict[str, Any] = record.to_dict()
     return stored
 
@@ -265,9 +268,7 @@ def _record_from_json(stored: Any, network: bool) -> Any:
             raise DataError("its history is not that of a linear model.")
         values = {name: float(value) for name, value in stored.items() if name != "steps"}
         return SolveRecord(**values, steps=int(stored["steps"]))
-    from toporo.training import EpochRecord
-
-    record = EpochRecord.from_dict(stored)
+    record = torch_part().restore_record(stored)
     _number(record.loss, "a loss in its history")
     return record
 
@@ -276,17 +277,17 @@ def _record_from_json(stored: Any, network: bool) -> Any:
 
 
 def _arrays_of(estimator: GroupEstimator) -> dict[str, npt.NDArray[Any]]:
-    found = {"scaling.center": estimator.scaling_.center, "scaling.scale": estimator.scaling_.scale}
+    arrays = {"scaling.center": estimator.scaling_.center, "scaling.scale": estimator.scaling_.scale}
     if estimator.target_scaling_ is not None:
-        found["targets.center"] = estimator.target_scaling_.center
-        found["targets.scale"] = estimator.target_scaling_.scale
+        arrays["targets.center"] = estimator.target_scaling_.center
+        arrays["targets.scale"] = estimator.target_scaling_.scale
     if estimator.net_ is None:
         model: Any = estimator
-        found["coef"] = np.atleast_2d(model.coef_)
-        found["intercept"] = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
+        arrays["coef"] = np.atleast_2d(model.coef_)
+        arrays["intercept"] = np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
     else:
-        found |= {f"net.{key}": value.cpu().numpy() for key, value in estimator.net_.state_dict().items()}
-    return {key: np.array(value, dtype=np.float64, order="C") for key, value in found.items()}
+        arrays |= {f"net.{key}": value.cpu().numpy() for key, value in estimator.net_.state_dict().items()}
+    return {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
 
 
 def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[int] | None) -> None:
@@ -314,7 +315,8 @@ def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[
     if hidden is None:
         estimator._set_coefficients(plain["coef"], plain["intercept"])
     else:
-        estimator.net_ = _network(plain, inputs, hidden, outputs)
+        tensors = {key.removeprefix("net."): value for key, value in plain.items() if key.startswith("net.")}
+        estimator.net_ = torch_part().restore_net(tensors, inputs, hidden, outputs)
 
 
 def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> dict[str, tuple[int, ...]]:
@@ -330,24 +332,14 @@ def _check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None
     if set(arrays) != set(shapes):
         raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
     for key, shape in shapes.items():
-        found = arrays[key]
-        if found.dtype != np.float64 or found.shape != shape or not np.isfinite(found).all():
+        array = arrays[key]
+        if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
             raise DataError(
-                f"its array {key!r} has shape {found.shape} and type {found.dtype}: expected finite numbers (float64) "
+                f"its array {key!r} has shape {array.shape} and type {array.dtype}: expected finite numbers (float64) "
                 f"of shape {shape}."
             )
-        if key.endswith(".scale") and not (found > 0).all():
+        if key.endswith(".scale") and not (array > 0).all():
             raise DataError(f"its array {key!r} holds numbers that are not positive.")
-
-
-def _network(plain: Arrays, inputs: int, hidden: Sequence[int], outputs: int) -> Any:
-    import torch
-
-    from toporo.models import MLP
-
-    net = MLP(inputs, outputs, hidden).double()
-    net.load_state_dict({key[4:]: torch.from_numpy(value) for key, value in plain.items() if key.startswith("net.")})
-    return net.eval()
 
 
 # ---------------------------------------------------------------- numbers
@@ -358,10 +350,10 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _number_to_json(value: Any) -> Any:
-    """JSON has no infinity: it is the text ``"inf"``."""
+def _stored(value: Any) -> Any:
+    """A number as JSON holds it; what is not a number stays, and whoever writes the JSON refuses it."""
     number = _plain(value)
-    return "inf" if number == math.inf else number
+    return number if number != number else number_to_json(number)
 
 
 def _number(value: Any, what: str) -> float:
@@ -370,12 +362,6 @@ def _number(value: Any, what: str) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise DataError(f"{what} is {value!r}: expected a number of at least 0.")
     return number
-
-
-def _whole(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataError(f"{what} is {value!r}: expected a whole number of at least 1.")
-    return value
 
 
 def _flag(value: Any) -> bool:

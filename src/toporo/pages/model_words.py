@@ -136,15 +136,15 @@ def _fitted(model: TableModel, groups: int) -> str:
 def _penalty(model: TableModel) -> str:
     if model.about.get("method") in ("erm", "group-dro"):
         return ""
-    penalty, tau = getattr(model.estimator, "penalty_", None), getattr(model.estimator, "tau", None)
+    penalty, radius = getattr(model.estimator, "penalty_", None), getattr(model.estimator, "radius", None)
     scores = penalty_scores(model.estimator)
     if scores and penalty is not None:
         folds = _many(max(score.folds for score in scores), "fold")
         how = f"chosen among {len(scores)} by the loss in training groups held out ({folds})"
         return f"The penalty λ is {penalty_text(penalty)}, {how}."
-    if tau is not None:
+    if radius is not None:
         takes = "" if penalty is None else f", which takes a penalty λ of {penalty:.3g}"
-        return f"The weights stay within {tau:g} of the prior (tau){takes}."
+        return f"The weights stay within {radius:g} of the prior (radius){takes}."
     if penalty is None or model.estimator.prior_ is None:
         return ""
     return f"The penalty λ is {penalty_text(penalty)}, as set."

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench import choice
 from toporo.bench.results import Row
 from toporo.bench.runner import Outcome, Part
 from toporo.bench.us_states import SPLITS
+from toporo.choice.penalty import Configuration
 from toporo.pages import figures, regression
 from toporo.pages.sections import Section, figure_section, last_metrics, last_weights, lowest_seeds, of_method, styles
 from toporo.pages.topology_map import learned_on_map
@@ -232,9 +232,7 @@ def _selection(part: Part) -> list[Section]:
 
 
 def _label(candidate: dict[str, Any]) -> str:
-    return choice.Candidate(
-        candidate["prior"], float(candidate["penalty"]), candidate["score"], candidate["test"]
-    ).label
+    return Configuration(candidate["prior"], float(candidate["penalty"]), candidate["score"], candidate["test"]).label
 
 
 # ---------------------------------------------------------------------- sentences

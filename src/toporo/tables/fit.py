@@ -16,7 +16,8 @@ from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of, with_text_names
+from toporo.estimators.rows import learn_graph_of
+from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
@@ -34,7 +35,7 @@ METHODS = {
     "erm": "weighs all groups alike",
 }
 #: Settings that mean nothing to the other methods.
-TRO_ONLY = ("penalty", "tau", "prior", "normalization", "temperature", "divergence")
+TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
@@ -70,7 +71,7 @@ def fit_table(
     method: str = "tro",
     model: str = "linear",
     penalty: float | str = "auto",
-    tau: float | None = None,
+    radius: float | None = None,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     **settings: Any,
@@ -95,7 +96,7 @@ def fit_table(
         missing are filled in.
     method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
     model : ``"linear"`` (exact) or ``"mlp"``.
-    penalty, tau : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
+    penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
@@ -125,7 +126,7 @@ def fit_table(
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
-    wanted = {"model": model, "penalty": penalty, "tau": tau} | settings
+    wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
     estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
@@ -302,10 +303,10 @@ def _estimator(
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
-    if wanted["tau"] is not None:
+    if wanted["radius"] is not None:
         if wanted["penalty"] != "auto":
             raise SettingError(
-                f"penalty={wanted['penalty']!r} and tau={wanted['tau']!r} are two ways to say the same: give one."
+                f"penalty={wanted['penalty']!r} and radius={wanted['radius']!r} are two ways to say the same: give one."
             )
         del wanted["penalty"]
     if method != "tro":

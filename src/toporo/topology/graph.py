@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import GraphError, GroupMismatchError, listed
-from toporo.files import write_text
+from toporo.files import open_text, write_text
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.types import Name
 
@@ -197,7 +197,7 @@ class GroupGraph:
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None) -> GroupGraph:
-        """From a file of edges: two columns of names and optionally a third of lengths.
+        """From a file of edges, which may be packed (.gz): two columns of names and optionally a third of lengths.
 
         Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
         ``from,to,length``, …) and none of them is a name further down. All names are text.
@@ -206,13 +206,15 @@ class GroupGraph:
         if not file.is_file():
             raise GraphError(f"no such file of edges: {file}. Expected a CSV with the columns source,target[,length].")
         try:
-            with file.open(newline="", encoding="utf-8-sig") as stream:
+            with open_text(file) as stream:
                 rows = [
                     (n, [cell.strip() for cell in row])
                     for n, row in enumerate(csv.reader(stream, delimiter=delimiter), 1)
                 ]
         except UnicodeDecodeError:
             raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
+        except (OSError, EOFError) as error:  # not packed, or not whole
+            raise GraphError(f"cannot read {file}: {error}.") from None
         rows = [(n, row) for n, row in rows if any(row)]
         if header is None and rows:
             names = {cell for _, row in rows[1:] for cell in row[:2]}

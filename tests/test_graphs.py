@@ -1,5 +1,6 @@
 """Graphs from whatever a person has."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pyarrow.parquet
 import pytest
 from scipy import sparse
 
-from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError
-from toporo.estimators.graphs import as_graph, check_groups, learn_graph_of
+from toporo.errors import GraphError, GroupMismatchError, SettingError
+from toporo.graphs import as_graph, check_groups
 from toporo.topology import GroupGraph
 
 EDGES = [("a", "b", 1.0), ("b", "c", 2.5)]
@@ -76,6 +77,38 @@ def test_every_kind_of_file(tmp_path: Path, suffix: str, kind: Any) -> None:
     assert as_graph(kind(file)) == EXPECTED
 
 
+@pytest.mark.parametrize("name", ["edges.csv.gz", "edges.TSV.GZ"])
+def test_files_of_edges_may_be_packed(tmp_path: Path, name: str) -> None:
+    sign = "," if "csv" in name else "\t"
+    with gzip.open(tmp_path / name, "wt", encoding="utf-8") as stream:
+        stream.write("\n".join(sign.join(map(str, edge)) for edge in EDGES))
+    assert as_graph(tmp_path / name) == EXPECTED
+
+
+def test_a_packed_file_that_is_none_or_damaged(tmp_path: Path) -> None:
+    file = tmp_path / "edges.csv.gz"
+    file.write_text("a,b\n")
+    with pytest.raises(GraphError, match=r"cannot read .*edges\.csv\.gz"):
+        as_graph(file)
+    file.write_bytes(gzip.compress(b"a,b\n" * 100)[:-12])
+    with pytest.raises(GraphError, match=r"cannot read .*edges\.csv\.gz"):
+        as_graph(file)
+    with pytest.raises(GraphError, match="no file of a known kind"):
+        as_graph(tmp_path / "edges.json.gz")
+
+
+def test_a_typed_file_without_edges(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(frame(pa).slice(0, 0), tmp_path / "edges.parquet")
+    with pytest.raises(GraphError, match="edge list is empty"):
+        as_graph(tmp_path / "edges.parquet")
+
+
+def test_a_square_table_in_a_file(tmp_path: Path) -> None:
+    square = pa.table({"": ["a", "b", "c"], **{name: MATRIX[i] for i, name in enumerate("abc")}})
+    pyarrow.parquet.write_table(square, tmp_path / "touching.parquet")
+    assert as_graph(tmp_path / "touching.parquet") == EXPECTED
+
+
 def test_three_edges_without_a_header_are_not_taken_for_a_matrix() -> None:
     edges = [("a", "b", 1.0), ("b", "c", 2.0), ("c", "d", 3.0)]
     assert as_graph(pd.DataFrame(edges)) == GroupGraph.from_edges(edges)
@@ -112,7 +145,7 @@ def test_what_is_no_graph_is_an_error_that_says_what_to_give(given: Any, says: s
 def test_a_file_that_is_not_what_its_name_says(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"edges.{suffix}"
     file.write_text("a,b\n")
-    with pytest.raises(GraphError, match=f"cannot be read as {suffix.capitalize()}"):
+    with pytest.raises(GraphError, match=f"cannot be read as a {suffix.capitalize()}"):
         as_graph(file)
 
 
@@ -140,38 +173,3 @@ def test_groups_that_do_not_fit(train: Any, test: Any, error: type[Exception], s
 def test_numbers_and_texts_are_told_apart() -> None:
     with pytest.raises(GroupMismatchError, match="it has '1', which is not 1"):
         check_groups(GroupGraph.from_edges([("1", "2")]), [1, 2], None)
-
-
-def three_groups() -> tuple[Any, Any]:
-    rng = np.random.default_rng(0)
-    groups = np.repeat(["a", "b", "c"], 40)
-    return rng.normal(size=(120, 2)) + 1.5 * np.array([[0, 0], [1, 0], [2, 0]]).repeat(40, axis=0), groups
-
-
-def test_a_learned_graph_does_not_depend_on_units() -> None:
-    x, groups = three_groups()
-    graph = learn_graph_of(x, groups)
-    assert graph.origin.kind == "learned"
-    assert set(graph.edges) == {("a", "b"), ("b", "c")}
-    assert learn_graph_of(x * [1e6, 1e-3] + 7.0, groups).edges.keys() == graph.edges.keys()
-
-
-def test_a_learned_graph_takes_only_so_many_rows_of_a_group() -> None:
-    x, groups = three_groups()
-    far = np.concatenate([x, x[:40] + 1e-9])  # "a" has 80 rows
-    many = np.concatenate([groups, groups[:40]])
-    kept = learn_graph_of(far, many, rows=10, resamples=0)
-    again = learn_graph_of(far, many, rows=10, resamples=0)
-    other = learn_graph_of(far, many, rows=10, seed=1, resamples=0)
-    assert kept.edges == again.edges
-    assert kept.edges != other.edges
-    assert kept.edges != learn_graph_of(far, many, rows=100, resamples=0).edges
-
-
-def test_test_rows_take_part_in_learning_only_with_their_groups() -> None:
-    x, groups = three_groups()
-    graph = learn_graph_of(x[:80], groups[:80], test_x=x[80:], test_groups=groups[80:])
-    assert graph.names == ("a", "b", "c")
-    assert graph.origin.saw_test_inputs
-    with pytest.raises(DataError, match="go together"):
-        learn_graph_of(x, groups, test_x=x)

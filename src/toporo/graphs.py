@@ -1,4 +1,4 @@
-"""A group graph from whatever a person has at hand."""
+"""Group graphs from whatever a person has at hand: whoever takes a graph takes it here."""
 
 from __future__ import annotations
 
@@ -9,23 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from toporo.data.arrow import open_table
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, closest, listed
-from toporo.estimators.rows import draw, group_ids
-from toporo.estimators.scaling import Scaling
-from toporo.groups import GroupIds, plain_name
+from toporo.files import open_text
+from toporo.groups import plain_name
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
 #: File names' endings to what the file holds.
 SUFFIXES = {".json": "json", ".csv": "text", ".tsv": "text", ".txt": "text", ".parquet": "parquet"}
 SUFFIXES |= dict.fromkeys((".feather", ".arrow", ".ipc"), "feather")
-#: A graph is learned from at most so many rows of a group.
-LEARN_ROWS = 200
-#: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups three edges in four
-#: are found again with ten scales, and all of them with four.
-LEARN_SCALES = 4
-#: ... where a point hangs together with so many others, or as many as there are.
-LEARN_NEIGHBORS = 15
+#: Edges read at a time.
+MOST_EDGES = 1 << 20
 #: What may stand between the cells of a text file of edges; the first that occurs in its first line does.
 DELIMITERS = ("\t", ",", ";", " ")
 EXPECTED = (
@@ -35,15 +30,15 @@ EXPECTED = (
 
 
 def as_graph(given: Any) -> GroupGraph:
-    """The graph that is meant.
+    """A graph from any form that a graph may have.
 
     Parameters
     ----------
     given : one of
 
         - a :class:`~toporo.GroupGraph`;
-        - the path of a graph written by ``to_json`` (.json), or of a file of edges (.csv, .tsv, .txt, .parquet,
-          .feather): two columns of names and optionally one of lengths. In text files all names are text;
+        - the path of a graph written by ``to_json`` (.json), or of a file of edges (.csv, .tsv, .txt, also with .gz,
+          .parquet, .feather): two columns of names and optionally one of lengths. In text files all names are text;
         - edges: pairs, triples, ``{(a, b): length}``, or an array of two or three columns;
         - a pandas or polars data frame, or a pyarrow table, of edges; or a square one of who touches whom, whose rows
           are labelled like its columns (by the index, or without one by the first column);
@@ -58,7 +53,7 @@ def as_graph(given: Any) -> GroupGraph:
     if isinstance(given, GroupGraph):
         return given
     if isinstance(given, str | os.PathLike):
-        return read_graph(given)
+        return _read(given)
     if hasattr(given, "is_directed") and hasattr(given, "nodes"):
         return GroupGraph.from_networkx(given)
     if hasattr(given, "columns") and hasattr(given, "shape"):
@@ -96,11 +91,12 @@ def _written(name: Name) -> str:
     return str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
 
 
-def read_graph(path: str | os.PathLike[str]) -> GroupGraph:
+def _read(path: str | os.PathLike[str]) -> GroupGraph:
     """A graph from a file; its ending says what it holds."""
     file = Path(path)
-    kind = SUFFIXES.get(file.suffix.lower())
-    if kind is None:
+    name = file.name.lower()
+    kind = SUFFIXES.get(Path(name.removesuffix(".gz")).suffix)
+    if kind is None or (kind != "text" and name.endswith(".gz")):
         raise GraphError(
             f"the graph is {str(path)!r}, which is no file of a known kind (.json, .csv, .tsv, .txt, .parquet, "
             f".feather): {EXPECTED}."
@@ -113,40 +109,37 @@ def read_graph(path: str | os.PathLike[str]) -> GroupGraph:
         return GroupGraph.from_json(file)
     if kind == "text":
         return GroupGraph.from_csv(file, delimiter=_delimiter(file))
-    return _from_frame(_read_arrow(file, kind), str(file))
+    try:
+        with open_table(file) as table:
+            portions = list(table.batches(range(len(table.names)), MOST_EDGES))
+    except DataError as error:
+        raise GraphError(str(error)) from None
+    places = range(len(table.names))
+    columns = [[cell for portion in portions for cell in portion[place].to_pylist()] for place in places]
+    return _from_columns(list(table.names), columns, str(file))
 
 
 def _delimiter(file: Path) -> str:
+    """The sign between the cells of the first line; what is not text is refused by its reader, which says why."""
     try:
-        with file.open(encoding="utf-8-sig") as stream:
+        with open_text(file) as stream:
             first = next((line.strip(" \r\n") for line in stream if line.strip()), "")
-    except UnicodeDecodeError:
-        return ","  # refused by the reader, which says why
+    except (OSError, EOFError, UnicodeDecodeError):
+        return ","
     return next((sign for sign in DELIMITERS if sign in first), ",")
-
-
-def _read_arrow(file: Path, kind: str) -> Any:
-    import pyarrow as pa
-    import pyarrow.feather
-    import pyarrow.parquet
-
-    try:
-        if kind == "parquet":
-            return pyarrow.parquet.read_table(file)
-        return pyarrow.feather.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise GraphError(f"{file} cannot be read as {kind.capitalize()} ({reason}).") from None
 
 
 # ---------------------------------------------------------------- frames and arrays
 
 
-def _from_frame(frame: Any, where: str = "the data frame") -> GroupGraph:
+def _from_frame(frame: Any) -> GroupGraph:
     """Edges, or who touches whom."""
-    names, columns = _columns(frame)
     if hasattr(frame, "index") and _labelled_alike(frame):
         return GroupGraph.from_adjacency(frame)
+    return _from_columns(*_columns(frame), "the data frame")
+
+
+def _from_columns(names: list[Any], columns: list[list[Any]], where: str) -> GroupGraph:
     if _first_names_rows(names, columns):
         matrix = np.array(columns[1:], dtype=object).T
         return GroupGraph.from_adjacency(matrix, names=columns[0])
@@ -203,50 +196,6 @@ def _edge_rows(array: Any) -> Any:
 
 
 # ---------------------------------------------------------------- graph and data
-
-
-def learn_graph_of(
-    x: Any,
-    groups: Any,
-    *,
-    test_x: Any = None,
-    test_groups: Any = None,
-    scaling: Scaling | None = None,
-    rows: int = LEARN_ROWS,
-    seed: int = 0,
-    **settings: Any,
-) -> GroupGraph:
-    """Learn a graph from rows: in units of the training columns' standard deviations, and not from all rows.
-
-    Parameters
-    ----------
-    x, groups : inputs of the training rows, and their groups.
-    test_x, test_groups : the same of unlabelled rows of groups to come; both or neither.
-    scaling : of the columns, if not their means and standard deviations in ``x``.
-    rows : at most so many of a group, drawn at random by the group's name and ``seed``.
-    settings : of :func:`toporo.learn_topology`; ``scales`` is 4 unless given.
-    """
-    from toporo.topology.learn import learn_topology
-
-    if (test_x is None) != (test_groups is None):
-        raise DataError("test_x and test_groups go together: give both or neither.")
-    inputs = np.asarray(x)
-    units = scaling or Scaling.of(inputs, None, center=True, what="X")
-
-    def sample(values: Any, names: Any) -> tuple[Any, GroupIds]:
-        ids = group_ids(names, len(values))
-        places = draw(ids, rows, seed)
-        return units.apply(values[places]), GroupIds(ids.codes[places], ids.groups)
-
-    features, ids = sample(inputs, groups)
-    everything = features
-    if test_x is not None:
-        settings["test_features"], settings["test_groups"] = sample(np.asarray(test_x), test_groups)
-        everything = np.concatenate([features, settings["test_features"]])
-    if "neighbors" not in settings:
-        # Categories alone make few different points; no point has more neighbours than there are others.
-        settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
-    return learn_topology(features, ids, seed=seed, **({"scales": LEARN_SCALES} | settings))
 
 
 def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[Name, ...] | None:

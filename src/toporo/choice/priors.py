@@ -1,4 +1,4 @@
-"""The prior that an estimator's settings ask for."""
+"""The prior that settings ask for, over all training groups and where some of them are held out."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
 from toporo.types import Name
 
-#: The share of an automatic prior that is spread evenly. A centrality can leave next to everything to two or three
-#: groups, whose few rows then decide the model. On 36 problems with real temperatures half of it even is as good on
-#: average and better at worst, if not for every kind of problem (benchmarks/results/defaults.md).
+#: The share of an automatic prior that is spread evenly. A centrality can put nearly all weight on two or three groups,
+#: whose few rows then decide the model. On 36 problems with real temperatures spreading half of it is as good on
+#: average and better at worst, though not for every kind of problem (benchmarks/results/defaults.md).
 EVEN = 0.5
 
 
 @dataclass(frozen=True)
 class PriorMaker:
-    """An estimator's settings ``prior``, ``normalization`` and ``temperature``, and the graph they are read on.
+    """The settings of a prior, and the graph it comes from.
 
-    ``towards`` says whether there are test groups to look at.
+    Parameters
+    ----------
+    kind : ``"auto"``, ``"uniform"``, a measure, a :class:`~toporo.Prior` or ``{group: weight}``.
+    graph : of the groups; None where there is none.
+    with_test : whether the prior looks from the test groups, or in a fold from the groups held out.
+    normalization, temperature : how a measure becomes a prior; ``"sum"`` unless given.
     """
 
     kind: Any
     graph: GroupGraph | None
-    towards: bool
+    with_test: bool
     normalization: str | None = None
     temperature: float = 1.0
 
@@ -44,7 +49,7 @@ class PriorMaker:
                     f"prior={kind!r} is a centrality in a graph, and there is none: give a graph (graph=, "
                     "--graph), or use the prior 'uniform'."
                 )
-            if kind == "harmonic" and not self.towards:
+            if kind == "harmonic" and not self.with_test:
                 raise SettingError(
                     "prior='harmonic' walks from the test groups: name them (test_groups=, --test-groups), or use "
                     "another prior."
@@ -63,7 +68,7 @@ class PriorMaker:
         if isinstance(self.kind, str) and self.kind in MEASURES:
             return self.kind
         if self.kind == "auto" and self.graph is not None:
-            return "harmonic" if self.towards else "betweenness"
+            return "harmonic" if self.with_test else "betweenness"
         return None
 
     def prior(self, groups: Groups, test: Sequence[Name] | None) -> Prior:
@@ -77,7 +82,10 @@ class PriorMaker:
         return self._made(self.graph, self.measure, list(groups), test)
 
     def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
-        """The prior where some training groups play test groups; None (uniform) if a given one has nothing left."""
+        """The prior over ``kept`` where other training groups stand for test groups.
+
+        None, which is uniform, where no graph decides it or nothing of a given prior is left.
+        """
         if isinstance(self.kind, Prior | Mapping):
             weights = self.kind.weights if isinstance(self.kind, Prior) else self.kind
             left = {plain_name(name): float(weight) for name, weight in weights.items() if plain_name(name) in kept}
@@ -85,10 +93,10 @@ class PriorMaker:
         if self.graph is None or self.measure is None:
             return None
         world = self.graph.subgraph([*kept, *held_out])
-        return self._made(world, self.measure, list(kept), list(held_out) if self.towards else None)
+        return self._made(world, self.measure, list(kept), list(held_out) if self.with_test else None)
 
     def centrality(self, groups: Groups, test: Sequence[Name] | None, prior: Prior | None) -> dict[Name, float] | None:
-        """Of every training group: that of the prior, or where it has none, what an automatic prior would go by."""
+        """Of every training group: that of the prior, or where it has none, that of an automatic prior."""
         if self.graph is None or len(groups) < 2:
             return None
         if prior is not None and prior.centrality:
@@ -96,7 +104,7 @@ class PriorMaker:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)
             try:
-                return centrality(self.graph, groups, test, measure="harmonic" if self.towards else "betweenness")
+                return centrality(self.graph, groups, test, measure="harmonic" if self.with_test else "betweenness")
             except TopoRoError:
                 return None
 
@@ -106,7 +114,7 @@ class PriorMaker:
             train,
             test,
             measure=measure,
-            # A softmax of raw path counts is next to all on one group, so that it must be asked for.
+            # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
             normalization=self.normalization or "sum",
             temperature=self.temperature,
         )
