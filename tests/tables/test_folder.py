@@ -14,7 +14,7 @@ import pytest
 
 from tests.tables.cases import RIVER, floods, river
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError
-from toporo.tables import TableModel, fit_table, load_model, save_model
+from toporo.tables import TableModel, fit_table, load_model
 from toporo.tables import folder as folders
 
 
@@ -190,14 +190,14 @@ def test_a_model_is_replaced_only_when_asked(model: TableModel, saved: Path) -> 
 def test_a_folder_of_other_things_is_never_replaced(model: TableModel, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(SettingError, match=r"holds other things \(thesis\.txt\)"):
-        save_model(model, tmp_path, overwrite=True)
+        model.save(tmp_path, overwrite=True)
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_model_folder_with_something_added_is_never_replaced(model: TableModel, saved: Path) -> None:
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(SettingError, match=r"also holds 'notes\.txt'"):
-        save_model(model, saved, overwrite=True)
+        model.save(saved, overwrite=True)
 
 
 def test_a_file_in_the_way_is_an_error(model: TableModel, tmp_path: Path) -> None:

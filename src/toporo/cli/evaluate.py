@@ -22,9 +22,8 @@ from toporo.cli.common import (
 from toporo.cli.output import print_table, refuse_inside
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.tables.compare import compare
-from toporo.tables.evaluate import Evaluation
-from toporo.tables.folder import load_model
+from toporo.tables.evaluate import Evaluation, compare
+from toporo.tables.model import load_model
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many
 

@@ -29,8 +29,7 @@ from toporo.cli.common import (
 )
 from toporo.cli.output import refuse_inside
 from toporo.errors import SettingError, listed
-from toporo.tables.folder import load_model
-from toporo.tables.model import Prediction, TableModel
+from toporo.tables.model import Prediction, TableModel, load_model
 
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.

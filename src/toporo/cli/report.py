@@ -79,7 +79,7 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
 def _load(
     folder: Path, data: str | None, delimiter: str, unseen: bool, resamples: int, seed: int
 ) -> tuple[TableModel, Evaluation | None]:
-    from toporo.tables.folder import load_model
+    from toporo.tables.model import load_model
 
     model = load_model(folder)
     if data is None:

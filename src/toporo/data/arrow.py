@@ -16,7 +16,7 @@ from datetime import date
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
                 stream = stack.enter_context(Path(source).open("rb"))
                 if kind == "csv":
                     tabs = Path(_unpacked_name(source)).suffix.lower() in (".tsv", ".tab")
-                    plain = stack.enter_context(_unpacked(stream, where)) if _is_packed(source) else stream
+                    plain = stack.enter_context(_unpacked(stream, where) if _is_packed(source) else stream)
                     opened = _open_csv(plain, where, delimiter, tabs=tabs)
                 elif os.fstat(stream.fileno()).st_size == 0:
                     raise DataError(f"{where} is empty: expected a {_FORMATS[kind]} file.")
@@ -134,7 +134,7 @@ def _unpacked_name(path: str | os.PathLike[str]) -> str:
     return name[: -len(".gz")] if _is_packed(path) else name
 
 
-def _unpacked(stream: io.BufferedReader, where: str) -> gzip.GzipFile:
+def _unpacked(stream: io.BufferedReader, where: str) -> BinaryIO:
     """What a file packed with gzip holds, unpacked as it is read."""
     start = stream.peek(len(_GZIP))[: len(_GZIP)]
     if start and start != _GZIP:
@@ -142,7 +142,7 @@ def _unpacked(stream: io.BufferedReader, where: str) -> gzip.GzipFile:
             f"{where} is not packed with gzip, though its name ends in .gz. Give it the ending of what it is, or pack "
             "it: gzip FILE."
         )
-    return gzip.GzipFile(fileobj=stream, mode="rb")
+    return cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
 
 
 @contextmanager

@@ -274,9 +274,8 @@ class Encoder:
         """Counts in words, one line per column and matter, in the order of the columns."""
         lines = []
         for rule in self.rules:
-            missing, levels, beyond = (
-                counts.get(rule.name) for counts in (differences.filled, differences.unseen, differences.outside)
-            )
+            missing, beyond = differences.filled.get(rule.name), differences.outside.get(rule.name)
+            levels = differences.unseen.get(rule.name)
             if missing:
                 lines.append(f"{rule.name!r}: {missing} missing value(s), {_treatment(rule)}")
             if levels and isinstance(rule, CategoryRule):

@@ -9,11 +9,9 @@
 
 from __future__ import annotations
 
-from toporo.tables.compare import Comparison, compare
-from toporo.tables.evaluate import Evaluation, GroupScore
+from toporo.tables.evaluate import Comparison, Evaluation, GroupScore, compare
 from toporo.tables.fit import fit_table
-from toporo.tables.folder import load_model, save_model
-from toporo.tables.model import ColumnInfo, Prediction, TableModel
+from toporo.tables.model import ColumnInfo, Prediction, TableModel, load_model
 from toporo.tables.resample import Interval
 
 __all__ = [
@@ -27,5 +25,4 @@ __all__ = [
     "compare",
     "fit_table",
     "load_model",
-    "save_model",
 ]

@@ -17,6 +17,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
 from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
+from toporo.text import hops_text, number_to_json
 from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
@@ -24,7 +25,7 @@ LEADING = {"regression": "rmse", "classification": "accuracy"}
 #: Metrics of which more is better; of the others, less.
 MORE_IS_BETTER = frozenset({"accuracy", "balanced_accuracy", "r2"})
 #: What groups are called whose distance from the training groups is 0, infinite or unknown.
-TRAINED, NO_PATH, NOT_IN_GRAPH = "0 (trained on)", "no path", "not in the graph"
+TRAINED, NOT_IN_GRAPH = "0 (trained on)", "not in the graph"
 
 #: The least probability that the log loss reckons with.
 SMALLEST = 1e-15
@@ -94,7 +95,7 @@ class Evaluation:
                 {
                     "group": score.group,
                     "rows": score.rows,
-                    "hops": "inf" if score.hops == math.inf else score.hops,
+                    "hops": number_to_json(score.hops),
                     "trained": score.trained,
                     "metrics": _plain(score.metrics),
                 }
@@ -132,7 +133,7 @@ class Evaluation:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """One line a group, worst first; written to ``path`` too, if given (all of it or nothing).
+        """One line per group, worst first; written to ``path`` too, if given (all of it or nothing).
 
         The columns are ``group, rows, hops, trained`` and, for each metric, ``rmse, rmse_low, rmse_high``. A cell is
         empty where there is no number; hops without a path are ``inf``.
@@ -196,8 +197,8 @@ def evaluate(
     Intervals are percentiles of the metric over bootstrap resamples:
 
     - of a group: its rows are drawn with replacement;
-    - of means over groups and of all rows together: groups are drawn with replacement, then rows within each, so that
-      the interval speaks of groups like these; with a single group, rows only. With less than about ten groups it is
+    - of means over groups and of all rows together: groups are drawn with replacement, then rows within each: the
+      interval speaks of groups like these; with a single group, rows only. With less than about ten groups it is
       too narrow, with groups that hardly differ too wide. Means over groups are moved to have their median at the
       value, because a metric such as rmse is biased in resamples of few rows.
 
@@ -212,13 +213,16 @@ def evaluate(
 
     Parameters
     ----------
+    task : ``"regression"`` or ``"classification"``.
     y, predicted : numbers, or classes.
     groups : every row's group.
     probabilities, classes : rows × classes, and the classes in that order.
     hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
         graph.
     trained : the training groups.
-    resamples : 0 for no intervals.
+    resamples : bootstrap samples; 0 for no intervals.
+    level : the share of resamples that an interval holds.
+    seed : of the resamples.
 
     >>> result = evaluate("regression", [1, 2, 5, 6], [1, 3, 5, 9], ["NY", "NY", "PA", "PA"], resamples=0)
     >>> result.worst.group, round(result.worst.metrics["rmse"].value, 4)
@@ -262,6 +266,68 @@ def evaluate(
         level=float(level),
         resamples=int(resamples),
         seed=int(seed),
+    )
+
+
+# ---------------------------------------------------------------- two models on the same rows
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a model gains over a control, by the leading metric.
+
+    Attributes
+    ----------
+    metric : which.
+    gains : by group; above 0 the model is better, whether more or less of the metric is good.
+    gain : the mean over groups. Its interval is of the differences: what makes a group hard for both models is no part
+        of it; two intervals that overlap say nothing about it.
+    better : in how many groups the model is better.
+    """
+
+    metric: str
+    gains: dict[str, float]
+    gain: Interval
+    better: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values for JSON; an interval that does not exist is null."""
+        gain = {key: number_to_json(value) for key, value in vars(self.gain).items()}
+        return {"metric": self.metric, "gain": gain, "better": self.better, "gains": self.gains}
+
+
+def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Comparison:
+    """What ``model`` gains over ``control`` on the same rows.
+
+    The interval is a percentile bootstrap over groups, with as many resamples and of the level of the evaluations;
+    with a single group there is none.
+
+    Parameters
+    ----------
+    model, control : two evaluations on the same rows.
+    seed : of the resamples.
+    """
+    if (model.task, model.metric) != (control.task, control.metric):
+        raise SettingError(f"a {model.task} cannot be compared with a {control.task}.")
+    mine, theirs = (
+        {score.group: (score.rows, score.metrics[model.metric].value) for score in evaluation.groups}
+        for evaluation in (model, control)
+    )
+    other = [name for name in {**mine, **theirs} if mine.get(name, (0,))[0] != theirs.get(name, (0,))[0]]
+    if other:
+        raise DataError(f"the two were not judged by the same rows: they differ in group(s) {listed(other)}.")
+    sign = 1.0 if model.metric in MORE_IS_BETTER else -1.0
+    gains = {name: sign * (mine[name][1] - theirs[name][1]) for name in mine}
+    values = np.sort(np.asarray(list(gains.values())))
+    low = high = math.nan
+    if len(values) > 1 and model.resamples:
+        draws = np.random.default_rng(seed).choice(values, (model.resamples, len(values))).mean(axis=1)
+        low, high = np.quantile(draws, [(1 - model.level) / 2, (1 + model.level) / 2]).tolist()
+    return Comparison(
+        metric=model.metric,
+        gains=gains,
+        gain=Interval(float(values.mean()), low, high),
+        better=int((values > 0).sum()),
     )
 
 
@@ -341,11 +407,11 @@ def _hits(sums: Array) -> dict[str, Array]:
 
 
 def _hits_and_loss(sums: Array) -> dict[str, Array]:
-    found = _hits(np.delete(sums, 1, axis=1))
+    hits = _hits(np.delete(sums, 1, axis=1))
     return {
-        "accuracy": found["accuracy"],
+        "accuracy": hits["accuracy"],
         "log_loss": sums[:, 1] / sums[:, 0],
-        "balanced_accuracy": found["balanced_accuracy"],
+        "balanced_accuracy": hits["balanced_accuracy"],
     }
 
 
@@ -356,7 +422,7 @@ def _log_loss(probabilities: npt.ArrayLike, classes: list[Any] | None, code: Who
     chances = np.asarray(probabilities, dtype=np.float64)
     if chances.shape != (len(code), len(classes)):
         raise DataError(f"probabilities have the shape {chances.shape}, expected {(len(code), len(classes))}.")
-    # Not `> 1e-4`: a sum that is no number is to be found as well.
+    # Not `> 1e-4`: that would miss a sum that is no number.
     wrong = ~((chances >= 0.0).all(axis=1) & (np.abs(chances.sum(axis=1) - 1.0) <= 1e-4))
     if wrong.any():
         row = int(wrong.argmax())
@@ -394,26 +460,26 @@ def _coded(groups: Sequence[str] | GroupIds) -> tuple[Whole, list[str]]:
 
 def _numbers(values: npt.ArrayLike, what: str, rows: int) -> Array:
     try:
-        found = np.asarray(values, dtype=np.float64)
+        numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise DataError(f"{what} holds what is not a number: expected numbers for regression.") from None
-    if found.shape != (rows,):
-        raise DataError(f"{what} has the shape {found.shape}, expected ({rows},): one number for each row's group.")
-    bad = ~np.isfinite(found)
+    if numbers.shape != (rows,):
+        raise DataError(f"{what} has the shape {numbers.shape}, expected ({rows},): one number for each row's group.")
+    bad = ~np.isfinite(numbers)
     if bad.any():
         raise DataError(
             f"{what} has {int(bad.sum())} value(s) that are missing or infinite, the first at place "
             f"{int(bad.argmax())}. Leave those rows out."
         )
-    return found
+    return numbers
 
 
 def _labels(values: npt.ArrayLike, what: str, rows: int) -> list[Any]:
     # A list of text and nan would otherwise become text, and nan the class "nan".
-    found = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
-    if found.shape != (rows,):
-        raise DataError(f"{what} has the shape {found.shape}, expected ({rows},): one class for each row's group.")
-    labels: list[Any] = found.tolist()
+    classes = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=object)
+    if classes.shape != (rows,):
+        raise DataError(f"{what} has the shape {classes.shape}, expected ({rows},): one class for each row's group.")
+    labels: list[Any] = classes.tolist()
     for place, label in enumerate(labels):
         if label is None or label != label:
             raise DataError(f"{what} lacks a class at place {place}. Leave such rows out.")
@@ -444,9 +510,7 @@ def _hops_of(name: str, hops: Mapping[str, float] | None, trained: bool) -> floa
 def _label(score: GroupScore) -> str:
     if score.trained:
         return TRAINED
-    if score.hops is None:
-        return NOT_IN_GRAPH
-    return NO_PATH if math.isinf(score.hops) else f"{score.hops:g}"
+    return NOT_IN_GRAPH if score.hops is None else hops_text(score.hops)
 
 
 def _distance(score: GroupScore) -> tuple[bool, float]:

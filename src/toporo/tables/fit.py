@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toporo.choice.penalty import NoChoiceError
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
+from toporo.version import __version__
 
 Mask = npt.NDArray[np.bool_]
 
@@ -36,7 +40,7 @@ TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "diver
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
 FEWEST_TO_CHOOSE = 4
-#: Of different values in a column of text, the share of numbers from which on it was meant to hold numbers.
+#: Share of numbers among the values of a column of text that was meant to hold numbers.
 NEARLY_ALL = 0.95
 #: What numbers are written with elsewhere, less what stands for nothing; and dates.
 _SIGNS = str.maketrans("\u2212", "-", "$€£¥%'\u00a0\u202f")
@@ -76,12 +80,13 @@ def fit_table(
 
     Parameters
     ----------
-    source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
+    source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
+        name.
     target, group : columns. Group names are text, as written.
     graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather) or a graph's JSON, a list of
         edges, …
     learn_graph : learn it from the features instead; rows of test groups take part, without their targets.
-    test_groups : groups to come. They are in the graph, or have rows in the table, which are never trained on.
+    test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
         classes.
     features : columns to use; unless given, all but those for other purposes and those that are of no use.
@@ -93,10 +98,10 @@ def fit_table(
     model : ``"linear"`` (exact) or ``"mlp"``.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
+    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
+    delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
     """
-    from toporo import __version__
-
     _check_names(method, task, graph, learn_graph)
     named = None if features is None else _listed(features, "features")
     exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
@@ -108,10 +113,10 @@ def fit_table(
     grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
     frame = only(table, grouped)
     names = frame.text(group)
-    coming = _coming(names, asked, graph, learn_graph)
-    apart = np.isin(names.codes, [names.levels.index(name) for name in coming if name in names.levels])
+    _check_test_groups(names, asked, graph, learn_graph)
+    apart = np.isin(names.codes, [names.levels.index(name) for name in asked if name in names.levels])
     if apart.all():
-        raise DataError(f"every row is of a test group ({listed(coming)}): leave at least one group to train on.")
+        raise DataError(f"every row is of a test group ({listed(asked)}): leave at least one group to train on.")
     used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
     train = only(table, used)
     _warn_of_text(train, [target, *(named or train.names)], {group, weight, *categorical})
@@ -120,9 +125,9 @@ def fit_table(
     weights = None if weight is None else _weights(train, weight, used + table.first)
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
-    found = _graph(graph, learn_graph, x, ids, coming, encoder, frame, apart, group)
+    topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
     wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
-    estimator = _estimator(kind, method, len(ids.groups), found, coming, wanted)
+    estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
         estimator=estimator,
@@ -131,8 +136,8 @@ def fit_table(
         target=target,
         group=group,
         weight=weight,
-        graph=found,
-        test_groups=tuple(coming),
+        graph=topology,
+        test_groups=tuple(asked),
         columns=(
             *(_column(name, frame, train, encoder, (target, group, weight), kind) for name in frame.names),
             *(ColumnInfo(name, "left out", "", "excluded") for name in exclude),
@@ -189,7 +194,7 @@ def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
 
 def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
     """Say which columns were probably meant to hold numbers or dates, and why they do not; ``meant`` are to be text."""
-    found: dict[str, list[str]] = {reason: [] for reason in _TAKEN_FOR_TEXT}
+    suspects: dict[str, list[str]] = {reason: [] for reason in _TAKEN_FOR_TEXT}
     for name in dict.fromkeys(names):
         column = frame.columns.get(name)
         if name in meant or not isinstance(column, Texts):
@@ -197,19 +202,19 @@ def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | No
         levels = column.known().levels
         strange = [level for level in levels if number(level) is None]
         if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
-            found["a few of many values are no numbers"].append(f"{name!r} ({listed(strange, 4)})")
+            suspects["a few of many values are no numbers"].append(f"{name!r} ({listed(strange, 4)})")
         elif strange and len(levels) > 1:
             if all(_NUMBER.fullmatch(level.translate(_SIGNS)) for level in levels):
-                found["their numbers have commas or other signs"].append(f"{name!r} ({strange[0]!r})")
+                suspects["their numbers have commas or other signs"].append(f"{name!r} ({strange[0]!r})")
             elif all(_DATE.fullmatch(level) for level in levels):
-                found["their dates are written in another way"].append(f"{name!r} ({strange[0]!r})")
-    for reason, columns in found.items():
+                suspects["their dates are written in another way"].append(f"{name!r} ({strange[0]!r})")
+    for reason, columns in suspects.items():
         if columns:
             warn(f"column(s) read as text, because {reason}: {', '.join(columns)}. {_TAKEN_FOR_TEXT[reason]}")
 
 
-def _coming(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> list[str]:
-    """The groups to come; without a graph to find them in, they must have rows."""
+def _check_test_groups(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> None:
+    """Without a graph to find them in, test groups must have rows."""
     strange = [name for name in asked if name not in names.levels]
     if strange and graph is None:
         hint = "to learn a graph that reaches them" if learn_graph else "unless a graph has them"
@@ -217,7 +222,6 @@ def _coming(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> li
             f"test group(s) without a row: {listed(strange)}. They need rows {hint}. The table has "
             f"{listed(names.levels)}."
         )
-    return asked
 
 
 def _targets(frame: Frame, target: str, task: str) -> npt.NDArray[Any]:
@@ -255,7 +259,7 @@ def _targets(frame: Frame, target: str, task: str) -> npt.NDArray[Any]:
 def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
     column = frame[weight]
     if isinstance(column, Texts) or column.kind != "number":
-        raise DataError(f"weight {weight!r} does not hold numbers: expected a weight of at least 0 a row.")
+        raise DataError(f"weight {weight!r} does not hold numbers: expected a weight of at least 0 per row.")
     if (column.values < 0).any():
         row = int((column.values < 0).argmax())
         raise DataError(
@@ -273,7 +277,7 @@ def _graph(
     learn_graph: bool,
     x: Array,
     ids: GroupIds,
-    coming: list[str],
+    test_groups: list[str],
     encoder: Encoder,
     frame: Frame,
     apart: Mask,
@@ -281,23 +285,21 @@ def _graph(
 ) -> GroupGraph | None:
     if given is not None:
         graph = with_text_names(as_graph(given))
-        check_groups(graph, ids.groups, coming or None)
+        check_groups(graph, ids.groups, test_groups or None)
         return graph
     if not learn_graph:
         return None
-    if not coming:
+    if not test_groups:
         return learn_graph_of(x, ids)
     test = frame.take(np.flatnonzero(apart))
     return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
 
 
 def _estimator(
-    task: str, method: str, groups: int, graph: GroupGraph | None, coming: list[str], wanted: dict[str, Any]
+    task: str, method: str, groups: int, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
 ) -> Any:
-    from toporo import estimators
-
     classes = task == "classification"
-    known = estimators.TRORegressor().get_params()
+    known = TRORegressor().get_params()
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
@@ -313,20 +315,18 @@ def _estimator(
             raise SettingError(f"method {method!r} {METHODS[method]}: leave {' and '.join(own)} out.")
         wanted = {key: value for key, value in wanted.items() if key not in TRO_ONLY}
     if method == "group-dro":
-        return (estimators.GroupDROClassifier if classes else estimators.GroupDRORegressor)(**wanted)
+        return (GroupDROClassifier if classes else GroupDRORegressor)(**wanted)
     if method == "erm":
         wanted |= {"penalty": np.inf, "prior": "uniform"}
     elif wanted.get("penalty") == "auto" and (groups < FEWEST_TO_CHOOSE or wanted["model"] != "linear"):
         wanted["penalty"] = 1.0
     if graph is not None:
-        wanted |= {"graph": graph, "test_groups": coming or None}
-    return (estimators.TROClassifier if classes else estimators.TRORegressor)(**wanted)
+        wanted |= {"graph": graph, "test_groups": test_groups or None}
+    return (TROClassifier if classes else TRORegressor)(**wanted)
 
 
 def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
     """Fit; where no penalty can be chosen, and nobody named one, the plain one will do."""
-    from toporo.choice.penalty import NoChoiceError
-
     try:
         return estimator.fit(x, y, **rows)
     except NoChoiceError as error:
@@ -351,7 +351,7 @@ def _column(
     if name == target:
         return ColumnInfo(name, "target", kind, _target_note(train, name, task))
     if name == group:
-        return ColumnInfo(name, "group", "text", _counted(len(frame.text(name).levels), "group"))
+        return ColumnInfo(name, "group", "text", many(len(frame.text(name).levels), "group"))
     if name == weight:
         return ColumnInfo(name, "weight", kind)
     rule = next((rule for rule in encoder.rules if rule.name == name), None)
@@ -365,10 +365,6 @@ def _column(
     low, high, fill = (_written(value, rule.kind) for value in (rule.low, rule.high, rule.fill))
     filled = f", filled with {fill}" if missing else ""
     return ColumnInfo(name, "feature", rule.kind, f"{lacking}{low} to {high}{filled}")
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _target_note(train: Frame, name: str, task: str) -> str:

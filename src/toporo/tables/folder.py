@@ -12,47 +12,37 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from toporo.data.encode import Encoder
-from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError
-from toporo.tables.model import ROLES, TASKS, ColumnInfo, TableModel
-from toporo.topology.graph import GroupGraph
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from toporo.errors import DataError, SettingError, UnsafeFileError
+from toporo.version import __version__
+
+Array = npt.NDArray[np.generic]
 
 SCHEMA = "toporo.model/1"
 _KIND, _, _VERSION = SCHEMA.partition("/")
 MANIFEST, WEIGHTS = "model.json", "weights.safetensors"
 
 
-def save_model(model: TableModel, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write a model folder; one that is there is replaced only if ``overwrite`` says so."""
-    from safetensors.numpy import save
+def write_folder(
+    folder: str | os.PathLike[str], content: Mapping[str, Any], arrays: Mapping[str, Array], *, overwrite: bool
+) -> None:
+    """Write ``content`` and ``arrays`` as a model folder; one that is there is replaced only if ``overwrite`` says so.
 
-    from toporo import __version__
-    from toporo.estimators.state import dump_state
-
+    The schema, the version and the checksums are added.
+    """
     target = _place(folder)
     check_target(target, overwrite=overwrite)
-    content, arrays = dump_state(model.estimator)
-    weights = save(arrays)
-    manifest = {
-        "schema": SCHEMA,
-        "toporo": __version__,
-        "task": model.task,
-        "target": model.target,
-        "group": model.group,
-        "weight": model.weight,
-        "test_groups": list(model.test_groups),
-        "columns": [asdict(column) for column in model.columns],
-        "preprocessing": model.encoder.to_dict(),
-        "estimator": content,
-        "graph": None if model.graph is None else json.loads(model.graph.to_json()),
-        "about": model.about,
-        "files": {WEIGHTS: hashlib.sha256(weights).hexdigest()},
-    }
+    weights = save(dict(arrays))
+    manifest = {"schema": SCHEMA, "toporo": __version__, **content}
+    manifest["files"] = {WEIGHTS: hashlib.sha256(weights).hexdigest()}
     manifest["checksum"] = _checksum(manifest)
     text = _as_json(manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +54,13 @@ def save_model(model: TableModel, folder: str | os.PathLike[str], *, overwrite: 
         _swap(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Callable[[], dict[str, Array]]]:
+    """The content of a model folder, and a function that reads its arrays; both are checked against their checksums."""
+    place = Path(folder)
+    content = _manifest(place)
+    return content, lambda: _weights(place, content)
 
 
 def _place(folder: str | os.PathLike[str]) -> Path:
@@ -79,8 +76,8 @@ def _as_json(manifest: dict[str, Any]) -> str:
         raise DataError(f"a name holds {error.object[error.start]!r}, which is no text: correct it.") from None
     except ValueError:
         raise DataError(
-            "the model holds numbers that are not finite, so that it would predict nothing: are there values in the "
-            "table that are beyond all measure? It was not written."
+            "the model holds numbers that are not finite, so it would predict nothing: are there values in the table "
+            "that are too large to use? It was not written."
         ) from None
     return text
 
@@ -101,46 +98,33 @@ def check_target(target: Path, *, overwrite: bool) -> None:
         return
     if not target.is_dir():
         raise SettingError(f"{target} is a file: expected the name of a folder to make.")
-    found = sorted(path.name for path in target.iterdir())
-    if found and MANIFEST not in found:
+    names = sorted(path.name for path in target.iterdir())
+    if names and MANIFEST not in names:
         raise SettingError(
-            f"the folder {target} holds other things ({', '.join(found[:4])}{', …' if len(found) > 4 else ''}): choose "
+            f"the folder {target} holds other things ({', '.join(names[:4])}{', …' if len(names) > 4 else ''}): choose "
             "a name that is free."
         )
-    strange = [name for name in found if name not in (MANIFEST, WEIGHTS)]
+    strange = [name for name in names if name not in (MANIFEST, WEIGHTS)]
     if strange:
         raise SettingError(
             f"the model folder {target} also holds {', '.join(map(repr, strange[:4]))}, which would be lost: move it, "
             "or choose another name."
         )
-    if found and not overwrite:
+    if names and not overwrite:
         raise SettingError(
             f"there is a model in {target} already: choose another name, or replace it with --overwrite "
             "(overwrite=True)."
         )
 
 
-def load_model(folder: str | os.PathLike[str]) -> TableModel:
-    """Read a model folder. One that is damaged, altered or of a newer toporo is refused; nothing in it is executed."""
-    place = Path(folder)
-    manifest = _manifest(place)
-    try:
-        return _model(manifest, _weights(place, manifest))
-    except UnsafeFileError:
-        raise
-    except (TopoRoError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        reason = str(error) if isinstance(error, TopoRoError) else f"{type(error).__name__}: {error}"
-        raise DataError(f"the model in {place} cannot be read: {reason}") from None
-
-
 def _manifest(place: Path) -> dict[str, Any]:
     file = place / MANIFEST
     if not place.is_dir() or not file.is_file():
-        found = "there is no such folder" if not place.exists() else f"it has no {MANIFEST}"
+        why = "there is no such folder" if not place.exists() else f"it has no {MANIFEST}"
         if place.is_file():
-            found = "it is a file. The model comes first, then the table"
+            why = "it is a file. The model comes first, then the table"
         raise DataError(
-            f"{place} is not a model folder: {found}. Expected a folder written by `toporo fit … --out FOLDER`."
+            f"{place} is not a model folder: {why}. Expected a folder written by `toporo fit … --out FOLDER`."
         )
     try:
         content = json.loads(_read(file).decode())
@@ -176,10 +160,7 @@ def _check_schema(content: Any, file: Path) -> None:
         )
 
 
-def _weights(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
+def _weights(place: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
     file, known = place / WEIGHTS, manifest["files"][WEIGHTS]
     if not file.is_file():
         raise UnsafeFileError(f"{place} lacks {WEIGHTS}: the model is incomplete. Fit it again, or copy it anew.")
@@ -195,37 +176,8 @@ def _weights(place: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         raise UnsafeFileError(f"{file} is not a safetensors file ({error}).") from None
 
 
-def _model(manifest: Mapping[str, Any], arrays: dict[str, Any]) -> TableModel:
-    from toporo.estimators.state import load_state
-
-    if manifest["task"] not in TASKS:
-        raise DataError(f"unknown task {manifest['task']!r}.")
-    columns = tuple(ColumnInfo(**{key: str(value) for key, value in column.items()}) for column in manifest["columns"])
-    strange = [column.role for column in columns if column.role not in ROLES]
-    if strange:
-        raise DataError(f"unknown role {strange[0]!r} of a column.")
-    graph, encoder = manifest["graph"], Encoder.from_dict(manifest["preprocessing"])
-    estimator = load_state(manifest["estimator"], arrays)
-    if estimator.n_features_in_ != len(encoder.names):
-        raise DataError(
-            f"the preprocessing gives {len(encoder.names)} inputs, the model takes {estimator.n_features_in_}."
-        )
-    return TableModel(
-        estimator=estimator,
-        encoder=encoder,
-        task=manifest["task"],
-        target=str(manifest["target"]),
-        group=str(manifest["group"]),
-        weight=None if manifest["weight"] is None else str(manifest["weight"]),
-        graph=None if graph is None else GroupGraph.from_json(json.dumps(graph)),
-        test_groups=tuple(map(str, manifest["test_groups"])),
-        columns=columns,
-        about=dict(manifest["about"]),
-    )
-
-
 def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Of the content in canonical form, so that an editor's line ends and indentation do not matter."""
+    """Of the content in canonical form: an editor's line ends and indentation do not matter."""
     content = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
-from toporo.errors import DataError, SettingError, listed
+from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
+from toporo.estimators.explain import GroupTable
+from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
 from toporo.tables.evaluate import Evaluation, evaluate
+from toporo.tables.folder import read_folder, write_folder
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
-
-if TYPE_CHECKING:
-    from toporo.estimators.explain import GroupTable
-
 
 TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
@@ -74,7 +74,7 @@ class TableModel:
     encoder : how columns become numbers.
     task : ``"classification"`` or ``"regression"``.
     target, group, weight : columns of the training table.
-    graph, test_groups : the topology, and the groups to come that the prior looks towards.
+    graph, test_groups : the topology, and the groups never trained on that the prior was made for.
     columns : the training table's columns, and what became of each.
     about : where it came from: source, rows, version.
     """
@@ -121,9 +121,12 @@ class TableModel:
 
         Parameters
         ----------
-        source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
+        source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns
+            by name.
         require : further columns to read, typed as in training (the target, say).
-        keep : further columns to read, as text; ``optional`` ones are read if they are there.
+        keep, optional : further columns to read, as text; ``optional`` ones are read if they are there.
+        format : "csv", "parquet" or "feather", where the ending of a path does not say it.
+        delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
         """
         kinds = dict.fromkeys([*keep, *optional], "text")
@@ -138,31 +141,42 @@ class TableModel:
     def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
         with np.errstate(over="ignore", invalid="ignore"):
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
-            found = np.asarray(work(encoded.matrix))
-        finite = np.isfinite(found.reshape(len(found), -1)).all(axis=1)
+            output = np.asarray(work(encoded.matrix))
+        finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
         if not finite.all():
             raise DataError(
                 f"{frame.where}, row {frame.first + int(finite.argmin())}: the prediction is not finite, because the "
-                "row holds a number beyond all measure. Correct it, or leave the cell empty."
+                "row holds a number that is too large to use. Correct it, or leave the cell empty."
             )
         if self.task == "regression":
-            return Prediction(found, None, frame, encoded)
+            return Prediction(output, None, frame, encoded)
         names = np.asarray(self.classes, dtype=object)
-        return Prediction(names[found.argmax(axis=1)], found, frame, encoded)
+        return Prediction(names[output.argmax(axis=1)], output, frame, encoded)
 
     def predict(self, source: Any, **reading: Any) -> npt.NDArray[Any]:
-        """Predicted numbers or classes, one a row; ``reading`` as for :meth:`portions`."""
+        """Predicted numbers or classes, one per row.
+
+        Parameters
+        ----------
+        source : as for :meth:`portions`.
+        reading : ``format``, ``delimiter``, … of :meth:`portions`.
+        """
         return np.concatenate([portion.values for portion in self.portions(source, **reading)])
 
     def predict_proba(self, source: Any, **reading: Any) -> Array:
-        """The probability of every class, in the order of :attr:`classes`."""
+        """The probability of every class, rows × classes in the order of :attr:`classes`.
+
+        Parameters
+        ----------
+        source, reading : as for :meth:`predict`.
+        """
         if self.task != "classification":
             raise SettingError(f"the target {self.target!r} is a number and has no probabilities: use predict.")
-        found = [portion.probabilities for portion in self.portions(source, **reading)]
-        return np.concatenate([chances for chances in found if chances is not None])
+        portions = [portion.probabilities for portion in self.portions(source, **reading)]
+        return np.concatenate([chances for chances in portions if chances is not None])
 
     def explain(self) -> GroupTable:
-        """Which training groups count how much, and why: one row a group."""
+        """Which training groups count how much, and why: one row per group."""
         table: GroupTable = self.estimator.explain()
         return table
 
@@ -176,10 +190,16 @@ class TableModel:
         seed: int = 0,
         **reading: Any,
     ) -> Evaluation:
-        """Judge predictions by group, with bootstrap intervals; the table must have the target and the group column.
+        """Judge predictions by group, with bootstrap intervals.
 
-        Rows without a target are left out, with ``unseen`` those of groups that it was trained on too; rows without a
-        group are an error.
+        Rows without a target are left out; rows without a group are an error.
+
+        Parameters
+        ----------
+        source : as for :meth:`portions`; it must have the target and the group column.
+        unseen : leave out rows of groups that the model was trained on.
+        resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
+        reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
         targets, values, chances, names, strangers = [], [], [], [], 0
         for portion in self.portions(source, require=[self.target, self.group], **reading):
@@ -242,16 +262,77 @@ class TableModel:
         return {str(name): near[name] for name in ids.groups if name in near}
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a model folder: JSON and safetensors, nothing executable; see :func:`toporo.tables.save_model`."""
-        from toporo.tables.folder import save_model
+        """Write a model folder: JSON and safetensors, nothing executable.
 
-        save_model(self, folder, overwrite=overwrite)
+        Parameters
+        ----------
+        folder : where; its parents are made if need be.
+        overwrite : replace a model that is there.
+        """
+        settings, arrays = dump_state(self.estimator)
+        content = {
+            "task": self.task,
+            "target": self.target,
+            "group": self.group,
+            "weight": self.weight,
+            "test_groups": list(self.test_groups),
+            "columns": [asdict(column) for column in self.columns],
+            "preprocessing": self.encoder.to_dict(),
+            "estimator": settings,
+            "graph": None if self.graph is None else json.loads(self.graph.to_json()),
+            "about": self.about,
+        }
+        write_folder(folder, content, arrays, overwrite=overwrite)
+
+
+def load_model(folder: str | os.PathLike[str]) -> TableModel:
+    """Read a model folder. One that is damaged, altered or of a newer toporo is refused; nothing in it is executed.
+
+    Parameters
+    ----------
+    folder : as :meth:`TableModel.save` or ``toporo fit`` wrote it.
+    """
+    content, arrays = read_folder(folder)
+    try:
+        return _model(content, arrays())
+    except UnsafeFileError:
+        raise
+    except (TopoRoError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = str(error) if isinstance(error, TopoRoError) else f"{type(error).__name__}: {error}"
+        raise DataError(f"the model in {folder} cannot be read: {reason}") from None
+
+
+def _model(content: Mapping[str, Any], arrays: dict[str, Any]) -> TableModel:
+    if content["task"] not in TASKS:
+        raise DataError(f"unknown task {content['task']!r}.")
+    columns = tuple(ColumnInfo(**{key: str(value) for key, value in column.items()}) for column in content["columns"])
+    strange = [column.role for column in columns if column.role not in ROLES]
+    if strange:
+        raise DataError(f"unknown role {strange[0]!r} of a column.")
+    graph, encoder = content["graph"], Encoder.from_dict(content["preprocessing"])
+    estimator = load_state(content["estimator"], arrays)
+    if estimator.n_features_in_ != len(encoder.names):
+        raise DataError(
+            f"the preprocessing gives {len(encoder.names)} inputs, the model takes {estimator.n_features_in_}."
+        )
+    return TableModel(
+        estimator=estimator,
+        encoder=encoder,
+        task=content["task"],
+        target=str(content["target"]),
+        group=str(content["group"]),
+        weight=None if content["weight"] is None else str(content["weight"]),
+        graph=None if graph is None else GroupGraph.from_json(json.dumps(graph)),
+        test_groups=tuple(map(str, content["test_groups"])),
+        columns=columns,
+        about=dict(content["about"]),
+    )
 
 
 def _ahead(frames: Iterator[Frame]) -> Iterator[Frame]:
     """The same, each read while the one before is in use. Not for pipes: a read that waits cannot be interrupted."""
     with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, frames, None)
-        while (frame := coming.result()) is not None:
-            coming = reader.submit(next, frames, None)
+        ahead = reader.submit(next, frames, None)
+        while (frame := ahead.result()) is not None:
+            ahead = reader.submit(next, frames, None)
             yield frame

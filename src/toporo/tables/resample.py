@@ -57,7 +57,7 @@ class Sample:
         return np.concatenate([[self.rows], self.losses.sum(axis=1), self.cells])[None, :]
 
     def resampled(self, counts: Counts | None, resamples: int, random: np.random.Generator) -> Array:
-        """The sums over as many rows drawn with replacement, a line a resample.
+        """The sums over as many rows drawn with replacement, one line per resample.
 
         ``counts`` says how often each row is drawn for each resample; None for the normal distribution that the means
         of many rows follow.
@@ -101,7 +101,7 @@ class Sample:
         root = scale[:, None] * axes * np.sqrt(np.clip(size, 0.0, None))
         noise = np.einsum("bj,ij->bi", random.standard_normal((resamples, len(mean))), root)
         sums = self.rows * mean + math.sqrt(self.rows) * noise
-        positive = (self.losses >= 0).all(axis=1)  # so that none of its means can be negative
+        positive = (self.losses >= 0).all(axis=1)  # then none of its means can be negative
         sums[:, positive] = np.clip(sums[:, positive], 0.0, None)
         return np.asarray(sums)
 
@@ -183,10 +183,10 @@ class Bootstrap:
         means, at_once = np.empty(self.resamples), max(1, PORTION // len(names))
         for start in range(0, self.resamples, at_once):
             shape = (min(at_once, self.resamples - start), len(names))
-            found = drawn[random.integers(len(names), size=shape), random.integers(self.resamples, size=shape)]
-            exists = ~np.isnan(found)
+            picked = drawn[random.integers(len(names), size=shape), random.integers(self.resamples, size=shape)]
+            exists = ~np.isnan(picked)
             with np.errstate(invalid="ignore"):
-                means[start : start + at_once] = np.where(exists, found, 0.0).sum(axis=1) / exists.sum(axis=1)
+                means[start : start + at_once] = np.where(exists, picked, 0.0).sum(axis=1) / exists.sum(axis=1)
         means = means[~np.isnan(means)]
         if len(means):
             # Metrics such as rmse are lower in resamples of few rows, and over many groups that outweighs the spread.
