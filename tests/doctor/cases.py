@@ -9,8 +9,7 @@ import numpy as np
 
 from toporo.data.frame import Frame, read_frame
 from toporo.doctor.case import Case
-from toporo.doctor.diagnose import prepare
-from toporo.doctor.summary import Asked
+from toporo.doctor.diagnose import Asked, prepare
 
 GROUPS = ("ash", "birch", "cedar", "dogwood")
 CHAIN = [("ash", "birch"), ("birch", "cedar"), ("cedar", "dogwood"), ("dogwood", "elm")]

@@ -240,7 +240,7 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         table(graph=CHAIN, test_groups=("elm",)),
     ),
     ("test_groups_unknown", "unknown-test-group", table(test_groups=("fig",)), table(test_groups=("ash",))),
-    ("groups_to_come", "graph-only-group", table(graph=CHAIN), table(graph=CHAIN, test_groups=("elm",))),
+    ("groups_without_rows", "graph-only-group", table(graph=CHAIN), table(graph=CHAIN, test_groups=("elm",))),
     (
         "isolated_groups",
         "isolated-group",

@@ -52,7 +52,7 @@ def test_groups_are_measured_without_the_columns_that_would_settle_it(faulty: Di
 def test_groups_are_summed_up_by_name_and_role(faulty: Diagnosis) -> None:
     assert [(group.name, group.role, group.rows) for group in faulty.groups] == [
         *((name, "training", 50) for name in GROUPS),
-        ("elm", "to come", 0),
+        ("elm", "no rows", 0),
     ]
     y = np.asarray(FAULTY["y"])
     assert faulty.groups[0].target == pytest.approx(y[:50].mean())
@@ -118,7 +118,7 @@ def test_numbers_named_as_categories_are_text() -> None:
         ({"group": "g", "features": ["h"]}, UnknownNameError, "unknown column 'h'"),
         ({"group": "g", "target": "g"}, SettingError, "both the group and the target"),
         ({"group": "g", "target": "y", "features": ["y"]}, SettingError, "cannot be a feature"),
-        ({"group": "g", "features": ["x1"], "exclude": ["x1"]}, SettingError, "both named as features and excluded"),
+        ({"group": "g", "features": ["x1"], "exclude": ["x1"]}, SettingError, "both named for use and excluded"),
         ({"group": "g", "task": "ranking"}, UnknownNameError, "unknown task"),
         ({"group": "g", "test_groups": "ash"}, SettingError, "list of names"),
         ({"group": "g", "test_groups": GROUPS}, DataError, "every group is a test group"),

@@ -12,7 +12,7 @@ import pytest
 
 from tests.doctor.cases import sound
 from toporo.doctor import Diagnosis, Distances, examine
-from toporo.doctor.table import group_table
+from toporo.doctor.results import group_table
 from toporo.pages.doctor import MOST_LABELS, confusion_map, heat_map, write_doctor_report
 from toporo.topology.draw import TEST_COLOR
 

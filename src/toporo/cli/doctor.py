@@ -6,9 +6,11 @@ import json
 import sys
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from toporo.cli.common import (
     Categorical,
@@ -24,12 +26,10 @@ from toporo.cli.common import (
 )
 from toporo.cli.fit import TaskName
 from toporo.cli.output import PICTURES, names_or_file, print_table, write_picture
+from toporo.doctor import SEVERITIES, Diagnosis, examine
+from toporo.doctor.results import first_step, group_table, percent
 from toporo.errors import DataError
 from toporo.text import many
-
-if TYPE_CHECKING:
-    from toporo.doctor import Diagnosis
-
 
 #: Groups shown on the terminal; --out and --json have all.
 SHOWN = 25
@@ -47,7 +47,7 @@ _DATA, _TOPOLOGY, _OUTPUT = "Data", "Topology", "Output"
 @register("doctor")
 def doctor(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+        str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
     ],
     group: GroupColumn,
     target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
@@ -64,7 +64,7 @@ def doctor(
     ] = None,
     test_groups: Annotated[
         str | None,
-        option("Groups to come, e.g. a,b or @FILE with a name a line.", _TOPOLOGY, metavar="NAMES"),
+        option("Groups not to train on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
     ] = None,
     seed: Annotated[int, option("Of the sample that distances are measured on.", _DATA, min=0, metavar="N")] = 0,
     out: Annotated[Path | None, option("Write everything to this HTML file.", _OUTPUT, metavar="FILE")] = None,
@@ -83,17 +83,14 @@ def doctor(
 
     Example: toporo doctor sales.csv --group state --target y --out doctor.html
     """
-    from toporo.doctor import examine
-
     check_writable(data, {"--out": out, "--plot": plot}, endings={"--out": ("html", "htm"), "--plot": PICTURES})
-    coming = names_or_file(test_groups, "--test-groups") or []
     with interruptible("nothing was written"):
-        found = examine(
+        diagnosis = examine(
             data_source(data),
             group=group,
             target=target,
             graph=graph,
-            test_groups=coming,
+            test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
             features=split_names(features, "--features"),
             exclude=split_names(exclude, "--exclude") or [],
@@ -101,46 +98,43 @@ def doctor(
             delimiter=delimiter,
             seed=seed,
         )
-    if plot is not None:
-        if found.distances is None:
-            why = found.facts["not_measured"].get("distances", "they were not measured")
-            raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
-        from toporo.pages.doctor import heat_map
-
-        distances = found.distances
-        write_picture(plot, lambda: heat_map(distances, coming))
-    if out is not None:
-        from toporo.pages.doctor import write_doctor_report
-
-        write_doctor_report(found, out)
+    if plot is not None or out is not None:
+        _draw(diagnosis, plot, out)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(found)
+        _show(diagnosis)
     for what, path in (("report", out), ("picture", plot)):
         if path is not None:
             typer.echo(f"{what}: {path}", err=True)
 
 
-def _show(found: Diagnosis) -> None:
+def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
+    """Write the picture and the page that were asked for."""
+    from toporo.pages.doctor import heat_map, write_doctor_report  # matplotlib, which most calls do without
+
+    if plot is not None:
+        if diagnosis.distances is None:
+            why = diagnosis.facts["not_measured"].get("distances", "they were not measured")
+            raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
+        distances = diagnosis.distances
+        write_picture(plot, lambda: heat_map(distances, diagnosis.facts["test_groups"]))
+    if out is not None:
+        write_doctor_report(diagnosis, out)
+
+
+def _show(diagnosis: Diagnosis) -> None:
     """Findings, groups and the next command, on standard output."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from toporo.doctor.results import SEVERITIES
-    from toporo.doctor.table import group_table
-    from toporo.doctor.words import first_step
-
-    facts = found.facts
+    facts = diagnosis.facts
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     target = f"target {facts['target']!r} ({facts['task']})" if facts["target"] is not None else "no target named"
     typer.echo(
         f"{facts['source']}: {many(facts['rows'], 'row')}, {many(facts['groups'], 'group')}, "
         f"{many(len(facts['features']), 'feature')}, {target}"
     )
-    counts = [f"{found.count(severity)} {severity}" for severity in SEVERITIES if found.count(severity)]
+    counts = [f"{diagnosis.count(severity)} {severity}" for severity in SEVERITIES if diagnosis.count(severity)]
     typer.echo(f"Findings: {', '.join(counts) or 'none'}")
-    for number, finding in enumerate(found.findings, 1):
+    for number, finding in enumerate(diagnosis.findings, 1):
         console.print()
         console.print(
             Text.assemble(
@@ -153,34 +147,32 @@ def _show(found: Diagnosis) -> None:
         )
         for text, mark in ((finding.detail, "   "), (finding.step, "   → ")):
             typer.echo(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
-    table = group_table(found, SHOWN)
+    table = group_table(diagnosis, SHOWN)
     typer.echo("")
     print_table(table.columns, table.rows, numbers=table.numbers)
     if table.left_out:
         typer.echo(f"… and {many(table.left_out, 'more group')}: --out and --json have all.")
-    for sentence in _measured(found):
+    for sentence in _measured(diagnosis):
         typer.echo(fill(sentence, console.width, **_WHOLE))
     typer.echo("")
     typer.echo(f"{first_step(facts['first'])} {facts['next']}")
 
 
-def _measured(found: Diagnosis) -> list[str]:
+def _measured(diagnosis: Diagnosis) -> list[str]:
     """How far apart groups are and how well they can be told apart, in a sentence each."""
-    from toporo.doctor.words import percent
-
     sentences = []
-    if found.distances is not None:
-        verdict = "more than" if found.distances.beyond_chance else "no more than"
+    if diagnosis.distances is not None:
+        verdict = "more than" if diagnosis.distances.beyond_chance else "no more than"
         sentences.append(
-            f"Distances between groups: {found.distances.typical:.3g} on average, {verdict} chance "
-            f"({found.distances.chance:.3g})."
+            f"Distances between groups: {diagnosis.distances.typical:.3g} on average, {verdict} chance "
+            f"({diagnosis.distances.chance:.3g})."
         )
-    if found.separability is not None:
-        told = found.separability
+    if diagnosis.separability is not None:
+        told = diagnosis.separability
         sentences.append(
             f"A classifier recognises the group of {percent(told.accuracy)} of the rows (guessing: "
             f"{percent(told.chance)})"
             + (f", mostly by {', '.join(repr(name) for name, _ in told.features[:3])}." if told.features else ".")
         )
-    sentences += [f"Not measured: {what} ({why})." for what, why in found.facts["not_measured"].items()]
+    sentences += [f"Not measured: {what} ({why})." for what, why in diagnosis.facts["not_measured"].items()]
     return sentences

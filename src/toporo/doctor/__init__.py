@@ -1,11 +1,13 @@
 """What is wrong or risky about a table before training on it.
 
-:func:`examine` runs every check of :data:`~toporo.doctor.diagnose.CHECKS` and gives a :class:`Diagnosis`.
+:func:`examine` runs every check of :data:`CHECKS` and gives a :class:`Diagnosis`.
 """
 
 from __future__ import annotations
 
-from toporo.doctor.diagnose import CHECKS, examine
+from toporo.doctor import columns, groups, target  # noqa: F401  # their checks
+from toporo.doctor.case import CHECKS, check
+from toporo.doctor.diagnose import examine
 from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Finding, GroupSummary, Separability
 
 __all__ = [
@@ -16,5 +18,6 @@ __all__ = [
     "Finding",
     "GroupSummary",
     "Separability",
+    "check",
     "examine",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,16 +12,15 @@ import numpy.typing as npt
 
 from toporo.data.encode import Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts
+from toporo.doctor.measure import Codes, Hashes, row_hashes
 from toporo.doctor.results import Distances, Finding, Separability
-from toporo.doctor.rows import row_hashes
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array
 
-Codes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-#: What is to be called more than luck must be less likely than this by luck alone.
+#: More than luck is what luck alone gives less often than this.
 LUCK = 1e-4
 #: From here on (0 is guessing, 1 is always right) one column is said to tell another.
 TELLING = 0.95
@@ -71,7 +70,7 @@ def agreement(values: Codes, labels: Codes) -> Agreement:
 
 
 def disjoint(low: Array, high: Array, sizes: Codes) -> bool:
-    """Whether ranges, one a group, leave each other alone, and not by luck: random ranks would hardly do so."""
+    """Whether ranges, one per group, leave each other alone, and not by luck: random ranks would hardly do so."""
     order = np.argsort(low, kind="stable")
     if len(low) < 2 or not (high[order][:-1] < low[order][1:]).all():
         return False
@@ -112,6 +111,11 @@ class Profile:
     def unique(self) -> bool:
         """Whether no two rows share a value."""
         return self.distinct == self.known
+
+    @property
+    def tells_group(self) -> bool:
+        """Whether a value settles the group, or nearly."""
+        return self.by_group is not None and self.by_group.telling
 
     @property
     def group_level(self) -> bool:
@@ -198,6 +202,11 @@ class Case:
         return tuple(name for name in self.names if name not in set(self.test))
 
     @cached_property
+    def graph_names(self) -> tuple[str, ...]:
+        """The groups of the graph, if there is one."""
+        return () if self.graph is None else tuple(map(str, self.graph.names))
+
+    @cached_property
     def training_rows(self) -> Mask:
         """The rows of those groups."""
         keep = np.asarray([*(name in set(self.train) for name in self.names), False])
@@ -209,7 +218,7 @@ class Case:
         return {name: _profile(name, self.frame[name], self.codes, len(self.names)) for name in self.features}
 
     @cached_property
-    def hashes(self) -> npt.NDArray[np.uint64]:
+    def hashes(self) -> Hashes:
         """By row, a number that its features and its target settle."""
         names = [*self.features, *([self.target] if self.target is not None else [])]
         return row_hashes(self.frame, names)
@@ -237,6 +246,10 @@ class Case:
         column = self.frame[self.target] if self.target is not None and self.task == "regression" else None
         return column.values if isinstance(column, Numbers) else None
 
+    def share_of_features(self, names: Collection[str]) -> float:
+        """How large a part of the features these are."""
+        return len(names) / max(1, len(self.features))
+
     def share_of_groups(self, names: Iterable[str]) -> float:
         """How large a part of the groups these are."""
         return len(set(names)) / max(1, len(self.names))
@@ -244,3 +257,11 @@ class Case:
 
 #: A check looks at a case and yields what it finds.
 Check = Callable[[Case], Iterable[Finding]]
+#: Every check there is; findings are ranked, so the order of checks does not matter.
+CHECKS: list[Check] = []
+
+
+def check(function: Check) -> Check:
+    """Add a check."""
+    CHECKS.append(function)
+    return function

@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from toporo.choice.priors import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor import (
-    column_checks,
-    graph_checks,
-    group_checks,
-    leak_checks,
-    shift_checks,
-    target_checks,
-)
-from toporo.doctor.case import Case, Check
-from toporo.doctor.leak_checks import identifying
-from toporo.doctor.measure import MOST_GROUPS, group_distances, group_separability, sample_size
-from toporo.doctor.results import Diagnosis, ranked
-from toporo.doctor.rows import balanced_sample
-from toporo.doctor.summary import Asked, blocking, facts_of, next_command, summaries
+from toporo.doctor.case import CHECKS, Case
+from toporo.doctor.columns import identifying
+from toporo.doctor.measure import MOST_GROUPS, balanced_sample, group_distances, group_separability, sample_size
+from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups
+from toporo.tables.fit import guess_task
+from toporo.tables.read import check_roles
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-
-#: Every check, in the order in which they run; each is a function from a case to findings.
-CHECKS: tuple[Check, ...] = (
-    *group_checks.CHECKS,
-    *column_checks.CHECKS,
-    *leak_checks.CHECKS,
-    *target_checks.CHECKS,
-    *graph_checks.CHECKS,
-    *shift_checks.CHECKS,
-)
-
+from toporo.version import __version__
 
 TASKS = ("auto", "classification", "regression")
+
+
+#: Findings whose columns the next command leaves out.
+TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky", "identifier")}
+#: Findings that a fit without ``--drop-missing`` would stop at.
+TO_DROP = {"group-missing", "target-missing"}
+#: Findings that a fit refuses to go on with.
+BLOCKING = {
+    "constant-target",
+    "no-features",
+    "not-in-graph",
+    "target-not-numbers",
+    "too-many-classes",
+    "unknown-test-group",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What :func:`~toporo.doctor.examine` was asked."""
+
+    source: Any
+    group: str
+    target: str | None
+    graph: Any
+    test_groups: tuple[str, ...]
+    task: str
+    features: tuple[str, ...] | None
+    exclude: tuple[str, ...]
+    categorical: tuple[str, ...]
+    delimiter: str
+    seed: int
 
 
 def examine(
@@ -69,17 +86,20 @@ def examine(
 
     Parameters
     ----------
-    source : a CSV, Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by name.
+    source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
+        name.
     group, target : columns; without a target, what concerns it is not looked at.
     graph : which groups touch, in any form that :func:`toporo.graphs.as_graph` takes.
-    test_groups : groups to come, with rows or in the graph.
+    test_groups : groups never to train on, with rows or in the graph.
     task : ``"classification"``, ``"regression"`` or ``"auto"``, as a fit would take it.
     features, exclude, categorical : columns, as a fit would take them.
+    format : "csv", "parquet" or "feather", where the ending of a path does not say it.
+    delimiter : what stands between the cells of a CSV file.
     seed : of the sample, the folds and the resamples.
 
     >>> rows = {"site": ["a", "b"] * 30, "code": ["A1", "B1"] * 30, "x": [(i * i) % 31 for i in range(60)]}
-    >>> found = examine(rows, group="site")
-    >>> found.findings[0].code, found.findings[0].subjects
+    >>> diagnosis = examine(rows, group="site")
+    >>> diagnosis.findings[0].code, diagnosis.findings[0].subjects
     ('leaks-group', ('code',))
     """
     if isinstance(test_groups, str):
@@ -119,15 +139,7 @@ def _check(frame: Frame, asked: Asked) -> None:
     named = asked.features or ()
     for name in (*roles.values(), *named, *(name for name in asked.exclude if name not in frame.unusable)):
         frame[name]  # an unknown one is an error that lists those there are
-    if asked.group == asked.target:
-        raise SettingError(f"column {asked.group!r} cannot be both the group and the target: name two columns.")
-    for what, name in roles.items():
-        for names, use in ((named, "a feature"), (asked.exclude, "excluded")):
-            if name in names:
-                raise SettingError(f"column {name!r} is {what}, so it cannot be {use}.")
-    both = [name for name in named if name in asked.exclude]
-    if both:
-        raise SettingError(f"column(s) both named as features and excluded: {listed(both)}. Decide for one.")
+    check_roles(roles, named, asked.exclude)
 
 
 def prepare(frame: Frame, asked: Asked) -> Case:
@@ -161,8 +173,6 @@ def _graph(given: Any) -> GroupGraph | None:
 
 
 def _task(case: Case, task: str) -> str | None:
-    from toporo.tables.fit import guess_task
-
     if case.target is None:
         return None
     rows = np.flatnonzero(case.labelled)
@@ -236,10 +246,134 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
 def _or_why(measure: Any, what: str, failed: dict[str, str]) -> Any:
     """What was measured; where it could not be, None and the reason on record."""
     try:
-        found = measure()
+        result = measure()
     except TopoRoError as error:
-        found = str(error)
-    if isinstance(found, str):
-        failed[what] = found
+        result = str(error)
+    if isinstance(result, str):
+        failed[what] = result
         return None
-    return found
+    return result
+
+
+# ---------------------------------------------------------------- what is said beside the findings
+
+
+def summaries(case: Case) -> tuple[GroupSummary, ...]:
+    """One record per group: training groups, test groups, groups without rows."""
+    cells = max(1, len(case.features))
+    known = np.zeros(len(case.names))
+    for profile in case.profiles.values():
+        known += profile.sizes
+    _, values = _target_of(case)
+    recognised = {} if case.separability is None else case.separability.recognised
+    hops: Mapping[Any, float] = {}
+    if case.graph is not None and (inside := [name for name in case.train if name in case.graph]):
+        hops = case.graph.hops(inside)
+    groups = []
+    for place, name in enumerate(case.names):
+        nearest, distance = (case.distances and case.distances.nearest(name)) or (None, None)
+        training = name not in case.test
+        groups.append(
+            GroupSummary(
+                name=name,
+                role="training" if training else "test",
+                rows=case.sizes[name],
+                missing=float(1.0 - known[place] / (cells * case.sizes[name])) if case.features else 0.0,
+                target=values.get(name),
+                nearest=nearest,
+                distance=distance,
+                recognised=recognised.get(name),
+                prior=None if case.prior is None or name not in case.prior.weights else case.prior[name],
+                hops=None if training else hops.get(name),
+            )
+        )
+    for name in dict.fromkeys((*case.test, *case.graph_names)):
+        if name not in case.sizes:
+            groups.append(GroupSummary(name=name, role="no rows", rows=0, hops=hops.get(name)))
+    roles = ("training", "test", "no rows")
+    return tuple(sorted(groups, key=lambda summary: roles.index(summary.role)))
+
+
+def _target_of(case: Case) -> tuple[str | None, dict[str, float]]:
+    """What is shown of the target in a table of groups, and by training group its value."""
+    rows = case.labelled
+    if case.target is None or not rows.any():
+        return None, {}
+    groups = case.codes[rows]
+    counts = np.bincount(groups, minlength=len(case.names))
+    values: npt.NDArray[np.float64]
+    if case.labels is not None:
+        labels = case.labels.codes[rows]
+        # Of two classes the second (yes after no, 1 after 0), of more the commonest.
+        totals = np.bincount(labels, minlength=len(case.labels.levels))
+        shown = int(np.flatnonzero(totals)[-1]) if (totals > 0).sum() == 2 else int(totals.argmax())
+        title = f"share of {case.labels.levels[shown]!r}"
+        values = (labels == shown).astype(np.float64)
+    elif case.target_values is not None:
+        title, values = f"mean of {case.target!r}", case.target_values[rows]
+    else:
+        return None, {}
+    sums = np.bincount(groups, values / np.maximum(counts, 1)[groups], minlength=len(case.names))
+    return title, {name: float(sums[i]) for i, name in enumerate(case.names) if counts[i]}
+
+
+def facts_of(case: Case, sample: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """What was looked at, as plain values."""
+    prior = case.prior
+    return {
+        "source": case.frame.where,
+        "rows": len(case.frame),
+        "group": case.group,
+        "groups": len(case.names),
+        "training_groups": len(case.train),
+        "test_groups": list(case.test),
+        "target": case.target,
+        "task": case.task,
+        "target_shown": _target_of(case)[0],
+        "features": [] if case.encoder is None else list(case.encoder.columns),
+        "left_out": {} if case.encoder is None else dict(case.encoder.left_out) | dict(case.frame.unusable),
+        "encoded_columns": case.width,
+        "graph": None if case.graph is None else {"groups": len(case.graph), "edges": len(case.graph.edges)},
+        "prior": None if prior is None else {"measure": prior.measure, "effective_groups": prior.effective_groups},
+        "seed": seed,
+        "toporo": __version__,
+        **sample,
+    }
+
+
+def next_command(case: Case, asked: Asked, findings: Sequence[Finding]) -> str:
+    """The command to go on with, what leaks left out."""
+    leaking = [name for f in findings if (f.severity, f.code) in TO_EXCLUDE for name in f.subjects]
+    source = "-" if hasattr(asked.source, "read") else _path(asked.source, "TABLE.csv")
+    parts = ["toporo fit", source, f"--target {'COLUMN' if asked.target is None else shlex.quote(asked.target)}"]
+    parts.append(f"--group {shlex.quote(asked.group)}")
+    if asked.task != "auto":
+        parts.append(f"--task {asked.task}")
+    if asked.graph is not None:
+        parts.append(f"--graph {_path(asked.graph, 'GRAPH.csv')}")
+    elif case.distances is not None and case.distances.beyond_chance:
+        parts.append("--learn-graph")
+    if case.test:
+        parts.append(flag("--test-groups", case.test))
+    if asked.features is not None:
+        parts.append(flag("--features", [name for name in asked.features if name not in leaking] or asked.features))
+    out = list(dict.fromkeys([*asked.exclude, *(leaking if asked.features is None else [])]))
+    if out:
+        parts.append(flag("--exclude", out))
+    kept = [name for name in asked.categorical if name not in leaking]
+    if kept:
+        parts.append(flag("--categorical", kept))
+    if any(finding.code in TO_DROP for finding in findings):
+        parts.append("--drop-missing")
+    if asked.delimiter != ",":
+        parts.append(f"--delimiter {'tab' if asked.delimiter == chr(9) else shlex.quote(asked.delimiter)}")
+    return " ".join([*parts, "--out model"])
+
+
+def blocking(findings: Sequence[Finding]) -> list[int]:
+    """The numbers, from 1 on, of findings that must be put right before that command works."""
+    return [number for number, finding in enumerate(findings, 1) if finding.code in BLOCKING]
+
+
+def _path(given: Any, otherwise: str) -> str:
+    return shlex.quote(str(given)) if isinstance(given, str | os.PathLike) else otherwise

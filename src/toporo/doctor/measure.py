@@ -1,9 +1,10 @@
-"""How far apart groups are and how well they can be told apart, on a sample of the rows."""
+"""How far apart groups are and how well they can be told apart, on a sample that follows from the rows' content."""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,18 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from toporo.data.frame import Frame, Texts
 from toporo.doctor.results import Distances, Separability
 from toporo.errors import TopoRoWarning
 from toporo.groups import GroupIds, Groups
+from toporo.topology.diffusion import GroupDiffusion
+from toporo.topology.learn import cut_graph, resample
 from toporo.types import Array
 
 Codes = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
-#: Rows a group, points in all, and cells in all, of the sample.
+#: Rows per group, points in all, and cells in all, of the sample.
 EACH, POINTS, CELLS = 200, 4000, 2_000_000
 #: Groups that take part in what is costly.
 MOST_GROUPS = 100
@@ -38,6 +43,69 @@ TREES = 40
 FEW_GROUPS = 50
 
 
+#: Of the hash of rows.
+_ODD, _FIRST, _SECOND = (
+    np.uint64(0x9E3779B97F4A7C15),
+    np.uint64(0xBF58476D1CE4E5B9),
+    np.uint64(0x94D049BB133111EB),
+)
+_ABSENT = np.uint64(0x2545F4914F6CDD1D)
+
+
+# ---------------------------------------------------------------- rows by their content
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """SplitMix64's finaliser (Steele, Lea & Flood 2014): every bit of the input reaches every bit of the output."""
+    mixed = values + _ODD
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def _of_text(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def row_hashes(frame: Frame, names: Iterable[str]) -> Hashes:
+    """One number per row: equal for rows that are equal in these columns, in any order."""
+    total = np.zeros(len(frame), dtype=np.uint64)
+    for name in names:
+        column = frame[name]
+        if isinstance(column, Texts):
+            levels = np.asarray([*map(_of_text, column.levels), int(_ABSENT)], dtype=np.uint64)
+            values = levels[column.codes]
+        else:
+            plain = np.ascontiguousarray(np.where(column.missing, 0.0, column.values + 0.0))  # -0.0 is 0.0
+            values = np.where(column.missing, _ABSENT, plain.view(np.uint64))
+        total += _mixed(values ^ np.uint64(_of_text(name)))
+    return _mixed(total)
+
+
+def balanced_sample(hashes: Hashes, codes: Codes, wanted: Sequence[int], each: int, seed: int = 0) -> Codes:
+    """At most ``each`` rows of every wanted group: which ones follows from their content, not from their place.
+
+    Equal rows are told apart by counting them: a value that half the rows share makes half the sample.
+    """
+    inside = np.zeros(int(codes.max(initial=-1)) + 2, dtype=bool)
+    inside[list(wanted)] = True
+    inside[-1] = False  # where code -1, no group, leads
+    rows = np.flatnonzero(inside[codes])
+    order = rows[np.lexsort((hashes[rows], codes[rows]))]
+    same = np.zeros(len(order), dtype=bool)
+    same[1:] = (hashes[order][1:] == hashes[order][:-1]) & (codes[order][1:] == codes[order][:-1])
+    place = np.arange(len(order))
+    repeats = place - np.maximum.accumulate(np.where(same, 0, place))
+    keys = _mixed(hashes[order] ^ _mixed(repeats.astype(np.uint64) + np.uint64(_of_text(f"sample {seed}"))))
+    drawn = np.lexsort((keys, codes[order]))
+    chosen = codes[order][drawn]
+    starts = np.searchsorted(chosen, chosen, side="left")
+    return np.asarray(order[drawn][np.arange(len(chosen)) - starts < each])
+
+
+# ---------------------------------------------------------------- groups by their rows
+
+
 def sample_size(groups: int, width: int) -> int:
     """Rows to take of every group."""
     points = min(POINTS, max(500, CELLS // max(1, width)))
@@ -55,9 +123,6 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
 
     Chance is measured by dealing the rows to groups of the same sizes at random, on the same data graph.
     """
-    from toporo.topology.diffusion import GroupDiffusion
-    from toporo.topology.learn import cut_graph, resample
-
     points = standardised(matrix)
     if len(names) < 2:
         return "there is a single group"
@@ -74,27 +139,27 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
         prepared = GroupDiffusion.prepare(
             points, ids, kernel=kernel, neighbors=near, scales=SCALES, tol=TOL, progress=False
         )
-        found = prepared.distances(TOL)
+        measured = prepared.distances(TOL)
         redrawn = resample(prepared, resamples, seed=seed, tol=TOL)
         dealt = [
             replace(prepared, ids=GroupIds(rng.permutation(codes), ids.groups)).distances(TOL) for _ in range(deals)
         ]
-        edges = set(cut_graph(found).edges)
+        edges = set(cut_graph(measured).edges)
         kept = [len(edges & set(cut_graph(draw).edges)) / len(edges) for draw in redrawn.draws]
     pairs = np.triu_indices(len(names), 1)
-    typical = float(found.matrix[pairs].mean())
+    typical = float(measured.matrix[pairs].mean())
     means = np.asarray([draw.matrix[pairs].mean() for draw in dealt])
     spread = float(means.std(ddof=1))
     return Distances(
         names=tuple(names),
-        matrix=found.matrix,
-        order=_seriated(found.matrix, names),
+        matrix=measured.matrix,
+        order=_seriated(measured.matrix, names),
         typical=typical,
         chance=float(means.mean()),
         chance_spread=spread,
         by_chance=np.asarray(np.mean([draw.matrix for draw in dealt], axis=0)),
         beyond_chance=bool(typical > means.max() and typical > means.mean() + 3 * spread),
-        contrast=redrawn.contrast(found),
+        contrast=redrawn.contrast(measured),
         stability=float(np.mean(kept)),
         points=len(points),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from toporo.text import hops_text
 from toporo.types import Array
 
 #: From what makes training pointless or its result misleading, to what is good to know.
@@ -39,6 +42,9 @@ class Finding:
     weight: float = 0.0
 
 
+serious, risky, note = (partial(Finding, severity) for severity in SEVERITIES)
+
+
 def ranked(findings: list[Finding]) -> tuple[Finding, ...]:
     """By severity, then by weight; equals stay in a fixed order."""
     return tuple(sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.weight, f.code, f.subjects)))
@@ -51,7 +57,7 @@ class GroupSummary:
     Attributes
     ----------
     name : of the group.
-    role : ``"training"``, ``"test"`` (a test group with rows) or ``"to come"`` (in the graph or named, without rows).
+    role : ``"training"``, ``"test"`` (a test group with rows) or ``"no rows"`` (in the graph or named, without any).
     rows : how many.
     missing : the share of its feature cells that are missing.
     target : in a training group, its mean or the share of one class; ``facts["target_shown"]`` says which.
@@ -170,7 +176,7 @@ class Diagnosis:
     Attributes
     ----------
     findings : ranked, the worst first.
-    groups : one record a group: training groups, test groups, groups to come.
+    groups : one record per group: training groups, test groups, groups without rows.
     distances : between groups, or None where they could not be measured (``facts["not_measured"]`` says why).
     separability : of groups by their features, or None.
     facts : what was looked at, and the next command.
@@ -213,3 +219,106 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+# ---------------------------------------------------------------- in words
+
+
+def percent(share: float) -> str:
+    """A share as a percentage; neither what is above nothing reads 0, nor what is below all 100."""
+    if 0 < share < 0.001:
+        return "less than 0.1 %"
+    if 0.999 < share < 1:
+        return "more than 99.9 %"
+    whole, fine = f"{100 * share:.0f}", f"{100 * share:.1f}"
+    exact = share in (0, 1) or (0.1 <= share < 0.995) or fine.endswith(".0")
+    return f"{whole if exact else fine} %"
+
+
+def some(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
+    """The first few of some texts, and how many there are in all."""
+    every = list(texts)
+    shown = between.join(every[:limit])
+    return shown if len(every) <= limit else f"{shown}{between}… ({len(every)} in all)"
+
+
+def it(names: Collection[str]) -> str:
+    """The pronoun for these."""
+    return "it" if len(names) == 1 else "them"
+
+
+def first_step(numbers: Sequence[int]) -> str:
+    """What stands before the next command: the findings to put right first, by number."""
+    if not numbers:
+        return "Next:"
+    shown = " and ".join([*([", ".join(map(str, numbers[:-1]))] if numbers[1:] else []), str(numbers[-1])])
+    return f"Next, once {f'finding {shown} is' if len(numbers) == 1 else f'findings {shown} are'} put right:"
+
+
+def comma_names(names: Iterable[str]) -> str:
+    """Names as options take them: between commas, those with a comma or a quote in double quotes."""
+
+    def quoted(name: str) -> str:
+        plain = "," not in name and '"' not in name and name == name.strip()
+        return name if plain else '"' + name.replace('"', '""') + '"'
+
+    return ",".join(quoted(name) for name in names)
+
+
+def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
+    """An option with names, ready for a shell; beyond a limit, names are left to the reader."""
+    every = list(names)
+    if limit is not None and len(every) > limit:
+        return f"{option} {shlex.quote(comma_names(every[:limit]))},… ({len(every)} in all)"
+    return f"{option} {shlex.quote(comma_names(every))}"
+
+
+@dataclass(frozen=True)
+class GroupCells:
+    """Titles, rows of cells, and which columns are numbers."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: frozenset[int]
+    left_out: int = 0
+
+
+def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
+    """One line per group; beyond a limit, those that findings name and the smallest come first.
+
+    Columns that nothing is known for are left out.
+    """
+    groups = list(diagnosis.groups)
+    if limit is not None and len(groups) > limit:
+        named = {name for finding in diagnosis.findings for name in finding.subjects}
+        first = sorted(groups, key=lambda g: (g.role == "no rows", g.name not in named, g.rows, g.name))[:limit]
+        chosen = {group.name for group in first}
+        groups = [group for group in groups if group.name in chosen]
+    shown = diagnosis.facts.get("target_shown") or "target"
+    columns: dict[str, Callable[[GroupSummary], str | None]] = {
+        "group": lambda g: g.name,
+        "role": lambda g: g.role,
+        "rows": lambda g: f"{g.rows:,}",
+        "missing": lambda g: percent(g.missing) if g.rows and g.missing > 0 else None,
+        str(shown): lambda g: _target(g.target, str(shown)),
+        "nearest": lambda g: g.nearest,
+        "distance": lambda g: None if g.distance is None else f"{g.distance:.3g}",
+        "recognised": lambda g: None if g.recognised is None else percent(g.recognised),
+        "prior": lambda g: None if g.prior is None else percent(g.prior),
+        "hops": lambda g: hops_text(g.hops) or None,
+    }
+    cells = {title: [cell(group) for group in groups] for title, cell in columns.items()}
+    kept = [title for title, values in cells.items() if any(value is not None for value in values)]
+    words = {"group", "role", "nearest"}
+    return GroupCells(
+        columns=tuple(kept),
+        rows=tuple(tuple(cells[title][i] or "–" for title in kept) for i in range(len(groups))),
+        numbers=frozenset(place for place, title in enumerate(kept) if title not in words),
+        left_out=len(diagnosis.groups) - len(groups),
+    )
+
+
+def _target(value: float | None, shown: str) -> str | None:
+    if value is None:
+        return None
+    return percent(value) if shown.startswith("share of") else f"{value:.4g}"

@@ -14,11 +14,10 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 import toporo
-from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Separability
-from toporo.doctor.table import group_table
-from toporo.doctor.words import count_of, first_step, percent
+from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Separability, first_step, group_table, percent
 from toporo.files import write_text
 from toporo.pages.figures import STYLE, to_svg
+from toporo.text import many
 from toporo.topology.draw import TEST_COLOR
 from toporo.types import Array
 
@@ -177,13 +176,13 @@ def _style() -> str:
 
 def _caption(diagnosis: Diagnosis) -> str:
     facts = diagnosis.facts
-    groups = count_of(facts["groups"], "group")
+    groups = many(facts["groups"], "group")
     if facts["training_groups"] < facts["groups"]:
         groups += f" ({facts['training_groups']} to train on)"
     target = f"target {facts['target']!r} ({facts['task']})" if facts["target"] is not None else "no target named"
     return (
-        f"{count_of(facts['rows'], 'row')}, {groups} in column {facts['group']!r}, "
-        f"{count_of(len(facts['features']), 'feature')}, {target}."
+        f"{many(facts['rows'], 'row')}, {groups} in column {facts['group']!r}, "
+        f"{many(len(facts['features']), 'feature')}, {target}."
     )
 
 
@@ -201,7 +200,7 @@ def _maps(diagnosis: Diagnosis, test: Sequence[str]) -> list[dict[str, str]]:
         maps.append(
             {
                 "title": "How far apart the groups are",
-                "text": f"Diffusion EMD on {count_of(found.points, 'sampled row')}, features standardised: the lighter "
+                "text": f"Diffusion EMD on {many(found.points, 'sampled row')}, features standardised: the lighter "
                 f"a field, the nearer. On average {found.typical:.3g}, and {found.chance:.3g} ± "
                 f"{found.chance_spread:.1g} if rows are dealt to groups at random. {verdict}{aside}",
                 "svg": to_svg("heat", heat_map(found, test)),
@@ -213,7 +212,7 @@ def _maps(diagnosis: Diagnosis, test: Sequence[str]) -> list[dict[str, str]]:
             {
                 "title": "How well the groups can be told apart",
                 "text": f"A cross-validated classifier ({told.classifier}, {told.folds} folds, "
-                f"{count_of(told.points, 'sampled row')}) recognises {percent(told.accuracy)} of a group's rows on "
+                f"{many(told.points, 'sampled row')}) recognises {percent(told.accuracy)} of a group's rows on "
                 f"average; guessing gives {percent(told.chance)}. Near 100 %, a new group will look like nothing seen; "
                 f"near guessing, groups look alike.{aside}"
                 + (f" Most often mistaken: {confused}." if confused else ""),

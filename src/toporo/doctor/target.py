@@ -9,30 +9,30 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.frame import Numbers
-from toporo.doctor.case import Case, Check
-from toporo.doctor.results import Finding
-from toporo.doctor.words import count_of, percent, some
+from toporo.doctor.case import Case, check
+from toporo.doctor.results import Finding, note, percent, risky, serious, some
 from toporo.errors import listed
+from toporo.text import many
 
 #: A class with a smaller share of the rows is rare.
 RARE = 0.05
 #: Shares of a class that differ by more between groups are worth a word.
 RATE_GAP = 0.3
-#: Rows of a group from which on its share of a class or its range is worth a word.
+#: Fewest rows of a group whose share of a class or range is worth a word.
 COUNTED = 10
 #: How many interquartile ranges beyond the quartiles a target is far out.
 FAR_OUT = 8.0
-#: The share of the target's variance that lies between groups from which on it is worth a word.
+#: Least share of the target's variance between groups that is worth a word.
 BETWEEN = 0.5
 #: Whole numbers of which so few differ may be classes.
 FEW_NUMBERS = 10
 
 
+@check
 def no_target(case: Case) -> Iterator[Finding]:
     """Without a target, half of the checks have nothing to look at."""
     if case.target is None:
-        yield Finding(
-            "note",
+        yield note(
             "no-target",
             "No target was named",
             "Leaks and imbalance of the target were not looked for, and the target may be among the features.",
@@ -40,6 +40,7 @@ def no_target(case: Case) -> Iterator[Finding]:
         )
 
 
+@check
 def target_missing(case: Case) -> Iterator[Finding]:
     """Training rows without a target."""
     if case.target is None:
@@ -56,10 +57,9 @@ def target_missing(case: Case) -> Iterator[Finding]:
         detail = f"Column {case.target!r} is empty in {percent(count / rows)} of them."
     if without and count < rows:
         detail += f" Nothing is left of {listed(without)}."
-    yield Finding(
-        "serious",
+    yield serious(
         "target-missing",
-        f"{count_of(count, 'training row has', 'training rows have')} no target",
+        f"{many(count, 'training row has', 'training rows have')} no target",
         detail,
         f"If these groups are those to predict, say --test-groups with {listed(without, limit=4)}; else --drop-missing."
         if without and count < rows
@@ -69,6 +69,7 @@ def target_missing(case: Case) -> Iterator[Finding]:
     )
 
 
+@check
 def constant_target(case: Case) -> Iterator[Finding]:
     """A target that is the same everywhere, or the same within every group."""
     values = _codes(case)
@@ -76,8 +77,7 @@ def constant_target(case: Case) -> Iterator[Finding]:
         return
     groups = case.codes[case.labelled]
     if len(np.unique(values)) == 1:
-        yield Finding(
-            "serious",
+        yield serious(
             "constant-target",
             "The target is the same in every training row",
             f"{case.target!r} does not vary: there is nothing to predict.",
@@ -89,13 +89,12 @@ def constant_target(case: Case) -> Iterator[Finding]:
     pairs = np.unique(np.stack([groups, values]), axis=1)
     sizes = np.bincount(groups, minlength=len(case.names))
     if len(pairs[0]) == len(np.unique(groups)) and (sizes >= 2).any() and len(pairs[0]) > 1:
-        yield Finding(
-            "serious",
+        yield serious(
             "target-by-group",
             "The target is constant within every training group",
             f"Which group a row is of settles {case.target!r}: there are as many cases as groups "
             f"({len(pairs[0])}), not as many as rows.",
-            "If the target belongs to groups, make a table with one row a group; else look for an error in it.",
+            "If the target belongs to groups, make a table with one row per group; else look for an error in it.",
             (case.target,),
             1.0,
         )
@@ -108,11 +107,11 @@ def _codes(case: Case) -> npt.NDArray[Any] | None:
     return None if case.target_values is None else case.target_values[case.labelled]
 
 
+@check
 def text_as_numbers(case: Case) -> Iterator[Finding]:
     """A regression on text cannot be."""
     if case.target is not None and case.task == "regression" and not isinstance(case.frame[case.target], Numbers):
-        yield Finding(
-            "serious",
+        yield serious(
             "target-not-numbers",
             "The target is text, so it cannot be regressed on",
             f"Column {case.target!r} holds text such as {case.frame.text(case.target).levels[:1]}.",
@@ -122,6 +121,7 @@ def text_as_numbers(case: Case) -> Iterator[Finding]:
         )
 
 
+@check
 def numbers_as_classes(case: Case) -> Iterator[Finding]:
     """Numbers that may be names of classes, and classes that may be numbers."""
     if case.target_values is not None:
@@ -131,8 +131,7 @@ def numbers_as_classes(case: Case) -> Iterator[Finding]:
             and (values == np.round(values)).all()
             and case.labelled.sum() > 3 * len(values)
         ):
-            yield Finding(
-                "note",
+            yield note(
                 "classes-as-numbers",
                 "The target's numbers may be classes",
                 f"{case.target!r} takes {len(values)} whole numbers only ({', '.join(f'{v:g}' for v in values)}), and "
@@ -141,12 +140,11 @@ def numbers_as_classes(case: Case) -> Iterator[Finding]:
                 (str(case.target),),
             )
     elif case.labels is not None:
-        found = len(np.unique(case.labels.codes[case.labelled]))
-        if found > max(20, int(case.labelled.sum()) // 2):
-            yield Finding(
-                "serious",
+        classes = len(np.unique(case.labels.codes[case.labelled]))
+        if classes > max(20, int(case.labelled.sum()) // 2):
+            yield serious(
                 "too-many-classes",
-                f"The target has {count_of(found, 'class', 'classes')} in {count_of(int(case.labelled.sum()), 'row')}",
+                f"The target has {many(classes, 'class', 'classes')} in {many(int(case.labelled.sum()), 'row')}",
                 f"Column {case.target!r} holds text that hardly repeats.",
                 "If it should be numbers, correct the cells that are not; else give --target another column.",
                 (str(case.target),),
@@ -154,6 +152,7 @@ def numbers_as_classes(case: Case) -> Iterator[Finding]:
             )
 
 
+@check
 def classes_by_group(case: Case) -> Iterator[Finding]:
     """Classes that are rare, that some groups lack, or whose share differs much between groups."""
     if case.labels is None or not case.labelled.any():
@@ -171,10 +170,9 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
     rare = [int(label) for label in there if totals[label] < RARE * len(y) * min(1.0, 2 / len(there))]
     if rare:
         shown = some(f"{levels[label]!r} {percent(totals[label] / len(y))}" for label in rare)
-        yield Finding(
-            "note",
+        yield note(
             "rare-class",
-            f"{count_of(len(rare), 'class is', 'classes are')} rare",
+            f"{many(len(rare), 'class is', 'classes are')} rare",
             f"Of the training rows: {shown}. Accuracy hardly notices a rare class.",
             "Judge by log loss and balanced accuracy, which toporo evaluate gives.",
             tuple(levels[label] for label in rare),
@@ -194,10 +192,9 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
     }
     if lacking:
         shown = some((f"{name!r} has no {listed(missing, limit=3)}" for name, missing in lacking.items()), 5, "; ")
-        yield Finding(
-            "risky",
+        yield risky(
             "absent-class",
-            f"{count_of(len(lacking), 'training group lacks', 'training groups lack')} a class",
+            f"{many(len(lacking), 'training group lacks', 'training groups lack')} a class",
             f"{shown}. The loss of such a group is small for a model that never predicts the class.",
             "Find out whether the class cannot occur there or was not recorded; merge groups if need be.",
             tuple(lacking),
@@ -210,8 +207,7 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
     if gaps[label] > RATE_GAP:
         least, most = int((shares + noise)[:, label].argmin()), int((shares - noise)[:, label].argmax())
         low, high = case.names[counted[least]], case.names[counted[most]]
-        yield Finding(
-            "risky",
+        yield risky(
             "label-shift",
             "The classes' shares differ much between groups",
             f"{levels[label]!r} makes {percent(float(shares[least, label]))} of {low!r} and "
@@ -222,6 +218,7 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
         )
 
 
+@check
 def target_by_group(case: Case) -> Iterator[Finding]:
     """A number to predict whose groups hardly overlap, or with values far out."""
     if case.target_values is None or case.labelled.sum() < COUNTED:
@@ -236,7 +233,7 @@ def target_by_group(case: Case) -> Iterator[Finding]:
             yield Finding(
                 "risky" if far.mean() < 0.005 else "note",
                 "target-outliers",
-                f"{count_of(int(far.sum()), 'target is', 'targets are')} far from all others",
+                f"{many(int(far.sum()), 'target is', 'targets are')} far from all others",
                 f"{case.target!r} has its middle half between {quarter:.4g} and {three:.4g}, but goes as far as "
                 f"{worst:.4g}. Squared errors make such rows rule the fit.",
                 "Look at these rows; if they are right, predict the logarithm or clip them.",
@@ -267,8 +264,7 @@ def target_by_group(case: Case) -> Iterator[Finding]:
         detail = f"{percent(max(0.0, between))} of the variance of {case.target!r} lies between groups."
         if alone:
             detail += f" Ranges that meet no other group's: {listed(alone)}."
-        yield Finding(
-            "risky",
+        yield risky(
             "target-shift",
             "Groups differ much in their targets",
             f"{detail} What a model learns is mostly which group it is in, and a new one may lie outside all of them.",
@@ -277,14 +273,3 @@ def target_by_group(case: Case) -> Iterator[Finding]:
             tuple(alone),
             max(between, case.share_of_groups(alone)),
         )
-
-
-CHECKS: tuple[Check, ...] = (
-    no_target,
-    target_missing,
-    constant_target,
-    text_as_numbers,
-    numbers_as_classes,
-    classes_by_group,
-    target_by_group,
-)
