@@ -102,9 +102,10 @@ def test_objectives() -> None:
     assert isinstance(make_objective(rows, prior, robust="group-dro", **settings), GroupDRO)
     tro = make_objective(rows, prior, robust="tro", **settings)
     assert isinstance(tro, TRO)
-    assert tro.settings["update"] == "mirror"
+    assert tro.update == "mirror"
     constrained = make_objective(rows, prior, robust="tro", **{**settings, "radius": 0.1})
-    assert constrained.settings["update"] == "constrained"
+    assert isinstance(constrained, TRO)
+    assert constrained.update == "constrained"
 
 
 @pytest.mark.parametrize(("kind", "table"), BOTH)

@@ -243,7 +243,7 @@ def test_bad_input_to_a_problem() -> None:
     with pytest.raises(DataError, match=r"shape \(4, 2, 2\)"):
         BallProblem.from_data(images, loss="squared", ball_radius=1.0)
     several = GroupedData.from_arrays(np.zeros((4, 2)), np.zeros((4, 2)), ["a", "a", "b", "b"])
-    with pytest.raises(DataError, match="one target a sample"):
+    with pytest.raises(DataError, match="one target per sample"):
         BallProblem.from_data(several, loss="squared", ball_radius=1.0)
 
 

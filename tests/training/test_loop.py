@@ -1,6 +1,7 @@
 """The loop: one seed in, the same bytes out, also when it is interrupted and taken up again."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -251,6 +252,19 @@ def test_a_method_by_the_recipe_does_not_take_up_another_penalty(recipe, data, t
     assert go(0.001) == weak
     path.unlink()
     assert go(50.0) != weak
+
+
+def test_an_objective_that_cannot_be_told_from_another_is_refused_before_training(recipe, data, tmp_path):
+    class Odd(recipe.MyMethod):
+        def __init__(self, groups, lock):
+            super().__init__(groups)
+
+    def go(**about):
+        return train(MLP(2, 2), Odd(data.groups, threading.Lock()), data, cross_entropy, TrainSettings(1), **about)
+
+    with pytest.raises(SettingError, match=r"lock of Odd is a lock that cannot be written down .*without a checkpoint"):
+        go(checkpoint=tmp_path / "run.safetensors", on_record=stop_at(1))
+    assert len(go()) == 1
 
 
 def test_a_refused_checkpoint_leaves_the_model_alone(run, tmp_path):

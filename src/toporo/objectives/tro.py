@@ -60,3 +60,4 @@ class TRO(WeightedObjective):
         smallest = min(weight for weight in prior.weights.values() if weight > 0)
         rule = make_rule(update, step=step, penalty=penalty, radius=radius, divergence=divergence, smallest=smallest)
         super().__init__(prior, rule, groups)
+        self.update = update

@@ -107,9 +107,12 @@ class Resumable:
 
     def resume(self) -> list[RoundRecord]:
         """Restore model, objective and optimiser, and return the history so far; empty for a new run."""
-        if self.path is None or not Path(self.path).is_file():
+        if self.path is None:
             return []
-        about = read_about_run(self.path, self.identity)
+        identity = self.identity  # one that cannot be told is an error now, not at the first checkpoint
+        if not Path(self.path).is_file():
+            return []
+        about = read_about_run(self.path, identity)
         load_checkpoint(self.path, model=self.model, objective=self.objective, optimizer=self.optimizer)
         return [RoundRecord.from_dict(record) for record in about["history"]]
 
