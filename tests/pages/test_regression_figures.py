@@ -14,19 +14,9 @@ from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.figures import to_svg
-from toporo.pages.regression import (
-    HOP_FILLS,
-    TRAIN_FILL,
-    Candidate,
-    Shift,
-    centrality_map,
-    error_by_hop,
-    error_map,
-    importance_bars,
-    selection_scatter,
-)
-from toporo.pages.us_map import MISSING, load_outlines
+from toporo.pages.charts import to_svg
+from toporo.pages.figures import Configuration, error_by_hop, importance_bars, selection_scatter
+from toporo.pages.maps import HOP_FILLS, MISSING, TRAIN_FILL, Shift, centrality_map, error_map, load_outlines
 
 HOPS = {
     **dict.fromkeys(["CA", "NV", "UT", "CO", "KS", "MO", "KY", "WV", "MD", "DE"], 1),
@@ -43,7 +33,7 @@ TABLE: dict[str, dict[str, tuple[float, float | None]]] = {
     title: {hop: (0.5 + 0.01 * i + 0.1 * j, 0.02) for j, hop in enumerate(("1", "2", "3", "all"))}
     for i, title in enumerate(METHODS)
 }
-CANDIDATES = [Candidate(f"lambda = {k}", 0.3 + 0.01 * k, 0.2 - 0.01 * k, 0.25 + 0.02 * k) for k in range(6)]
+CANDIDATES = [Configuration(f"lambda = {k}", 0.3 + 0.01 * k, 0.2 - 0.01 * k, 0.25 + 0.02 * k) for k in range(6)]
 
 SHIFT = Shift("North to South", EVEN, TRAIN, TEST, HOPS)
 FIGURES: dict[str, Callable[[], Figure]] = {

@@ -19,8 +19,8 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.figures import to_svg
-from toporo.pages.us_map import BESIDE, FRAME, INK, LOG_FROM, MISSING, color_scale, draw_states, load_outlines
+from toporo.pages.charts import INK, LOG_FROM, color_scale, to_svg
+from toporo.pages.maps import BESIDE, FRAME, MISSING, draw_states, load_outlines
 
 #: Who shares a land border (or a lake's) with whom, each pair once.
 BORDERS = """

@@ -23,6 +23,7 @@ from toporo.cli.common import (
 )
 from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
+from toporo.text import SAW
 
 if TYPE_CHECKING:
     from toporo.tables import TableModel
@@ -262,8 +263,6 @@ def _show(model: TableModel) -> None:
         typer.echo(f"Groups to come: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
-        from toporo.pages.model_words import SAW
-
         saw = f"; of the groups to come it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""
         typer.echo(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")

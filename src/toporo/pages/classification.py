@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 from toporo.bench.base import Benchmark
 from toporo.bench.fits import build_model
 from toporo.bench.jobs import Job
+from toporo.bench.records import last_metrics, lowest_seeds, of_method, styles
 from toporo.bench.runner import Outcome, Part
 from toporo.groups import name_from_json
 from toporo.pages import figures
-from toporo.pages.sections import Section, figure_section, last_metrics, lowest_seeds, of_method, styles
+from toporo.pages.charts import figure_section
+from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Record

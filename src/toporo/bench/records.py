@@ -1,34 +1,17 @@
-"""What the reports of all benchmarks share: titled figures, and values from records."""
+"""Values for figures from the records of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from toporo.bench.definitions import Protocol
 from toporo.groups import name_from_json
-from toporo.pages.figures import line_style, to_svg
+from toporo.pages.charts import line_style
 from toporo.training import EpochRecord
-from toporo.types import Record
-
-
-@dataclass(frozen=True)
-class Section:
-    """A titled figure with a sentence on how to read it; ``name`` is its file's."""
-
-    name: str
-    title: str
-    text: str
-    svg: str
-
-
-def figure_section(name: str, title: str, text: str, figure: Figure) -> Section:
-    """A section around a figure."""
-    return Section(name, title, text, to_svg(name, figure))
+from toporo.types import Name, Record
 
 
 def styles(protocol: Protocol) -> dict[str, dict[str, Any]]:
@@ -47,13 +30,13 @@ def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
     return {record["method"]: record for record in reversed(records)}
 
 
-def last_metrics(runs: Sequence[Record], key: str) -> dict[Hashable, float]:
+def last_metrics(runs: Sequence[Record], key: str) -> dict[Name, float]:
     """A metric by group after the last epoch, mean over runs."""
     last = [EpochRecord.from_dict(run["history"][-1]).metrics[key] for run in runs]
     return {name: float(np.mean([values[name] for values in last])) for name in last[0]}
 
 
-def last_weights(runs: Sequence[Record]) -> dict[Hashable, float]:
+def last_weights(runs: Sequence[Record]) -> dict[Name, float]:
     """The weight of every training group after the last epoch, mean over runs."""
     last = [{name_from_json(n): w for n, w in run["history"][-1]["weights"]} for run in runs]
     return {name: float(np.mean([weights[name] for weights in last])) for name in last[0]}
