@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from toporo.bench.definitions import Protocol
 from toporo.groups import name_from_json
-from toporo.pages.charts import line_style
 from toporo.training import EpochRecord
 from toporo.types import Name, Record
 
 
-def styles(protocol: Protocol) -> dict[str, dict[str, Any]]:
-    """Colour and dash of every network's line by its title, the same in all figures of a report."""
-    trained = [method for method in protocol.get_methods() if method.has_epochs]
-    return {method.title: line_style(i) for i, method in enumerate(trained)}
+def trained_titles(protocol: Protocol) -> list[str]:
+    """Titles of the networks, in the order of the protocol."""
+    return [method.title for method in protocol.get_methods() if method.has_epochs]
 
 
 def of_method(records: Sequence[Record], method: str) -> list[Record]:

@@ -181,9 +181,11 @@ def color_bar(figure: Figure, colored: Any, label: str, *, across: bool = False,
 # ---------------------------------------------------------------- axes
 
 
-def log_ticks(axis: Any, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Plain numbers, at 1, 2 and 5 of a decade unless told otherwise."""
-    axis.set_major_locator(LogLocator(subs=subs, numticks=20))
+def log_ticks(axis: Any, *, decades: bool = False) -> None:
+    """Plain numbers at 1, 2 and 5 of a decade; at more of them where there is less than one, or at decades alone."""
+    low, high = axis.get_view_interval()
+    subs = (1.0,) if decades or high > 1e5 * low else (1.0, 2.0, 5.0) if high > 5 * low else range(1, 10)
+    axis.set_major_locator(LogLocator(subs=list(subs), numticks=20))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
@@ -231,8 +233,13 @@ def bare(ax: Axes) -> None:
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour and dash of the index-th method, the same in every figure."""
+    """Colour and dash of the index-th line."""
     return {"color": COLORS[index % len(COLORS)], "ls": "-" if index < len(COLORS) else "--"}
+
+
+def line_styles(titles: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dash of lines by their titles: the same titles look the same in all figures of a report."""
+    return {title: line_style(i) for i, title in enumerate(titles)}
 
 
 def few_points(points: Sized) -> dict[str, Any]:

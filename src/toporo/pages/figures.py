@@ -569,8 +569,8 @@ def _error_axis(ax: Axes, shown: Sequence[float], log: bool) -> None:
     """From zero, or logarithmic around the means: a spread as large as its mean must not decide the axis."""
     if log:
         ax.set_xscale("log")
-        charts.log_ticks(ax.xaxis)
         ax.set_xlim(min(shown) / 1.35, max(shown) * 1.35)
+        charts.log_ticks(ax.xaxis)
     else:
         if shown and min(shown) >= 0:
             ax.set_xlim(left=0)
@@ -607,7 +607,7 @@ def penalty_curve(
     for i, (title, value) in enumerate(references.items()):
         ax.axhline(value, color=SOFT, lw=1.1, ls=(":", "--", "-.")[i % 3], label=title)
     ax.set_xscale("log")
-    charts.log_ticks(ax.xaxis, (1.0,))
+    charts.log_ticks(ax.xaxis, decades=True)
     ax.set_xlabel("penalty λ: weights may leave the prior (left) or must keep to it (right)")
     ax.set_ylabel(label)
     charts.key_beside(ax)

@@ -165,10 +165,7 @@ def draw_states(
     *,
     cmap: str | Colormap = "viridis",
     norm: Normalize | None = None,
-    vmin: float | None = None,
-    vmax: float | None = None,
     fills: Mapping[str, str] | None = None,
-    missing: str = MISSING,
     outlined: Collection[str] = (),
     labels: bool = True,
     label_size: float = 6.5,
@@ -180,10 +177,8 @@ def draw_states(
     ax : the axes, which then show the map and nothing else.
     values : numbers by state code; they must be finite (leave a state out to have it drawn as missing).
     cmap : the colours.
-    norm, vmin, vmax : the scale, as :func:`~toporo.pages.charts.color_scale` makes it unless given; either ``norm`` or
-        the two ends.
-    fills : plain colours by state code for states without a value.
-    missing : the colour of the states in neither.
+    norm : the scale, as :func:`~toporo.pages.charts.color_scale` makes it unless given.
+    fills : plain colours by state code for states without a value; those in neither are pale.
     outlined : states around which, as a whole, a dark line is drawn.
     labels : whether to write the codes, dark on light fills and light on dark ones.
     label_size : size of the codes in points; about 6.5 on a map across a page, 5 on half of one.
@@ -195,16 +190,10 @@ def draw_states(
     twice = [code for code in given if code in plain]
     if twice:
         raise SettingError(f"states with both a value and a fill: {listed(twice)}. Give each state one of the two.")
-    if norm is not None and (vmin is not None or vmax is not None):
-        raise SettingError("a map takes either norm or vmin and vmax; found both. Set the ends on the norm.")
-    if norm is None:
-        norm = charts.color_scale(given.values())
-        norm.vmin = norm.vmin if vmin is None else vmin
-        norm.vmax = norm.vmax if vmax is None else vmax
-
+    norm = norm or charts.color_scale(given.values())
     rest = [code for code in states.rings if code not in given]
     around: dict[str, Any] = {"edgecolors": BORDER, "linewidths": 0.6, "joinstyle": "round", "zorder": 1}
-    colors = [plain.get(code, missing) for code in rest]
+    colors = [plain.get(code, MISSING) for code in rest]
     ax.add_collection(PathCollection([states.path(code) for code in rest], facecolors=colors, **around))
     codes = [code for code in states.rings if code in given]
     colored = PathCollection([states.path(code) for code in codes], cmap=cmap, norm=norm, **around)
@@ -390,7 +379,7 @@ def learned_on_map(
     norm = Normalize(0.0, max(float(value) for _, weights in learned.values() for value in weights.values()))
     corners = {title: states.corners(map(str, graph.names)) for title, (graph, _) in learned.items()}
     tall = max(float(np.divide(*(east_north - west_south)[::-1])) for west_south, east_north in corners.values())
-    figure, axes = charts.canvas(1.2 + min(WIDTH / len(learned) * tall, 4.6), 1, len(learned))
+    figure, axes = charts.canvas(1.3 + min(WIDTH / len(learned) * tall, 4.6), 1, len(learned))
     for ax, (title, (graph, weights)) in zip(axes, learned.items(), strict=True):
         borders = {frozenset(edge) for edge in given.subgraph(graph.names).edges}
         kept = [edge for edge in graph.edges if frozenset(edge) in borders]

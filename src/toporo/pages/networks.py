@@ -12,13 +12,13 @@ import numpy as np
 
 from toporo.bench.definitions import Metric, Protocol
 from toporo.bench.methods import Method
-from toporo.bench.records import lowest_seeds, of_method, styles
+from toporo.bench.records import lowest_seeds, of_method, trained_titles
 from toporo.bench.results import Row
 from toporo.bench.runner import Part
 from toporo.choice.selection import select
 from toporo.groups import name_from_json
 from toporo.pages import figures
-from toporo.pages.charts import figure_section
+from toporo.pages.charts import figure_section, line_styles
 from toporo.pages.figures import Score, TopologyRuns, group_table, learned_topology, penalty_curve
 from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
@@ -164,7 +164,9 @@ def curves_section(part: Part, panels: Mapping[str, str], title: str, text: str)
         }
         for label, key in panels.items()
     }
-    figure = figures.metrics_by_epoch(curves, at, styles(part.protocol), moment=moment(part.protocol))
+    figure = figures.metrics_by_epoch(
+        curves, at, line_styles(trained_titles(part.protocol)), moment=moment(part.protocol)
+    )
     return [figure_section(file_name("steps", part.variant.name), title, text, figure)]
 
 

@@ -181,7 +181,7 @@ def convergence_figure(cases: Sequence[ConvergenceCase]) -> Figure:
         ax.set_title(f"{case.loss} loss, λ = {case.penalty:g}: slopes {slopes}")
     axes[0].set_xscale("log", base=2)
     axes[0].set_yscale("log")
-    charts.log_ticks(axes[0].yaxis, (1.0,))
+    charts.log_ticks(axes[0].yaxis, decades=True)
     axes[0].set_xticks(cases[0].runs[0].horizons, [str(steps) for steps in cases[0].runs[0].horizons], minor=False)
     axes[0].set_xticks([], minor=True)
     for ax in axes[across:]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from toporo.bench import choice
-from toporo.bench.records import last_metrics, last_weights, lowest_seeds, of_method, styles
+from toporo.bench.records import last_metrics, last_weights, lowest_seeds, of_method, trained_titles
 from toporo.bench.results import Row
 from toporo.bench.runner import Outcome, Part
 from toporo.bench.us_states import SPLITS
 from toporo.pages import figures, maps
-from toporo.pages.charts import figure_section
+from toporo.pages.charts import figure_section, line_styles
 from toporo.pages.maps import learned_on_map
 from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
@@ -178,7 +178,7 @@ def _epochs(part: Part) -> list[Section]:
             "Error over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the error on the right rises while the one on the left falls, "
             "validation on training states cannot choose the epoch.",
-            figures.metrics_by_epoch(panels, epochs, styles(part.protocol), log=True),
+            figures.metrics_by_epoch(panels, epochs, line_styles(trained_titles(part.protocol)), log=True),
         )
     ]
 

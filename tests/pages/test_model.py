@@ -165,10 +165,10 @@ def test_the_page_holds_every_group_and_column_and_every_score(
         assert column.name in text
         assert column.note in text
     for score in evaluation.groups:
-        for found in score.metrics.values():
-            assert interval_text(found) in text
-    for found in (*evaluation.overall.values(), *evaluation.pooled.values()):
-        assert interval_text(found) in text
+        for interval in score.metrics.values():
+            assert interval_text(interval) in text
+    for interval in (*evaluation.overall.values(), *evaluation.pooled.values()):
+        assert interval_text(interval) in text
 
 
 def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
@@ -294,8 +294,8 @@ def test_the_summary_says_how_groups_were_weighed(settings: dict[str, Any], word
 def test_cautions_name_what_is_uncertain(model: TableModel, evaluation: Evaluation) -> None:
     rows = list(model.explain())
 
-    def said(found: Evaluation | None = evaluation, source: str | None = "new.csv", **changes: Any) -> str:
-        return " ".join(cautions(replace(model, **changes), changes.get("rows", rows), found, source))
+    def said(judged: Evaluation | None = evaluation, source: str | None = "new.csv", **changes: Any) -> str:
+        return " ".join(cautions(replace(model, **changes), changes.get("rows", rows), judged, source))
 
     assert "No control was fitted" in said()
     assert "This is a control" in said(about=model.about | {"method": "erm"})
@@ -505,12 +505,12 @@ def test_the_training_curve_shows_the_heaviest_groups(network: TableModel) -> No
 
 @given(st.text(max_size=80), st.integers(min_value=6, max_value=40))
 def test_a_short_name_fits_on_a_line(name: str, most: int) -> None:
-    found = short_name(name, most)
-    assert found.isprintable()
-    assert found == " ".join(found.split()) != ""
-    assert sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in found) <= max(most, len("(blank)"))
+    shown = short_name(name, most)
+    assert shown.isprintable()
+    assert shown == " ".join(shown.split()) != ""
+    assert sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in shown) <= max(most, len("(blank)"))
     clean = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
-    head, _, tail = found.partition("…") if found != clean and clean else (clean or "(blank)", "", "")
+    head, _, tail = shown.partition("…") if shown != clean and clean else (clean or "(blank)", "", "")
     assert (clean or "(blank)").startswith(head)
     assert clean.endswith(tail)
 

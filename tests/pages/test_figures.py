@@ -100,10 +100,10 @@ class TestCentralityMap:
         (ax,) = maps(figure)
         assert sorted(colored(ax).get_array()) == sorted(EVEN.values())
         assert {fill: plain(ax).count(fill) for fill in HOP_FILLS} == dict(zip(HOP_FILLS, (10, 6, 8), strict=True))
-        found = texts(figure)
+        written = texts(figure)
         for text in ("North to South", "betweenness of training states", "test states: 1 hop", "2 hops", "3 hops"):
-            assert text in found
-        assert sum(len(text) == 2 and text.isupper() for text in found) == 48
+            assert text in written
+        assert sum(len(text) == 2 and text.isupper() for text in written) == 48
 
     def test_two_splits_share_one_scale(self) -> None:
         figure = centrality_map(SHIFT, Shift("other", dict.fromkeys(TRAIN, 9.0), TRAIN, TEST, HOPS))
@@ -282,9 +282,9 @@ class TestSelectionScatter:
         assert dots(right)[:6] == [(c.in_distribution, c.test) for c in CANDIDATES]
         assert dots(left)[6:] == [(CANDIDATES[0].honest, CANDIDATES[0].test)]
         assert dots(right)[6:] == [(CANDIDATES[5].in_distribution, CANDIDATES[5].test)]
-        found = " | ".join(texts(figure))
-        assert "frontier | chosen: lambda = 0 | test MSE 0.250, lowest of all 0.250, rank correlation 1.00" in found
-        assert "chosen: lambda = 5 | test MSE 0.350, lowest of all 0.250, rank correlation -1.00" in found
+        written = " | ".join(texts(figure))
+        assert "frontier | chosen: lambda = 0 | test MSE 0.250, lowest of all 0.250, rank correlation 1.00" in written
+        assert "chosen: lambda = 5 | test MSE 0.350, lowest of all 0.250, rank correlation -1.00" in written
 
     def test_the_choice_may_be_given(self) -> None:
         left, _ = selection_scatter(CANDIDATES, chosen=("lambda = 3", None)).axes
