@@ -165,7 +165,7 @@ def _control_figure(folder: Path) -> str:
     """Model and control by hop, and the difference in every state."""
     from matplotlib.figure import Figure
 
-    from toporo.pages.figures import STYLE, to_svg
+    from toporo.pages.charts import STYLE, to_svg
     from toporo.tables import load_model
     from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from typing import Any
 
 from toporo.errors import DataError
 
 #: Instead of a distance where nothing joins two groups.
 NO_PATH = "no path"
-#: What :attr:`toporo.Prior.saw` says of test groups, in a sentence.
+#: What a prior may have seen of the test groups, in words.
 SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
 
 
@@ -48,3 +49,28 @@ def number_from_json(value: Any, what: str = "a number") -> float:
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise DataError(f"{what} is {value!r}: expected a number.")
     return float(number)
+
+
+def short_name(name: object, most: int = 30) -> str:
+    """A name on one line, at most this many columns wide; what is too long loses its middle.
+
+    >>> short_name("Minnesota"), short_name("a name that is far too long", 12)
+    ('Minnesota', 'a name…long')
+    """
+    text = " ".join("".join(sign if sign.isprintable() else " " for sign in str(name)).split()) or "(blank)"
+    widths = [sign_width(sign) for sign in text]
+    if sum(widths) <= most:
+        return text
+    head = tail = 0
+    left = most - 1
+    while True:
+        at = head if head <= tail else len(text) - 1 - tail
+        left -= widths[at]
+        if left < 0:
+            return f"{text[:head].rstrip()}…{text[len(text) - tail :].lstrip()}"
+        head, tail = (head + 1, tail) if head <= tail else (head, tail + 1)
+
+
+def sign_width(sign: str) -> int:
+    """Columns that a sign takes where letters take one: 2 for Chinese, Japanese, Korean and the like."""
+    return 2 if unicodedata.east_asian_width(sign) in "WF" else 1

@@ -132,7 +132,7 @@ def test_interrupted_it_leaves_nothing(
     def stopped(*_: object, **__: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(report_module, "_parts", stopped)
+    monkeypatch.setattr(report_module, "_sections", stopped)
     done = toporo("report", stored)
     assert done.code == 130
     assert "interrupted; nothing was written" in done.err

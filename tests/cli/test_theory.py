@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from tests.theory.cases import tiny_study
 from toporo.bench import study as study_module
-from toporo.bench.study import StudySettings
 from toporo.cli import app
 from toporo.pages import theory as report_module
+from toporo.theory.results import StudySettings
 
 COMMAND = [sys.executable, "-m", "toporo", "theory"]
 

@@ -60,23 +60,23 @@ def test_the_page_is_the_same_every_time(diagnosis: Diagnosis, tmp_path: Path) -
 
 @pytest.mark.usefixtures("quick")
 def test_a_table_with_nothing_to_measure_has_a_page_too(tmp_path: Path) -> None:
-    found = examine({"g": ["a", "b"], "x": [1, 1]}, group="g")
-    write_doctor_report(found, tmp_path / "doctor.html")
+    diagnosis = examine({"g": ["a", "b"], "x": [1, 1]}, group="g")
+    write_doctor_report(diagnosis, tmp_path / "doctor.html")
     page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
     assert "<svg" not in page
     assert "distances not measured" in page
 
 
 def test_a_map_puts_groups_in_order_and_marks_test_groups() -> None:
-    found = line(5)
-    figure = heat_map(found, [found.names[1]])
+    distances = line(5)
+    figure = heat_map(distances, [distances.names[1]])
     ax = figure.axes[0]
     texts = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert texts == list(found.order)
+    assert texts == list(distances.order)
     colors = {tick.get_text(): tick.get_color() for tick in ax.get_yticklabels()}
-    assert [name for name, color in colors.items() if color == TEST_COLOR] == [found.names[1]]
+    assert [name for name, color in colors.items() if color == TEST_COLOR] == [distances.names[1]]
     shown = np.ma.filled(ax.images[0].get_array(), np.nan)
-    np.testing.assert_allclose(shown[0, 1:], found.matrix[::-1, ::-1][0, 1:])
+    np.testing.assert_allclose(shown[0, 1:], distances.matrix[::-1, ::-1][0, 1:])
 
 
 @pytest.mark.parametrize("count", [2, 30, 130])
@@ -103,16 +103,16 @@ def test_a_map_fills_its_picture(count: int) -> None:
 
 
 def test_long_names_beside_a_map_differ_where_only_their_ends_do() -> None:
-    found = line(3)
+    distances = line(3)
     names = tuple(f"a name as long as many are {i}" for i in range(3))
-    ax = heat_map(replace(found, names=names, order=names)).axes[0]
+    ax = heat_map(replace(distances, names=names, order=names)).axes[0]
     assert [tick.get_text()[-1] for tick in ax.get_yticklabels()] == ["0", "1", "2"]
 
 
 def test_one_group_far_from_all_others_does_not_make_the_rest_alike() -> None:
-    found = line(12)
-    found.matrix[0, 1:] = found.matrix[1:, 0] = 1000.0
-    image = heat_map(found).axes[0].images[0]
+    distances = line(12)
+    distances.matrix[0, 1:] = distances.matrix[1:, 0] = 1000.0
+    image = heat_map(distances).axes[0].images[0]
     assert image.get_clim()[1] < 100
 
 

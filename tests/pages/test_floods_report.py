@@ -23,10 +23,10 @@ from tests.pages.test_html import Page
 from toporo.bench.runner import Outcome
 from toporo.errors import DataError, SettingError
 from toporo.pages import floods, networks
-from toporo.pages.figures import to_svg
+from toporo.pages.charts import to_svg
 from toporo.pages.html import write_report
+from toporo.pages.maps import GLOBE, draw_land, event_map, frame_of, load_land
 from toporo.pages.pictures import LAND, MISSED, MISSING, Tile, _byte, _compared, _radar, tile_iou, tile_samples
-from toporo.pages.world_map import GLOBE, draw_land, event_map, frame_of, load_land
 
 EACH = ("scores", "map", "learned", "weights", "groups", "tiles", "lambda", "steps")
 

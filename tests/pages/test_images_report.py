@@ -20,16 +20,16 @@ from toporo.bench.results import AVERAGE, Row
 from toporo.bench.runner import Outcome
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.pages import images, networks
-from toporo.pages.figures import to_svg
-from toporo.pages.html import write_report
-from toporo.pages.network_figures import (
-    Learned,
+from toporo.pages.charts import to_svg
+from toporo.pages.figures import (
     Score,
+    TopologyRuns,
     group_table,
     learned_topology,
     method_scores,
     penalty_curve,
 )
+from toporo.pages.html import write_report
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.topology.graph import GroupGraph
 
@@ -219,7 +219,7 @@ def chain(*names: str) -> GroupGraph:
 
 def test_learned_edges_are_counted_over_seeds() -> None:
     graphs = (chain("a", "b", "c"), chain("a", "b", "c"), chain("b", "a", "c"))
-    learned = Learned(graphs, tuple(graph.prior(["a", "b", "c"]) for graph in graphs))
+    learned = TopologyRuns(graphs, tuple(graph.prior(["a", "b", "c"]) for graph in graphs))
     assert learned.counts == {("a", "b"): 3, ("b", "c"): 2, ("a", "c"): 1}
     assert learned.kinds == 2
     assert learned.centrality == pytest.approx({"a": 1 / 3, "b": 2 / 3, "c": 0.0})
@@ -231,9 +231,9 @@ def test_learned_edges_are_counted_over_seeds() -> None:
 def test_topologies_of_other_groups_are_not_mixed() -> None:
     one, other = chain("a", "b", "c"), chain("a", "b", "x")
     with pytest.raises(GroupMismatchError, match=r"different groups.*'x'"):
-        Learned((one, other), (one.prior("abc"), other.prior("abx")))
+        TopologyRuns((one, other), (one.prior("abc"), other.prior("abx")))
     with pytest.raises(SettingError, match="0 learned graphs"):
-        Learned((), ())
+        TopologyRuns((), ())
 
 
 def test_scores_stand_where_their_values_are() -> None:

@@ -17,9 +17,9 @@ from toporo.bench.tables import make_columns, mean_sd
 from toporo.bench.us_states import border_graph
 from toporo.errors import SettingError
 from toporo.pages import tpt48
-from toporo.pages.figures import to_svg
+from toporo.pages.charts import to_svg
 from toporo.pages.html import write_report
-from toporo.pages.topology_map import learned_on_map
+from toporo.pages.maps import learned_on_map
 from toporo.topology.graph import GroupGraph
 
 METHODS = (

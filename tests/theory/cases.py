@@ -7,9 +7,10 @@ import functools
 import numpy as np
 
 from toporo.bench.datasets import load_dataset
-from toporo.bench.study import StudySettings, TheoryStudy, run_study
+from toporo.bench.study import run_study
 from toporo.data.grouped import GroupedData
 from toporo.theory.ball import BallProblem
+from toporo.theory.results import StudySettings, TheoryStudy
 
 
 def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> GroupedData:

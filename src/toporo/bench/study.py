@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch.nn.functional as F
@@ -13,157 +11,22 @@ import torch.nn.functional as F
 from toporo.bench.base import Benchmark
 from toporo.bench.datasets import load_dataset
 from toporo.data.grouped import GroupedData
-from toporo.errors import SettingError
-from toporo.groups import name_to_json
 from toporo.models import MLP
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.progress import Progress, Report
 from toporo.theory.ball import BallProblem, solve_saddle
-from toporo.theory.bound import BoundBreakdown, bound_breakdown
-from toporo.theory.convergence import (
-    Convergence,
-    certified_constants,
-    compare_constants,
-    estimated_constants,
-)
+from toporo.theory.bound import bound_breakdown
+from toporo.theory.convergence import certified_constants, compare_constants, estimated_constants
+from toporo.theory.results import ConvergenceCase, MethodBounds, StationarityCurves, StudySettings, TheoryStudy
 from toporo.theory.stationarity import Stationarity
 from toporo.topology.engine import one_thread
 from toporo.topology.prior import Prior
-from toporo.topology.settings import whole
 from toporo.training import TrainSettings, train
-from toporo.types import Array, Name
+from toporo.types import Name
 
 #: λ of TRO throughout; 0 is group DRO.
 PENALTY = 1.0
-#: The settings were not chosen blind; a report of this study says so.
-CHOICES = {
-    "convergence": "R = 1 and inputs in the unit ball were chosen after a look at 32 settings (R = 1 or 5, inputs "
-    "scaled or not, both losses, both λ, both kinds of constants, T up to 16384): there the ball binds and the gap "
-    "falls at the theorem's rate. Over all 32, slopes ran from −0.97 to −0.15; the bound held in every one, though in "
-    "two of them (squared loss, R = 5, unscaled, estimated constants) the gradients exceeded the constants.",
-    "bound": "R = 3 was not fixed blind: with R = 1, 2 and 3 the sum is vacuous in 18, 17 and 18 of 18 cases.",
-}
 _cross_entropy = functools.partial(F.cross_entropy, reduction="none")
-
-
-@dataclass(frozen=True)
-class StudySettings:
-    """How much of everything; :meth:`quick` is for a first look.
-
-    Attributes
-    ----------
-    horizons, seeds, ball_radius : T, number of seeds and R of Theorem 1.
-    epochs, training_seeds : of the networks trained for Theorem 2.
-    bound_radius, delta, signs, classifier : R, δ, the number of sign vectors and what tells test groups from the
-        mixture in Theorem 3.
-    every_group : whether Theorem 3 looks at all test groups or only at the nearest and the farthest.
-    """
-
-    horizons: tuple[int, ...] = tuple(2**k for k in range(6, 14))
-    seeds: int = 10
-    ball_radius: float = 1.0
-    epochs: int = 60
-    training_seeds: int = 3
-    bound_radius: float = 3.0
-    delta: float = 0.05
-    signs: int = 1000
-    classifier: str = "boosting"
-    every_group: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "epochs", "training_seeds"):
-            whole(getattr(self, name), name, 1)
-        if not self.horizons:
-            raise SettingError("horizons are empty: give at least two numbers of steps.")
-
-    @classmethod
-    def quick(cls, **changes: Any) -> StudySettings:
-        """Few steps, seeds and epochs."""
-        few: dict[str, Any] = {
-            "horizons": tuple(2**k for k in range(6, 12)),
-            "seeds": 5,
-            "epochs": 20,
-            "training_seeds": 1,
-            "every_group": False,
-        }
-        return cls(**(few | changes))
-
-
-@dataclass(frozen=True, eq=False)
-class ConvergenceCase:
-    """Theorem 1 for one loss and one λ: with certified and with estimated constants."""
-
-    loss: str
-    penalty: float
-    ball_radius: float
-    runs: tuple[Convergence, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class StationarityCurves:
-    """Theorem 2 for one method: both quantities after each epoch, (seeds, epochs)."""
-
-    method: str
-    gradient_norm: Array
-    dual_suboptimality: Array
-
-
-@dataclass(frozen=True, eq=False)
-class MethodBounds:
-    """Theorem 3 for one method: its weights, its model's certified duality gap, and the breakdown by test group."""
-
-    method: str
-    penalty: float
-    weights: Mapping[Name, float]
-    gap: float
-    breakdowns: tuple[BoundBreakdown, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class TheoryStudy:
-    """All three theorems on one data set; test groups from the nearest to the farthest."""
-
-    settings: StudySettings
-    source: str
-    train: tuple[Name, ...]
-    convergence: tuple[ConvergenceCase, ...]
-    stationarity: tuple[StationarityCurves, ...]
-    bounds: tuple[MethodBounds, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
-        return {
-            "schema": "toporo.theory/1",
-            "data": {"name": "dg15", "source": self.source, "train": [name_to_json(name) for name in self.train]},
-            "settings": asdict(self.settings),
-            "theorem1": [
-                {
-                    "loss": case.loss,
-                    "penalty": case.penalty,
-                    "ball_radius": case.ball_radius,
-                    "runs": [run.to_dict() for run in case.runs],
-                }
-                for case in self.convergence
-            ],
-            "theorem2": [
-                {
-                    "method": curves.method,
-                    "gradient_norm": curves.gradient_norm.tolist(),
-                    "dual_suboptimality": curves.dual_suboptimality.tolist(),
-                }
-                for curves in self.stationarity
-            ],
-            "theorem3": [
-                {
-                    "method": method.method,
-                    "penalty": method.penalty,
-                    "weights": [[name_to_json(name), value] for name, value in method.weights.items()],
-                    "gap": method.gap,
-                    "breakdowns": [breakdown.to_dict() for breakdown in method.breakdowns],
-                }
-                for method in self.bounds
-            ],
-        }
 
 
 def run_study(settings: StudySettings | None = None, *, progress: bool | Report | None = None) -> TheoryStudy:
@@ -213,7 +76,7 @@ def _convergence(
 def _stationarity(
     data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress
 ) -> tuple[StationarityCurves, ...]:
-    found = []
+    results = []
     for method in ("group DRO", f"TRO (λ={PENALTY:g})"):
         curves: dict[str, list[list[float]]] = {"gradient_norm": [], "dual_suboptimality": []}
         for seed in range(settings.training_seeds):
@@ -231,8 +94,8 @@ def _stationarity(
             for key, values in curves.items():
                 values.append([record.metrics[key] for record in history])
             bar.step()
-        found.append(StationarityCurves(method, *(np.array(values) for values in curves.values())))
-    return tuple(found)
+        results.append(StationarityCurves(method, *(np.array(values) for values in curves.values())))
+    return tuple(results)
 
 
 def _bounds(
@@ -244,12 +107,12 @@ def _bounds(
     settings: StudySettings,
     bar: Progress,
 ) -> tuple[MethodBounds, ...]:
-    found = []
+    results = []
     for method, penalty in (("group DRO", 0.0), (f"TRO (λ={PENALTY:g})", PENALTY)):
         problem = BallProblem.from_data(
             data,
             loss="logistic",
-            ball_radius=settings.bound_radius,
+            ball_radius=settings.bound_ball_radius,
             penalty=penalty,
             prior=prior if penalty else None,
         )
@@ -263,7 +126,7 @@ def _bounds(
                     data,
                     point.weights,
                     benchmark.data.x[rows] / scale,
-                    ball_radius=settings.bound_radius,
+                    ball_radius=settings.bound_ball_radius,
                     test_group=name,
                     test_labels=2.0 * benchmark.data.y[rows] - 1.0,
                     delta=settings.delta,
@@ -273,5 +136,5 @@ def _bounds(
                 )
             )
             bar.step()
-        found.append(MethodBounds(method, penalty, point.weights, point.gap, tuple(breakdowns)))
-    return tuple(found)
+        results.append(MethodBounds(method, penalty, point.weights, point.gap, tuple(breakdowns)))
+    return tuple(results)

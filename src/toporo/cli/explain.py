@@ -43,7 +43,7 @@ def explain(
         write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     typer.echo(json.dumps(table.to_dict(), indent=1, ensure_ascii=False) if as_json else str(table))
     if not as_json and any(row.hops is not None for row in table):
-        typer.echo("Hops are edges to the nearest group to come.")
+        typer.echo("Hops are edges to the nearest test group.")
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
             typer.echo(f"{what + ':':<10} {path}", err=as_json)

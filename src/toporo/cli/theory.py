@@ -16,8 +16,8 @@ from toporo.errors import SettingError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from toporo.bench.study import TheoryStudy
-    from toporo.pages.theory import TextTable
+    from toporo.pages.render import Grid
+    from toporo.theory.results import TheoryStudy
 
 
 @register("theory")
@@ -60,8 +60,9 @@ def theory(
 
 
 def _run(out: Path, seeds: int | None, quick: bool) -> tuple[TheoryStudy, Path]:
-    from toporo.bench.study import StudySettings, run_study
+    from toporo.bench.study import run_study
     from toporo.pages.theory import write_theory_report
+    from toporo.theory.results import StudySettings
 
     changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "training_seeds": min(seeds, 1 if quick else 3)}
     study = run_study(StudySettings.quick(**changes) if quick else StudySettings(**changes))
@@ -77,14 +78,12 @@ def _check_folder(out: Path) -> None:
         raise SettingError(f"--out {out}: {parent} cannot be written to. Choose another folder.")
 
 
-def _rich(table: TextTable) -> Table:
+def _rich(grid: Grid) -> Table:
     from rich.table import Table
 
-    from toporo.pages.theory import BELOW
-
-    shown = Table(title=table.title, title_justify="left", title_style="bold")
-    for i, column in enumerate(table.columns):
-        shown.add_column(column, justify="left" if i == 0 or column == BELOW else "right")
-    for row in table.rows:
-        shown.add_row(*row, style="bold" if row[0] == "total" else None, end_section=row[0] == "confidence term")
-    return shown
+    table = Table(title=grid.title, title_justify="left", title_style="bold")
+    for column in grid.columns:
+        table.add_column(column, justify="left" if column in grid.words else "right")
+    for i, row in enumerate(grid.rows):
+        table.add_row(*row, style="bold" if i in grid.marked else None, end_section=i + 1 in grid.marked)
+    return table

@@ -15,10 +15,12 @@ from safetensors.torch import load_file
 from toporo.bench.base import Benchmark
 from toporo.bench.fits import build_model
 from toporo.bench.jobs import Job
+from toporo.bench.records import last_metrics, lowest_seeds, of_method, trained_titles
 from toporo.bench.runner import Outcome, Part
 from toporo.groups import name_from_json
 from toporo.pages import figures
-from toporo.pages.sections import Section, figure_section, last_metrics, lowest_seeds, of_method, styles
+from toporo.pages.charts import figure_section, line_styles
+from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Record
@@ -90,7 +92,7 @@ def _training_sections(part: Part, first: dict[str, Record]) -> list[Section]:
             "groups",
             "Accuracy in every test group",
             "After the last epoch, mean over seeds. The dotted line is guessing.",
-            figures.accuracy_by_group(_by_group(part), order, label, styles(protocol)),
+            figures.accuracy_by_group(_by_group(part), order, label, line_styles(trained_titles(protocol))),
         )
     )
     curves = {
@@ -107,7 +109,7 @@ def _training_sections(part: Part, first: dict[str, Record]) -> list[Section]:
             "Test accuracy over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
             "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
-            figures.metrics_by_epoch({"test accuracy (%)": curves}, epochs, styles(protocol)),
+            figures.metrics_by_epoch({"test accuracy (%)": curves}, epochs, line_styles(trained_titles(protocol))),
         )
     )
     return found
@@ -120,20 +122,23 @@ def _boundary_section(part: Part, out: Path) -> list[Section]:
     reach = float(np.abs(benchmark.data.x).max()) * 1.05
     side = np.linspace(-reach, reach, GRID, dtype=np.float32)
     points = torch.as_tensor(np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2))
-    grids = {}
+    grids, accuracy, first = {}, {}, lowest_seeds(part.records)
     for name in SHOWN_BOUNDARIES:
         job = next((job for job in part.jobs if job.method.name == name), None)
         if job is not None:
             grids[job.method.title] = _class_one(job, benchmark, out, points)
+            accuracy[job.method.title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not grids:
         return []
     return [
         figure_section(
             "boundaries",
             "Decision boundaries",
-            "The plane as each model divides it after the last epoch (lowest seed). Strong dots: training groups; "
-            "faint dots: test groups.",
-            figures.decision_boundaries(grids, (-reach, reach, -reach, reach), benchmark.data, benchmark.train),
+            "The plane as each model divides it after the last epoch (lowest seed), and its accuracy in test groups. "
+            "Strong dots: training groups; faint dots: test groups.",
+            figures.decision_boundaries(
+                grids, (-reach, reach, -reach, reach), benchmark.data, benchmark.train, accuracy=accuracy
+            ),
         )
     ]
 

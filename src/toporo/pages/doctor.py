@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Sequence
-from importlib.resources import files
+from dataclasses import replace
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from jinja2 import Environment, StrictUndefined
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-import toporo
 from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Separability, first_step, group_table, percent
 from toporo.files import write_text
-from toporo.pages.figures import STYLE, to_svg
-from toporo.text import many
+from toporo.pages import charts
+from toporo.pages.render import Grid, Section, render
+from toporo.text import many, short_name
 from toporo.topology.draw import TEST_COLOR
 from toporo.types import Array
 
@@ -32,107 +30,83 @@ LABEL_SIZE = 8.5
 RIM = 0.06
 #: Groups up to which a map has numbers in its cells.
 MOST_NUMBERS = 12
-#: Rows of the page's table of groups that are shown at once.
-SHOWN_GROUPS = 40
+#: Rows of the page's table of groups that are shown at once, and columns of the table that tell groups apart.
+SHOWN_GROUPS, SHOWN_FEATURES = 40, 12
 
 
+@charts.drawn
 def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     """Distances between groups, near ones side by side; test groups marked."""
     order = [distances.names.index(name) for name in distances.order]
     matrix = distances.matrix[np.ix_(order, order)]
-    with mpl.rc_context(STYLE):
-        figure, ax = _square(distances.order)
-        off = matrix[~np.eye(len(matrix), dtype=bool)]
-        # One small group far from all others must not make the rest look alike.
-        largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0
-        shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
-        # From zero on, unless that would leave most colours unused.
-        smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0
-        image = ax.imshow(shown, cmap="YlGnBu", vmin=smallest, vmax=largest)
-        bar = figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02, extend="max" if off.max() > largest else "neither")
-        bar.outline.set_visible(False)
-        marked = smallest < distances.chance < largest
-        bar.set_label(f"diffusion EMD{' (orange line: by chance)' if marked else ''}")
-        if marked:
-            bar.ax.axhline(distances.chance, color=TEST_COLOR, lw=2.0)
-        _label(ax, distances.order, set(test))
-        _numbers(ax, matrix, (smallest, largest), diagonal=False)
-        ax.set_title("Distances between groups" + _marked(distances.order, test))
-        return _trim(figure)
+    off = matrix[~np.eye(len(matrix), dtype=bool)]
+    # One small group far from all others must not make the rest look alike.
+    largest = float(min(off.max(), 3.0 * np.median(off))) or 1.0
+    # From zero on, unless that would leave most colours unused.
+    smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0
+    marked = smallest < distances.chance < largest
+    label = f"diffusion EMD{' (orange line: by chance)' if marked else ''}"
+    shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
+    figure, ax, bar = _map(shown, distances.order, test, (smallest, largest), label)
+    if marked:
+        bar.ax.axhline(distances.chance, color=TEST_COLOR, lw=2.0)
+    ax.set_title("Distances between groups" + _marked(distances.order, test))
+    return _trim(figure)
 
 
+@charts.drawn
 def confusion_map(told: Separability, order: Sequence[str] = (), test: Collection[str] = ()) -> Figure:
     """Which group a classifier takes a row for; rows of the map sum to 1."""
     names = [name for name in order if name in told.names] or list(told.names)
     names += [name for name in told.names if name not in names]
     places = [told.names.index(name) for name in names]
     matrix = told.confusion[np.ix_(places, places)]
-    with mpl.rc_context(STYLE):
-        figure, ax = _square(names)
-        largest = float(matrix.max())
-        image = ax.imshow(matrix, cmap="YlGnBu", vmin=0.0, vmax=largest)
-        bar = figure.colorbar(image, ax=ax, shrink=0.8, pad=0.02)
-        bar.outline.set_visible(False)
-        bar.set_label("share of the group's rows")
-        _label(ax, names, set(test))
-        _numbers(ax, matrix, (0.0, largest), diagonal=True)
-        ax.set_xlabel("taken for")
-        ax.set_ylabel("group")
-        ax.set_title("What a classifier takes rows for" + _marked(names, test))
-        return _trim(figure)
+    figure, ax, _ = _map(matrix, names, test, (0.0, float(matrix.max())), "share of the group's rows")
+    ax.set_xlabel("taken for")
+    ax.set_ylabel("group")
+    ax.set_title("What a classifier takes rows for" + _marked(names, test))
+    return _trim(figure)
 
 
-def _square(names: Sequence[str]) -> tuple[Figure, Any]:
-    """A figure whose map grows with the groups, until only some of them have a label."""
+def _map(
+    matrix: Array, names: Sequence[str], test: Collection[str], between: tuple[float, float], label: str
+) -> tuple[Figure, Axes, Any]:
+    """A square map that grows with the groups, until only some of them have a label; NaN is left blank."""
     side = float(np.clip(CELL * len(names), SMALLEST, LARGEST))
-    longest = LABEL_SIZE / 72 * 0.65 * max(len(_short(name)) for name in names)
+    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, LONGEST)) for name in names)
     figure = Figure(figsize=(side + longest + 1.6, side + longest + 0.6), layout="compressed", dpi=200)
     ax = figure.subplots()
-    ax.spines[:].set_visible(False)
+    charts.bare(ax)
+    image = ax.imshow(matrix, cmap="YlGnBu", vmin=between[0], vmax=between[1])
+    extend = "max" if np.nanmax(matrix) > between[1] else "neither"
+    bar = charts.color_bar(figure, image, label, ax=ax, extend=extend)
+    places = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
+    texts = [short_name(names[place], LONGEST) for place in places]
+    ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
+    ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
     ax.tick_params(length=0)
-    return figure, ax
+    for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
+        for tick in (tick for place, tick in zip(places, ticks, strict=True) if names[place] in test):
+            tick.set_color(TEST_COLOR)
+            tick.set_fontweight("bold")
+    if len(matrix) <= MOST_NUMBERS:
+        fills = image.to_rgba(matrix)
+        for i, j in np.argwhere(np.isfinite(matrix)):
+            color = charts.readable(fills[i, j])
+            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", fontsize=7, color=color)
+    return figure, ax, bar
 
 
 def _trim(figure: Figure) -> Figure:
     """The figure without what its margins have beyond a rim: a map is square, whatever room there is."""
     figure.draw_without_rendering()
-    drawn = figure.get_tightbbox()
-    figure.set_size_inches(drawn.width + 2 * RIM, drawn.height + 2 * RIM)
+    around = figure.get_tightbbox()
+    figure.set_size_inches(around.width + 2 * RIM, around.height + 2 * RIM)
     return figure
 
 
 def _marked(names: Sequence[str], test: Collection[str]) -> str:
     return "; test groups in orange" if set(names) & set(test) else ""
-
-
-def _label(ax: Any, names: Sequence[str], test: set[str]) -> None:
-    step = -(-len(names) // MOST_LABELS)
-    places = list(range(0, len(names), step))
-    texts = [_short(names[place]) for place in places]
-    ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
-    ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
-    for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
-        for place, tick in zip(places, ticks, strict=True):
-            tick.set_parse_math(False)
-            if names[place] in test:
-                tick.set_color(TEST_COLOR)
-                tick.set_fontweight("bold")
-
-
-def _short(name: str) -> str:
-    """A name on one line; a long one loses its middle, as many differ at their ends."""
-    plain = " ".join(name.split())
-    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST // 2].rstrip()}…{plain[1 - LONGEST // 2 :].lstrip()}"
-
-
-def _numbers(ax: Any, matrix: Array, between: tuple[float, float], *, diagonal: bool) -> None:
-    if len(matrix) > MOST_NUMBERS:
-        return
-    for i, j in np.ndindex(*matrix.shape):
-        if diagonal or i != j:
-            dark = matrix[i, j] - between[0] > 0.55 * (between[1] - between[0])
-            color = "white" if dark else "#374151"
-            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", fontsize=7, color=color)
 
 
 # ---------------------------------------------------------------- the page
@@ -141,37 +115,20 @@ def _numbers(ax: Any, matrix: Array, between: tuple[float, float], *, diagonal: 
 def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     """Write the page: findings, groups, maps."""
     facts = diagnosis.facts
-    test = list(facts["test_groups"])
-    table = group_table(diagnosis)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(_resource("doctor_template.html")).render(
+    features = [] if diagnosis.separability is None else diagnosis.separability.features[:SHOWN_FEATURES]
+    page = render(
+        "doctor.html",
         title=f"Before training on {facts['source']}",
-        version=toporo.__version__,
-        style=_style(),
         caption=_caption(diagnosis),
         counts=[(severity, diagnosis.count(severity)) for severity in SEVERITIES],
         findings=diagnosis.findings,
-        table=table,
-        first=table.rows[:SHOWN_GROUPS],
-        rest=table.rows[SHOWN_GROUPS:],
-        maps=_maps(diagnosis, test),
-        features=[] if diagnosis.separability is None else diagnosis.separability.features[:12],
-        percent=percent,
+        sections=[_groups_section(diagnosis), *_map_sections(diagnosis, list(facts["test_groups"]))],
+        features=[(name, share, percent(share)) for name, share in features],
         settings=_settings(diagnosis),
         first_step=first_step(facts["first"]),
         next=facts["next"],
     )
     write_text(path, page)
-
-
-def _resource(name: str) -> str:
-    return files("toporo.pages").joinpath(name).read_text(encoding="utf-8")
-
-
-def _style() -> str:
-    """The style of the experiments' report, so that all pages look alike."""
-    found = re.search(r"<style>(.*?)</style>", _resource("template.html"), flags=re.DOTALL)
-    return found.group(1) if found else ""
 
 
 def _caption(diagnosis: Diagnosis) -> str:
@@ -186,40 +143,51 @@ def _caption(diagnosis: Diagnosis) -> str:
     )
 
 
-def _maps(diagnosis: Diagnosis, test: Sequence[str]) -> list[dict[str, str]]:
-    maps = []
-    found, told = diagnosis.distances, diagnosis.separability
+def _groups_section(diagnosis: Diagnosis) -> Section:
+    table = group_table(diagnosis)
+    words = tuple(column for place, column in enumerate(table.columns) if place not in table.numbers)
+    grids = []
+    for rows in (table.rows[:SHOWN_GROUPS], table.rows[SHOWN_GROUPS:]):
+        test = {i: "test" for i, row in enumerate(rows) if "test" in row[1:2]}
+        grids.append(Grid(table.columns, rows, words, marked=test))
+    first, rest = grids
+    more = replace(rest, title=f"{len(rest.rows)} more", folded=True)
+    return Section(
+        "groups",
+        "Groups",
+        "Recognised: the share of a group's rows that a classifier of groups gets right. Prior: the default weight of "
+        "a training group. Hops: edges to the nearest training group. Targets of test groups are not looked at.",
+        grids=(first, more) if rest.rows else (first,),
+    )
+
+
+def _map_sections(diagnosis: Diagnosis, test: Sequence[str]) -> list[Section]:
+    sections = []
+    distances, told = diagnosis.distances, diagnosis.separability
     without = diagnosis.facts.get("measured_without") or []
     aside = f" Without {', '.join(repr(name) for name in without)}, which would settle it." if without else ""
-    if found is not None:
-        verdict = (
-            "More than chance: the groups differ in their features."
-            if found.beyond_chance
-            else "No more than chance: by their features the groups are alike."
+    if distances is not None:
+        verdict = "No more than chance: by their features the groups are alike."
+        if distances.beyond_chance:
+            verdict = "More than chance: the groups differ in their features."
+        text = (
+            f"Diffusion EMD on {many(distances.points, 'sampled row')}, features standardised: the lighter a field, "
+            f"the nearer. On average {distances.typical:.3g}, and {distances.chance:.3g} ± "
+            f"{distances.chance_spread:.1g} if rows are dealt to groups at random. {verdict}{aside}"
         )
-        maps.append(
-            {
-                "title": "How far apart the groups are",
-                "text": f"Diffusion EMD on {many(found.points, 'sampled row')}, features standardised: the lighter "
-                f"a field, the nearer. On average {found.typical:.3g}, and {found.chance:.3g} ± "
-                f"{found.chance_spread:.1g} if rows are dealt to groups at random. {verdict}{aside}",
-                "svg": to_svg("heat", heat_map(found, test)),
-            }
-        )
+        figure = heat_map(distances, test)
+        sections.append(charts.figure_section("heat", "How far apart the groups are", text, figure))
     if told is not None:
         confused = "; ".join(f"{a!r} for {b!r} ({percent(share)})" for a, b, share in told.confused(4))
-        maps.append(
-            {
-                "title": "How well the groups can be told apart",
-                "text": f"A cross-validated classifier ({told.classifier}, {told.folds} folds, "
-                f"{many(told.points, 'sampled row')}) recognises {percent(told.accuracy)} of a group's rows on "
-                f"average; guessing gives {percent(told.chance)}. Near 100 %, a new group will look like nothing seen; "
-                f"near guessing, groups look alike.{aside}"
-                + (f" Most often mistaken: {confused}." if confused else ""),
-                "svg": to_svg("confusion", confusion_map(told, found.order if found is not None else (), test)),
-            }
+        text = (
+            f"A cross-validated classifier ({told.classifier}, {told.folds} folds, {many(told.points, 'sampled row')}) "
+            f"recognises {percent(told.accuracy)} of a group's rows on average; guessing gives {percent(told.chance)}. "
+            "Near 100 %, a new group will look like nothing seen; near guessing, groups look alike."
+            f"{aside}{f' Most often mistaken: {confused}.' if confused else ''}"
         )
-    return maps
+        figure = confusion_map(told, distances.order if distances is not None else (), test)
+        sections.append(charts.figure_section("confusion", "How well the groups can be told apart", text, figure))
+    return sections
 
 
 def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:

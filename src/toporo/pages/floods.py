@@ -9,11 +9,14 @@ import numpy.typing as npt
 from safetensors import safe_open
 
 from toporo.bench.deep import dropped_chips
+from toporo.bench.records import lowest_seeds
 from toporo.bench.results import AVERAGE
 from toporo.bench.runner import Outcome, Part
 from toporo.data.stores import TileStore
 from toporo.errors import DataError
-from toporo.pages.network_figures import group_table, method_scores
+from toporo.pages.charts import figure_section
+from toporo.pages.figures import group_table, method_scores
+from toporo.pages.maps import event_map
 from toporo.pages.networks import (
     LEARNED,
     comparisons,
@@ -32,8 +35,7 @@ from toporo.pages.networks import (
     whole_metric,
 )
 from toporo.pages.pictures import Tile, tile_samples
-from toporo.pages.sections import Section, figure_section, lowest_seeds
-from toporo.pages.world_map import event_map
+from toporo.pages.render import Section
 
 SAMPLED = ("erm", LEARNED)
 SHOWN_TILES = 4

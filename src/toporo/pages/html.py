@@ -19,7 +19,7 @@ from toporo.bench.tables import Column, Line, caption, make_columns, make_lines,
 from toporo.files import write_text
 from toporo.pages import classification, floods, images, tpt48
 from toporo.pages.networks import moment, when
-from toporo.pages.sections import Section
+from toporo.pages.render import Section
 from toporo.types import Record
 
 #: Task to the module with its ``overall(outcome)``, ``sections(part, out)`` and ``findings(part)``; one may also have

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from toporo.bench.definitions import Protocol
+from toporo.bench.records import lowest_seeds
 from toporo.bench.results import AVERAGE
 from toporo.bench.runner import Outcome, Part
 from toporo.data.stores import ImageStore
 from toporo.errors import DataError
-from toporo.pages.network_figures import Score, method_scores
+from toporo.pages.charts import figure_section
+from toporo.pages.figures import Score, method_scores
 from toporo.pages.networks import (
     LEARNED,
     comparisons,
@@ -31,7 +33,7 @@ from toporo.pages.networks import (
     whole_metric,
 )
 from toporo.pages.pictures import Guess, Photo, photo_samples
-from toporo.pages.sections import Section, figure_section, lowest_seeds
+from toporo.pages.render import Section
 from toporo.types import Record
 
 SAMPLED = ("erm", LEARNED)

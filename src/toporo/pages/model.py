@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import platform
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from jinja2 import Environment, StrictUndefined
-from matplotlib.figure import Figure
 
 import toporo
 from toporo.data.encode import NumberRule
+from toporo.estimators.explain import GroupRow
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
+from toporo.pages.charts import figure_section, to_svg
 from toporo.pages.model_words import (
     cautions,
     effective_groups,
-    hops_text,
     interval_text,
     loss_name,
+    metric_name,
     number,
     penalty_scores,
     quoted,
@@ -33,41 +30,17 @@ from toporo.pages.model_words import (
     summary,
     test_hops,
 )
-
-if TYPE_CHECKING:
-    from toporo.estimators.explain import GroupRow
-    from toporo.tables.evaluate import Evaluation
-    from toporo.tables.model import TableModel
-    from toporo.tables.resample import Interval
-
+from toporo.pages.render import Grid, Section, render
+from toporo.tables.evaluate import Evaluation
+from toporo.tables.model import TableModel
+from toporo.tables.resample import Interval
+from toporo.text import NO_PATH, hops_text, many, number_to_json
+from toporo.types import Array
 
 #: Tables with more rows than this are folded away.
 LONG = 30
-#: Inputs in the figure of effects, and in the table for each of many classes.
-MOST_EFFECTS, MOST_A_CLASS = 20, 5
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table of text: ``words`` are columns of no numbers; folded, it opens at a click; wide, it leaves the column."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: tuple[str, ...] = ()
-    title: str = ""
-    folded: bool = False
-    wide: bool = False
-
-
-@dataclass(frozen=True)
-class Part:
-    """A section of the page."""
-
-    name: str
-    title: str
-    text: str
-    svgs: tuple[str, ...] = ()
-    grids: tuple[Grid, ...] = ()
+#: Inputs in the figure of effects, and in the table for each of several classes.
+MOST_EFFECTS, MOST_PER_CLASS = 20, 5
 
 
 def write_model_report(
@@ -77,17 +50,20 @@ def write_model_report(
 
     Parameters
     ----------
+    model : as ``fit_table`` or ``load_model`` gives it.
+    out : the file, which is replaced if it is there.
     evaluation : how it did on another table, from ``model.evaluate``; None leaves that section out.
     source : the name of that table, as the page shall call it.
     """
     rows = list(model.explain())
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.from_string(_resource("model_template.html")).render(
+    fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
+    judged = f", evaluated on {quoted(source)}" if source else ""
+    page = render(
+        "model.html",
         title=f"A model of {model.target}",
-        style=_style(),
-        caption=_caption(model, source),
+        caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
         summary=summary(model, rows, evaluation, source),
-        parts=_parts(model, rows, evaluation, source),
+        sections=_sections(model, rows, evaluation, source),
         cautions=cautions(model, rows, evaluation, source),
         settings=_settings(model, evaluation),
     )
@@ -98,11 +74,16 @@ def write_model_report(
 def describe_model(
     model: TableModel, *, evaluation: Evaluation | None = None, source: str | None = None
 ) -> dict[str, Any]:
-    """What the page says, as plain values for JSON: not a number is null, an endless one is ``"inf"``."""
+    """What the page says, as plain values for JSON: not a number is null, an endless one is ``"inf"``.
+
+    Parameters
+    ----------
+    model, evaluation, source : as :func:`write_model_report` takes them.
+    """
     rows = list(model.explain())
     estimator, prior = model.estimator, model.estimator.prior_
-    scores = penalty_scores(estimator)
-    content = {
+    kept = ("measure", "normalization", "temperature", "saw", "effective_groups")
+    plain: dict[str, Any] = _plain({
         "task": model.task,
         "target": model.target,
         "group": model.group,
@@ -113,99 +94,114 @@ def describe_model(
         "test_hops": test_hops(model),
         "estimator": type(estimator).__name__,
         "penalty": estimator.penalty_,
-        "penalty_scores": scores and [
-            {"penalty": s.penalty, "score": s.score, "spread": s.spread, "folds": s.folds} for s in scores
+        "penalty_scores": [
+            {key: getattr(score, key) for key in ("penalty", "score", "spread", "folds")}
+            for score in penalty_scores(estimator)
         ],
-        "prior": None if prior is None else {
-            "measure": prior.measure,
-            "normalization": prior.normalization,
-            "temperature": prior.temperature,
-            "saw": prior.saw,
-            "effective_groups": prior.effective_groups,
-        },
+        "prior": None if prior is None else {key: getattr(prior, key) for key in kept},
         "effective_groups": effective_groups(row.weight for row in rows),
-        "groups": [_row_dict(row) for row in rows],
+        "groups": [asdict(row) for row in rows],
         "effects": [
             {"of": title, "input": name, "change": value}
-            for title, found in _effects(model).items()
-            for name, value in found
+            for title, changes in _effects(model).items()
+            for name, value in changes
         ],
-        "columns": [
-            {"name": c.name, "role": c.role, "kind": c.kind, "note": c.note} for c in model.columns
-        ],
+        "columns": [{key: getattr(c, key) for key in ("name", "role", "kind", "note")} for c in model.columns],
         "evaluation": None if evaluation is None else {"source": source, **evaluation.to_dict()},
         "summary": summary(model, rows, evaluation, source),
         "cautions": cautions(model, rows, evaluation, source),
         "settings": dict(_settings(model, evaluation)),
-    }  # fmt: skip
-    plain: dict[str, Any] = _plain(content)
+    })  # fmt: skip
     return plain
 
 
-def _resource(name: str) -> str:
-    return files("toporo.pages").joinpath(name).read_text(encoding="utf-8")
+def _plain(value: Any) -> Any:
+    """As JSON can hold it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.generic | np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return number_to_json(value) if isinstance(value, float) else value
 
 
-def _style() -> str:
-    """The style of the other reports' template: the pages look alike and there is one place to change it."""
-    found = re.search(r"<style>(.*?)</style>", _resource("template.html"), flags=re.DOTALL)
-    return found.group(1) if found else ""
+# ---------------------------------------------------------------- sections
 
 
-def _caption(model: TableModel, source: str | None) -> str:
-    fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
-    judged = f", evaluated on {quoted(source)}" if source else ""
-    return f"{fitted}{judged}; page made by toporo {toporo.__version__}."
-
-
-# ---------------------------------------------------------------- parts
-
-
-def _parts(
+def _sections(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
-) -> list[Part]:
-    found: list[Part | None] = [
-        _graph_part(model, rows),
-        _prior_part(rows),
-        _loss_part(model, rows),
-        _evaluation_part(evaluation, source),
-        _hop_part(evaluation),
-        _penalty_part(model),
-        _training_part(model),
-        _effects_part(model),
-        _groups_part(model, rows),
-        _columns_part(model),
+) -> list[Section]:
+    sections = [
+        _graph_section(model, rows),
+        figure_section(
+            "prior",
+            "Prior and weight by training group",
+            "The prior is the topology's say, the same for all groups without one; the losses pull the weights from "
+            "there towards groups that do badly. A long bar: the losses decide how much a group counts. A short one: "
+            "the prior.",
+            figures.prior_figure(rows),
+        ),
+        figure_section(
+            "losses",
+            "Loss and weight by training group",
+            "Worst first. A group with a large loss and a small weight is one that the prior keeps down, or that "
+            "weight would not help.",
+            figures.loss_figure(rows, loss_name(model)),
+        ),
+        None if evaluation is None else _evaluation_section(evaluation, source),
+        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
+        _penalty_section(model),
+        _training_section(model),
+        _effects_section(model),
+        _groups_section(model, rows),
+        _columns_section(model),
     ]
-    return [part for part in found if part is not None]
+    return [section for section in sections if section is not None]
 
 
-def _drawn(name: str, figure: Figure) -> tuple[str]:
-    return (figures.svg_of(name, figure),)
-
-
-def _evaluation_part(evaluation: Evaluation | None, source: str | None) -> Part | None:
-    if evaluation is None:
-        return None
-    metrics = tuple(evaluation.overall)
-    lines: list[tuple[str, Mapping[str, Interval]]] = [
-        ("mean over groups", evaluation.overall),
-        ("all rows together", evaluation.pooled),
-        (f"worst group: {evaluation.worst.group}", evaluation.worst.metrics),
+def _graph_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
+    graph = model.graph
+    if graph is None:
+        text = "There is no graph. Weight of every training group, coloured by its loss."
+        return figure_section("groups", "The groups", text, figures.weight_figure(rows))
+    sentences = [
+        f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups: the "
+        "larger the heavier, the darker the larger their loss."
     ]
-    overall = Grid(
-        ("over", *map(figures.metric_name, metrics)),
-        tuple((title, *(interval_text(found[m]) for m in metrics)) for title, found in lines),
-        words=("over",),
-    )
+    counts = sorted(Counter(test_hops(model).values()).items())
+    if counts:
+        away = ", ".join(f"{count} at {_edges(hops)}" for hops, count in counts)
+        sentences.append(f"Test groups by edges to the nearest training group: {away}.")
+    outside = [row.group for row in rows if row.group not in graph]
+    if outside:
+        sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
+    if len(graph) > figures.NAMED:
+        sentences.append(f"The {figures.NAMED_OF_MANY} heaviest are named.")
+    figure = figures.graph_figure(graph, rows, set(model.test_groups))
+    return figure_section("groups", "The groups and who is near whom", " ".join(sentences), figure)
+
+
+def _edges(hops: float) -> str:
+    text = hops_text(hops)
+    return text if text == NO_PATH else many(int(hops), "edge")
+
+
+def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
+    lines = {
+        "mean over groups": evaluation.overall,
+        "all rows together": evaluation.pooled,
+        f"worst group: {evaluation.worst.group}": evaluation.worst.metrics,
+    }
     groups = Grid(
-        ("group", "trained on", "edges away", "rows", *map(figures.metric_name, metrics)),
+        ("group", "trained on", "edges away", "rows", *map(metric_name, evaluation.overall)),
         tuple(
             (
                 score.group,
                 "yes" if score.trained else "no",
-                hops_text(score.hops),
+                hops_text(score.hops) or "–",
                 f"{score.rows:,}",
-                *(interval_text(score.metrics[m]) for m in metrics),
+                *(interval_text(score.metrics[metric]) for metric in evaluation.overall),
             )
             for score in evaluation.groups
         ),
@@ -215,110 +211,60 @@ def _evaluation_part(evaluation: Evaluation | None, source: str | None) -> Part 
         wide=True,
     )
     where = f" of {quoted(source)}" if source else ""
-    return Part(
+    return Section(
         "evaluation",
         "How it does by group",
         f"Predictions for the rows{where}, worst group first, with {100 * evaluation.level:g} % intervals "
         f"({evaluation.resamples} resamples, seed {evaluation.seed}).",
-        _drawn("evaluation", figures.metric_figure(evaluation)),
-        (overall, groups),
+        to_svg("evaluation", figures.metric_figure(evaluation)),
+        (_metric_grid("over", lines), groups),
     )
 
 
-def _hop_part(evaluation: Evaluation | None) -> Part | None:
-    if evaluation is None or len(evaluation.by_hop) < 2:
-        return None
-    metrics = tuple(evaluation.overall)
-    grid = Grid(
-        ("edges away", *map(figures.metric_name, metrics)),
-        tuple((hop, *(interval_text(found[m]) for m in metrics)) for hop, found in evaluation.by_hop.items()),
-        words=("edges away",),
-    )
-    return Part(
+def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid:
+    """Metrics with their intervals, one line per title."""
+    metrics = list(next(iter(lines.values())))
+    rows = tuple((title, *(interval_text(values[m]) for m in metrics)) for title, values in lines.items())
+    return Grid((over, *map(metric_name, metrics)), rows, words=(over,))
+
+
+def _hop_section(evaluation: Evaluation) -> Section:
+    return Section(
         "hops",
         "How it does by distance",
         "Mean over the groups that are so many edges from the nearest training group. If the graph says anything, near "
         "groups should do better than far ones.",
-        _drawn("hops", figures.hop_figure(evaluation)),
-        (grid,),
+        to_svg("hops", figures.hop_figure(evaluation)),
+        (_metric_grid("edges away", evaluation.by_hop),),
     )
 
 
-def _graph_part(model: TableModel, rows: Sequence[GroupRow]) -> Part:
-    if model.graph is None:
-        figure = figures.weight_figure(rows)
-        text = "There is no graph. Weight of every training group, coloured by its loss."
-        return Part("groups", "The groups", text, _drawn("groups", figure))
-    graph = model.graph
-    sentences = [
-        f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups: the "
-        "larger the heavier, the darker the larger their loss."
-    ]
-    hops = test_hops(model)
-    if hops:
-        counts = {hop: sum(value == hop for value in hops.values()) for hop in sorted(set(hops.values()))}
-        away = ", ".join(f"{count} at {_edges(hop)}" for hop, count in counts.items())
-        sentences.append(f"Test groups by edges to the nearest training group: {away}.")
-    outside = [row.group for row in rows if row.group not in graph]
-    if outside:
-        sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
-    if len(graph) > figures.NAMED:
-        sentences.append(f"The {figures.NAMED_OF_MANY} heaviest are named.")
-    figure = figures.graph_figure(graph, rows, set(model.test_groups))
-    return Part("groups", "The groups and who is near whom", " ".join(sentences), _drawn("groups", figure))
-
-
-def _edges(hops: float) -> str:
-    return "no path" if math.isinf(hops) else f"{hops:.0f} edge{'' if hops == 1 else 's'}"
-
-
-def _prior_part(rows: Sequence[GroupRow]) -> Part:
-    return Part(
-        "prior",
-        "Prior and weight by training group",
-        "The prior is the topology's say, the same for all groups without one; the losses pull the weights from there "
-        "towards groups that do badly. A long bar: the losses decide how much a group counts. A short one: the prior.",
-        _drawn("prior", figures.prior_figure(rows)),
-    )
-
-
-def _loss_part(model: TableModel, rows: Sequence[GroupRow]) -> Part:
-    return Part(
-        "losses",
-        "Loss and weight by training group",
-        "Worst first. A group with a large loss and a small weight is one that the prior keeps down, or that weight "
-        "would not help.",
-        _drawn("losses", figures.loss_figure(rows, loss_name(model))),
-    )
-
-
-def _penalty_part(model: TableModel) -> Part | None:
+def _penalty_section(model: TableModel) -> Section | None:
     scores = penalty_scores(model.estimator)
     if not scores:
         return None
-    label = f"{loss_name(model)} held out"
-    if model.classes is None and getattr(model.estimator, "standardize", False):
-        label = "loss held out (standardised)"
-    return Part(
+    standardised = model.classes is None and getattr(model.estimator, "standardize", False)
+    label = "loss held out (standardised)" if standardised else f"{loss_name(model)} held out"
+    return figure_section(
         "penalty",
         "How the penalty was chosen",
         "Each penalty was tried with training groups held out; the one with the lowest loss there, the geometric mean "
         "over folds, was taken. Bars are spreads over folds: the standard deviation of the loss, in a fold relative to "
         "that of the other penalties there. Where they dwarf the differences, other penalties would have done as well.",
-        _drawn("penalty", figures.penalty_figure(scores, model.estimator.penalty_, label)),
+        figures.penalty_figure(scores, model.estimator.penalty_, label),
     )
 
 
-def _training_part(model: TableModel) -> Part | None:
+def _training_section(model: TableModel) -> Section | None:
     history = [record for record in model.estimator.history_ if hasattr(record, "weights")]
     if not history:
         return None
-    return Part(
+    return figure_section(
         "training",
         "Training",
         f"The objective and the heaviest groups over {len(history)} epochs. Curves that still move at the end ask for "
         "more epochs.",
-        _drawn("training", figures.training_figure(history)),
+        figures.training_figure(history),
     )
 
 
@@ -332,143 +278,112 @@ def _effects(model: TableModel) -> dict[str, list[tuple[str, float]]]:
         return {}
     names = model.encoder.names
     table = np.asarray(coef, dtype=np.float64).reshape(-1, len(names)) * _units(model)[0]
-    most = MOST_EFFECTS if len(table) == 1 else MOST_A_CLASS
+    most = MOST_EFFECTS if len(table) == 1 else MOST_PER_CLASS
     titles = [model.target] if model.classes is None else list(model.classes)[-len(table) :]
-    found = {}
+    effects = {}
     for title, values in zip(titles, table, strict=True):
         order = sorted(range(len(values)), key=lambda i: (-abs(values[i]), names[i]))
-        found[title] = [(names[i], float(values[i])) for i in order[:most] if values[i] != 0]
-    return found
+        effects[title] = [(names[i], float(values[i])) for i in order[:most] if values[i] != 0]
+    return effects
 
 
-def _units(model: TableModel) -> tuple[npt.NDArray[np.float64], str]:
+def _units(model: TableModel) -> tuple[Array, str]:
     """What makes inputs comparable, and its name: the standard deviation in training if known, else the range there."""
     scaling = getattr(model.estimator, "scaling_", None)
     if scaling is not None and getattr(model.estimator, "standardize", False):
         return np.asarray(scaling.scale, dtype=np.float64), "one standard deviation"
-    found: list[float] = []
+    units: list[float] = []
     for rule in model.encoder.rules:
+        of_rule = [1.0] * len(rule.labels)
         if isinstance(rule, NumberRule) and rule.low < rule.high:
-            found += [rule.high - rule.low, *([1.0] * (len(rule.labels) - 1))]
-        else:
-            found += [1.0] * len(rule.labels)
-    return np.asarray(found), "its training range"
+            of_rule[0] = rule.high - rule.low
+        units += of_rule
+    return np.asarray(units), "its training range"
 
 
-def _effects_part(model: TableModel) -> Part | None:
+def _effects_section(model: TableModel) -> Section | None:
     effects = _effects(model)
     if not any(effects.values()):
         return None
     inputs, unit = len(model.encoder.names), _units(model)[1]
     title = "What moves the prediction"
     if len(effects) == 1:
-        ((target, found),) = effects.items()
+        ((target, changes),) = effects.items()
         what = f"the log-odds of {quoted(target)}" if model.classes is not None else quoted(target)
-        figure = figures.effect_figure(
-            [name for name, _ in found], [value for _, value in found], f"change of {what} by {unit} of the input"
-        )
+        names, values = zip(*changes, strict=True)
         text = f"By how much {what} changes if an input grows by {unit}, the others as they are."
-        if len(found) < inputs:
-            text += f" The {len(found)} largest of {inputs}."
-        return Part("effects", title, text, _drawn("effects", figure))
-    rows = []
-    for name, found in effects.items():
-        rows += [("" if i else name, label, number(value)) for i, (label, value) in enumerate(found)]
-    grid = Grid(
-        ("class", "input", "change of its score"),
-        tuple(rows),
-        words=("class", "input"),
-        title=f"All {len(effects)} classes" if len(rows) > LONG else "",
-        folded=len(rows) > LONG,
-    )
+        if len(changes) < inputs:
+            text += f" The {len(changes)} largest of {inputs}."
+        figure = figures.effect_figure(names, values, f"change of {what} by {unit} of the input")
+        return figure_section("effects", title, text, figure)
+    rows = [
+        ("" if i else name, label, number(value))
+        for name, changes in effects.items()
+        for i, (label, value) in enumerate(changes)
+    ]
     text = (
         "By how much the score of a class (the log of its probability, up to what all classes share) changes if an "
-        f"input grows by {unit}, the others as they are; the largest {min(MOST_A_CLASS, inputs)} of {inputs} a class."
+        f"input grows by {unit}, the others as they are; the largest {min(MOST_PER_CLASS, inputs)} of {inputs} per "
+        "class."
     )
-    return Part("effects", title, text, grids=(grid,))
+    columns = ("class", "input", "change of its score")
+    return Section("effects", title, text, grids=(_grid(columns, rows, columns[:2], f"All {len(effects)} classes"),))
 
 
 # ---------------------------------------------------------------- tables
 
 
-def _groups_part(model: TableModel, rows: Sequence[GroupRow]) -> Part:
-    columns = ("group", "rows", f"loss ({loss_name(model)})", "centrality", "prior", "weight", "to a test group")
-    cells = tuple(
-        (
-            str(row.group),
-            f"{row.size:,}",
-            number(row.loss),
-            number(row.centrality),
-            share(row.prior),
-            share(row.weight),
-            hops_text(row.hops),
-        )
-        for row in rows
-    )
-    keep = [i for i in range(len(columns)) if i not in (3, 6) or any(line[i] != "–" for line in cells)]
-    grid = Grid(
-        tuple(columns[i] for i in keep),
-        tuple(tuple(line[i] for i in keep) for line in cells),
-        words=("group",),
-        title=f"All {len(rows)} training groups" if len(rows) > LONG else "",
-        folded=len(rows) > LONG,
-    )
-    return Part("table", "Every training group", "Heaviest first.", grids=(grid,))
+def _grid(columns: Sequence[str], rows: Sequence[tuple[str, ...]], words: Sequence[str], title: str) -> Grid:
+    """A table that is folded, and has a title then, if it is long."""
+    long = len(rows) > LONG
+    return Grid(tuple(columns), tuple(rows), tuple(words), title if long else "", folded=long)
 
 
-def _columns_part(model: TableModel) -> Part:
-    used = [c for c in model.columns if c.role != "left out"]
-    unused = [c for c in model.columns if c.role == "left out"]
-    grids = [
-        Grid(
-            ("column", "role", "kind", "note"),
-            tuple((c.name, c.role, c.kind, c.note) for c in used),
-            words=("column", "role", "kind", "note"),
-            title=f"{len(used)} columns used" if len(used) > LONG else "",
-            folded=len(used) > LONG,
-        )
-    ]
-    if unused:
-        grids.append(
-            Grid(
-                ("column", "kind", "why"),
-                tuple((c.name, c.kind, c.note) for c in unused),
-                words=("column", "kind", "why"),
-                title=f"Left out: {len(unused)}",
-                folded=len(unused) > LONG,
-            )
-        )
-    inputs = len(model.encoder.names)
-    text = f"They become {inputs} input{'' if inputs == 1 else 's'} of the model."
-    return Part("columns", "Columns of the training table", text, grids=tuple(grids))
-
-
-def _row_dict(row: GroupRow) -> dict[str, Any]:
-    return {
-        "group": row.group,
-        "size": row.size,
-        "loss": row.loss,
-        "centrality": row.centrality,
-        "prior": row.prior,
-        "weight": row.weight,
-        "hops": row.hops,
+def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
+    cells = {
+        "group": [str(row.group) for row in rows],
+        "rows": [f"{row.size:,}" for row in rows],
+        f"loss ({loss_name(model)})": [number(row.loss) for row in rows],
+        "centrality": [number(row.centrality) for row in rows],
+        "prior": [share(row.prior) for row in rows],
+        "weight": [share(row.weight) for row in rows],
+        "to a test group": [hops_text(row.hops) or "–" for row in rows],
     }
+    for title in ("centrality", "to a test group"):
+        if set(cells[title]) == {"–"}:
+            del cells[title]
+    lines = list(zip(*cells.values(), strict=True))
+    grid = _grid(list(cells), lines, ["group"], f"All {len(rows)} training groups")
+    return Section("table", "Every training group", "Heaviest first.", grids=(grid,))
+
+
+def _columns_section(model: TableModel) -> Section:
+    used = [(c.name, c.role, c.kind, c.note) for c in model.columns if c.role != "left out"]
+    unused = tuple((c.name, c.kind, c.note) for c in model.columns if c.role == "left out")
+    titles = ("column", "role", "kind", "note")
+    grids = [_grid(titles, used, titles, f"{len(used)} columns used")]
+    if unused:
+        why = ("column", "kind", "why")
+        grids.append(Grid(why, unused, why, f"Left out: {len(unused)}", folded=len(unused) > LONG))
+    text = f"They become {many(len(model.encoder.names), 'input')} of the model."
+    return Section("columns", "Columns of the training table", text, grids=tuple(grids))
 
 
 def _settings(model: TableModel, evaluation: Evaluation | None) -> list[tuple[str, str]]:
     estimator = model.estimator
     titles = {"source": "training table", "toporo": "fitted by toporo"}
-    found = [(titles.get(key, key.replace("_", " ")), _setting(value)) for key, value in model.about.items()]
-    found.append(("estimator", type(estimator).__name__))
-    found += [(key.replace("_", " "), _setting(value)) for key, value in sorted(estimator.get_params().items())]
-    for record in (record for record in estimator.history_ if hasattr(record, "relative_gap")):
-        found.append(
+    return [
+        *((titles.get(key, key.replace("_", " ")), _setting(value)) for key, value in model.about.items()),
+        ("estimator", type(estimator).__name__),
+        *((key.replace("_", " "), _setting(value)) for key, value in sorted(estimator.get_params().items())),
+        *(
             ("solver", f"{record.steps} steps; at most {record.relative_gap:.0e} of its value above the optimum")
-        )
-    if evaluation is not None:
-        found.append(("evaluation", f"{evaluation.resamples} resamples, seed {evaluation.seed}"))
-    found.append(("page", f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"))
-    return found
+            for record in estimator.history_
+            if hasattr(record, "relative_gap")
+        ),
+        *([] if evaluation is None else [("evaluation", f"{evaluation.resamples} resamples, seed {evaluation.seed}")]),
+        ("page", f"toporo {toporo.__version__}, Python {platform.python_version()}, numpy {np.__version__}"),
+    ]
 
 
 def _setting(value: Any) -> str:
@@ -477,16 +392,3 @@ def _setting(value: Any) -> str:
         return number(value)
     text = " ".join(str(value).split())
     return text if len(text) <= 200 else f"{text[:199]}…"
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.generic | np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from toporo.pages.model_figures import metric_name, short_name
-
-if TYPE_CHECKING:
-    from toporo.choice.penalty import PenaltyScore
-    from toporo.estimators.explain import GroupRow
-    from toporo.tables.evaluate import Evaluation
-    from toporo.tables.model import TableModel
-    from toporo.tables.resample import Interval
-    from toporo.topology.prior import Prior
-
+from toporo.choice.penalty import PenaltyScore
+from toporo.estimators.explain import GroupRow
+from toporo.tables.evaluate import Evaluation
+from toporo.tables.model import TableModel
+from toporo.tables.resample import Interval
+from toporo.text import SAW, many, short_name
+from toporo.topology.prior import Prior
 
 #: Names in sentences are cut here: a page can be told apart from a list.
 NAME = 48
@@ -30,7 +27,8 @@ METHODS = {
     "group-dro": "group DRO (the worst group decides)",
     "erm": "all groups weighed alike",
 }
-SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
+#: Sources that are no names of files.
+PLACES = ("standard input", "the data given", "the data", "the data frame")
 
 
 def number(value: float | None, like: float | None = None) -> str:
@@ -52,23 +50,20 @@ def share(value: float) -> str:
     return "0" if value == 0 else "< 0.001" if value < 0.0005 else f"{value:.3f}"
 
 
-def interval_text(found: Interval) -> str:
+def interval_text(interval: Interval) -> str:
     """``0.830 (0.801 to 0.862)``, all with as many decimals, without the interval where there is none."""
-    if not math.isfinite(found.value):
+    ends = (interval.value, interval.low, interval.high)
+    if not math.isfinite(interval.value):
         return "no value"
-    if not (math.isfinite(found.low) and math.isfinite(found.high)):
-        return number(found.value)
-    value, low, high = (number(end, _largest(found)) for end in (found.value, found.low, found.high))
+    if not all(map(math.isfinite, ends)):
+        return number(interval.value)
+    value, low, high = (number(end, max(map(abs, ends))) for end in ends)
     return f"{value} ({low} to {high})"
 
 
-def _largest(found: Interval) -> float:
-    return max(abs(found.value), abs(found.low), abs(found.high))
-
-
-def hops_text(hops: float | None) -> str:
-    """A count of edges, or what there is instead."""
-    return "–" if hops is None else "no path" if math.isinf(hops) else f"{hops:.0f}"
+def metric_name(metric: str) -> str:
+    """As people write it."""
+    return {"rmse": "RMSE", "mae": "MAE", "r2": "R²"}.get(metric, metric.replace("_", " "))
 
 
 def loss_name(model: TableModel) -> str:
@@ -109,27 +104,23 @@ def summary(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
 ) -> list[str]:
     """The page in sentences."""
-    found = [_fitted(model, len(rows)), _penalty(model), *_prior(model), _worst(model, rows), _effective(rows)]
+    sentences = [_fitted(model, len(rows)), _penalty(model), _prior(model), _worst(model, rows), _effective(rows)]
     if evaluation is not None:
-        found += _evaluated(evaluation, source)
-    return [sentence for sentence in found if sentence]
+        sentences += _evaluated(evaluation, source)
+    return [sentence for sentence in sentences if sentence]
 
 
 def _fitted(model: TableModel, groups: int) -> str:
     count, source = model.about.get("rows"), model.about.get("source")
     kind = "network" if getattr(model.estimator, "coef_", None) is None else "linear model"
-    what = (
-        f"one of {len(model.classes)} classes of {quoted(model.target)}"
-        if model.classes is not None
-        else f"the number {quoted(model.target)}"
-    )
+    what = "the number" if model.classes is None else f"one of {len(model.classes)} classes of"
     method = METHODS.get(str(model.about.get("method")), type(model.estimator).__name__)
-    rows = f"{_many(count, 'row')} in " if isinstance(count, int) else ""
+    rows = f"{many(count, 'row')} in " if isinstance(count, int) else ""
     where = f" of {_place(source)}" if source else ""
     weighed = f"; rows are weighted by {quoted(model.weight)}" if model.weight else ""
     return (
-        f"A {kind} that predicts {what}, fitted by {method} to {rows}{_many(groups, 'group')} (column "
-        f"{quoted(model.group)}){where}{weighed}."
+        f"A {kind} that predicts {what} {quoted(model.target)}, fitted by {method} to {rows}{many(groups, 'group')} "
+        f"(column {quoted(model.group)}){where}{weighed}."
     )
 
 
@@ -139,7 +130,7 @@ def _penalty(model: TableModel) -> str:
     penalty, radius = getattr(model.estimator, "penalty_", None), getattr(model.estimator, "radius", None)
     scores = penalty_scores(model.estimator)
     if scores and penalty is not None:
-        folds = _many(max(score.folds for score in scores), "fold")
+        folds = many(max(score.folds for score in scores), "fold")
         how = f"chosen among {len(scores)} by the loss in training groups held out ({folds})"
         return f"The penalty λ is {penalty_text(penalty)}, {how}."
     if radius is not None:
@@ -150,12 +141,12 @@ def _penalty(model: TableModel) -> str:
     return f"The penalty λ is {penalty_text(penalty)}, as set."
 
 
-def _prior(model: TableModel) -> list[str]:
+def _prior(model: TableModel) -> str:
     prior: Prior | None = model.estimator.prior_
     if prior is None:
-        return ["There is one group, so that there is no worst case: this is an ordinary regression."]
+        return "There is one group, so there is no worst case: this is an ordinary regression."
     if prior.measure == "uniform":
-        return ["The prior is the same for all groups: no topology takes part."]
+        return "The prior is the same for all groups: no topology takes part."
     how = prior.normalization or ""
     if prior.even:
         how += f", {100 * prior.even:g} % of it even"
@@ -163,9 +154,12 @@ def _prior(model: TableModel) -> list[str]:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"
     made = "given" if prior.measure == "given" else f"{prior.measure}{kind}{f' ({how})' if how else ''}"
-    seen = " and ".join(SAW.get(what, what) for what in prior.saw) or "nothing"
-    lead = f"The prior: {made}."
-    return [f"{lead} Of the test groups it saw: {seen}." if model.test_groups or prior.saw else lead]
+    seen = f" Of the test groups it saw: {_seen(prior) or 'nothing'}." if model.test_groups or prior.saw else ""
+    return f"The prior: {made}.{seen}"
+
+
+def _seen(prior: Prior) -> str:
+    return " and ".join(SAW.get(what, what) for what in prior.saw)
 
 
 def _worst(model: TableModel, rows: Sequence[GroupRow]) -> str:
@@ -183,21 +177,20 @@ def _effective(rows: Sequence[GroupRow]) -> str:
 
 
 def _evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
-    metric, title = evaluation.metric, metric_name(evaluation.metric)
-    groups, new = len(evaluation.groups), sum(not score.trained for score in evaluation.groups)
-    rows = sum(score.rows for score in evaluation.groups)
-    worst = evaluation.worst
+    metric, title, worst = evaluation.metric, metric_name(evaluation.metric), evaluation.worst
+    new = sum(not score.trained for score in evaluation.groups)
+    rows = many(sum(score.rows for score in evaluation.groups), "row")
     place = f"{quoted(worst.group)}{'' if worst.trained else ', not trained on'}"
     brackets = f" In brackets: {100 * evaluation.level:g} % intervals." if evaluation.resamples else ""
-    found = [
-        f"On {_place(source or 'the data given')}, {_many(rows, 'row')} in {_many(groups, 'group')} ({new} "
-        f"not trained on): {title} {interval_text(evaluation.overall[metric])}, mean over groups; worst group {place}: "
+    sentences = [
+        f"On {_place(source or 'the data given')}, {rows} in {many(len(evaluation.groups), 'group')} ({new} not "
+        f"trained on): {title} {interval_text(evaluation.overall[metric])}, mean over groups; worst group {place}: "
         f"{interval_text(worst.metrics[metric])}.{brackets}"
     ]
     if len(evaluation.by_hop) > 1:
         by = "; ".join(f"{hop}: {interval_text(metrics[metric])}" for hop, metrics in evaluation.by_hop.items())
-        found.append(f"By edges to the nearest training group, {title}: {by}.")
-    return found
+        sentences.append(f"By edges to the nearest training group, {title}: {by}.")
+    return sentences
 
 
 # ---------------------------------------------------------------- cautions
@@ -207,108 +200,87 @@ def cautions(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
 ) -> list[str]:
     """What a reader might take from the page and should not."""
-    found = [
-        "Losses and weights by group are of the rows trained on: they say where the model struggles, not how it does "
-        "in a new group."
-    ]
-    if evaluation is None:
-        found.append("Nothing was evaluated. It takes a table with targets, best of groups that were not trained on.")
-    else:
-        found += _about_evaluation(model, evaluation, source)
-    if model.about.get("method") == "erm":
-        found.append("This is a control. Whether a robust model does better only shows beside one, on the same groups.")
-    else:
-        found.append(
-            "No control was fitted for this page. Whether the topology helps only shows beside models with a uniform "
-            "prior and with all groups weighed alike (erm), on the same groups."
-        )
-    if model.graph is not None:
-        found.append("A graph is a claim that neighbouring groups are alike, which the page does not test.")
-    found.append(
-        "The model cannot know what no training group shows: in a new group the target may depend on the inputs in "
-        "another way, or on something that is no column of the table."
-    )
-    found += _about_choice(model)
     weighty = effective_groups(row.weight for row in rows)
-    if weighty < 2 and len(rows) > 2:
-        found.append(f"The weights amount to {weighty:.1f} groups: the other {len(rows) - 1} hardly count.")
     few = [row.group for row in rows if row.size < FEW_ROWS]
-    if few:
-        who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
-        found.append(
-            f"{who} fewer than {FEW_ROWS} rows: such losses, and so the weights, are uncertain ({_names(few)})."
-        )
+    who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
     lost = [name for name, hops in test_hops(model).items() if math.isinf(hops)]
-    if lost:
-        found.append(f"No path leads from a training group to {_names(lost)}: the graph says nothing about them.")
-    if getattr(model.estimator, "coef_", None) is not None:
-        found.append(
-            "Coefficients describe the model, not causes; features that move together share theirs in ways that "
-            "another sample may change."
-        )
-    return found
+    control = model.about.get("method") == "erm"
+    return _said(
+        (True, "Losses and weights by group are of the rows trained on: they say where the model struggles, not how "
+         "it does in a new group."),
+        (evaluation is None, "Nothing was evaluated. It takes a table with targets, best of groups that were not "
+         "trained on."),
+        *([] if evaluation is None else _about_evaluation(model, evaluation, source)),
+        (control, "This is a control. Whether a robust model does better only shows beside one, on the same groups."),
+        (not control, "No control was fitted for this page. Whether the topology helps only shows beside models with "
+         "a uniform prior and with all groups weighed alike (erm), on the same groups."),
+        (model.graph is not None, "A graph is a claim that neighbouring groups are alike, which the page does not "
+         "test."),
+        (True, "The model cannot know what no training group shows: in a new group the target may depend on the "
+         "inputs in another way, or on something that is no column of the table."),
+        *_about_choice(model),
+        (weighty < 2 and len(rows) > 2, f"The weights amount to {weighty:.1f} groups: the other {len(rows) - 1} hardly "
+         "count."),
+        (few, f"{who} fewer than {FEW_ROWS} rows: such losses, and so the weights, are uncertain ({_names(few)})."),
+        (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
+        (getattr(model.estimator, "coef_", None) is not None, "Coefficients describe the model, not causes; features "
+         "that move together share theirs in ways that another sample may change."),
+    )  # fmt: skip
 
 
-def _about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[str]:
-    found = []
-    if evaluation.resamples:
-        found.append(
-            f"Intervals come from {_many(evaluation.resamples, 'resample')} of the rows evaluated, with the model as "
-            "it is. They do not cover training again on other rows, the choice of the penalty, or groups unlike these."
-        )
-    count = len(evaluation.groups)
-    if 1 < count < FEW_GROUPS:
-        found.append(f"There are {count} groups to take means over: intervals of such means are rough.")
-    if count > 1:
-        found.append("The worst of many groups looks worse than it is: being the worst is partly bad luck.")
-    if any(_certain(score.metrics[evaluation.metric]) and score.rows > 1 for score in evaluation.groups):
-        found.append("An interval without width is no certainty: resampling cannot show what never happened.")
+def _said(*sentences: tuple[Any, str]) -> list[str]:
+    """The sentences whose condition holds."""
+    return [sentence for condition, sentence in sentences if condition]
+
+
+def _about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[tuple[Any, str]]:
+    count, prior = len(evaluation.groups), model.estimator.prior_
+    sure = any(score.rows > 1 and _certain(score.metrics[evaluation.metric]) for score in evaluation.groups)
     seen = sum(score.trained for score in evaluation.groups)
-    if source is not None and source == model.about.get("source"):
-        found.append(
-            f"The table is called {quoted(source)} like the training table. If it is that one, scores in groups "
-            "trained on are flattering."
-        )
-    elif seen:
-        who = "Every group evaluated was" if seen == count else f"{seen} of {count} groups evaluated were"
-        found.append(f"{who} trained on: where these rows were, too, scores are flattering.")
-    prior = model.estimator.prior_
-    if prior is not None and prior.saw and seen < count:
-        saw = " and ".join(SAW.get(what, what) for what in prior.saw)
-        found.append(f"The prior knew of the test groups {saw}. In groups that nobody foresaw, scores may be worse.")
+    same = source is not None and source == model.about.get("source")
+    who = "Every group evaluated was" if seen == count else f"{seen} of {count} groups evaluated were"
     absent = set(model.test_groups) - {score.group for score in evaluation.groups}
-    if absent:
-        found.append(f"Test groups without rows to judge by: {_names(absent)} ({len(absent)} in all).")
-    return found
+    return [
+        (evaluation.resamples, f"Intervals come from {many(evaluation.resamples, 'resample')} of the rows evaluated, "
+         "with the model as it is. They do not cover training again on other rows, the choice of the penalty, or "
+         "groups unlike these."),
+        (1 < count < FEW_GROUPS, f"There are {count} groups to take means over: intervals of such means are rough."),
+        (count > 1, "The worst of many groups looks worse than it is: being the worst is partly bad luck."),
+        (sure, "An interval without width is no certainty: resampling cannot show what never happened."),
+        (same, f"The table is called {quoted(source)} like the training table. If it is that one, scores in groups "
+         "trained on are flattering."),
+        (seen and not same, f"{who} trained on: where these rows were, too, scores are flattering."),
+        (prior is not None and prior.saw and seen < count, f"The prior knew of the test groups "
+         f"{'' if prior is None else _seen(prior)}. In groups that nobody foresaw, scores may be worse."),
+        (absent, f"Test groups without rows to judge by: {_names(absent)} ({len(absent)} in all)."),
+    ]  # fmt: skip
 
 
-def _certain(found: Interval) -> bool:
-    return math.isfinite(found.value) and found.low == found.high
+def _certain(interval: Interval) -> bool:
+    return math.isfinite(interval.value) and interval.low == interval.high
 
 
-def _about_choice(model: TableModel) -> list[str]:
+def _about_choice(model: TableModel) -> list[tuple[Any, str]]:
     choice = getattr(model.estimator, "choice_", None)
     scores = [score for score in penalty_scores(model.estimator) if math.isfinite(score.score)]
     if len(scores) < 2:
         return []
-    found = ["The penalty was chosen on training groups held out, which may be unlike the groups to come."]
     chosen = min(scores, key=lambda score: score.score)
     error = chosen.spread / math.sqrt(max(chosen.folds, 1)) if math.isfinite(chosen.spread) else 0.0
     alike = sum(score.score <= chosen.score + error for score in scores)
-    if alike > 1:
-        found.append(
-            f"{alike} of {len(scores)} penalties score within a standard error of the best: the choice is loose."
-        )
     kept, ahead = getattr(choice, "held_out_hops", None), getattr(choice, "test_hops", None)
-    if kept is not None and ahead is not None and ahead > 1.5 * kept:
-        found.append(
-            f"It was chosen nearer than it is used: groups held out were {kept:.1f} edges away on average, test groups "
-            f"are {ahead:.1f}."
-        )
-    return [*found, *(f"Of the choice: {note.rstrip('.')}." for note in getattr(choice, "notes", ()))]
+    nearer = kept is not None and ahead is not None and ahead > 1.5 * kept
+    return [
+        (True, "The penalty was chosen on training groups held out, which may be unlike the test groups."),
+        (alike > 1, f"{alike} of {len(scores)} penalties score within a standard error of the best: the choice is "
+         "loose."),
+        (nearer, f"It was chosen nearer than it is used: groups held out were {kept or 0:.1f} edges away on average, "
+         f"test groups are {ahead or 0:.1f}."),
+        *((True, f"Of the choice: {note.rstrip('.')}.") for note in getattr(choice, "notes", ())),
+    ]  # fmt: skip
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- names
 
 
 def quoted(name: object) -> str:
@@ -318,16 +290,9 @@ def quoted(name: object) -> str:
 
 def _place(source: object) -> str:
     """Where rows came from: a file's name in quotation marks, words as they are."""
-    return (
-        str(source) if source in ("standard input", "the data given", "the data", "the data frame") else quoted(source)
-    )
+    return str(source) if source in PLACES else quoted(source)
 
 
 def _names(names: Iterable[object], most: int = 5) -> str:
     everything = sorted(map(str, names))
-    text = ", ".join(quoted(name) for name in everything[:most])
-    return text if len(everything) <= most else f"{text}, …"
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    return ", ".join([*map(quoted, everything[:most]), *["…"] * (len(everything) > most)])

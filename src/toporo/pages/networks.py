@@ -12,13 +12,15 @@ import numpy as np
 
 from toporo.bench.definitions import Metric, Protocol
 from toporo.bench.methods import Method
+from toporo.bench.records import lowest_seeds, of_method, trained_titles
 from toporo.bench.results import Row
 from toporo.bench.runner import Part
 from toporo.choice.selection import select
 from toporo.groups import name_from_json
 from toporo.pages import figures
-from toporo.pages.network_figures import Learned, Score, group_table, learned_topology, penalty_curve
-from toporo.pages.sections import Section, figure_section, lowest_seeds, of_method, styles
+from toporo.pages.charts import figure_section, line_styles
+from toporo.pages.figures import Score, TopologyRuns, group_table, learned_topology, penalty_curve
+from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.training import RoundRecord
@@ -100,13 +102,13 @@ def _number(value: float | None, scale: float = 1.0) -> float:
 # ---------------------------------------------------------------------- sections
 
 
-def learned_of(part: Part, method: str = LEARNED) -> Learned | None:
+def learned_of(part: Part, method: str = LEARNED) -> TopologyRuns | None:
     """The topology of every seed, where the method was run."""
     runs = [r for r in of_method(part.records, method) if r["topology"] and r["prior"]]
     if not runs:
         return None
     runs.sort(key=lambda run: run["seed"])
-    return Learned(
+    return TopologyRuns(
         tuple(GroupGraph.from_json(json.dumps(run["topology"])) for run in runs),
         tuple(Prior.from_dict(run["prior"]) for run in runs),
     )
@@ -162,7 +164,9 @@ def curves_section(part: Part, panels: Mapping[str, str], title: str, text: str)
         }
         for label, key in panels.items()
     }
-    figure = figures.metrics_by_epoch(curves, at, styles(part.protocol), moment=moment(part.protocol))
+    figure = figures.metrics_by_epoch(
+        curves, at, line_styles(trained_titles(part.protocol)), moment=moment(part.protocol)
+    )
     return [figure_section(file_name("steps", part.variant.name), title, text, figure)]
 
 

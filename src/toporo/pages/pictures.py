@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from toporo.errors import DataError, SettingError
-from toporo.pages.figures import COLORS, STYLE
-from toporo.pages.network_figures import WIDTH
+from toporo.pages import charts
+from toporo.pages.charts import COLORS, SOFT, WIDTH
 
 Array = npt.NDArray[Any]
 
@@ -60,78 +59,70 @@ class Tile:
     water: Mapping[str, npt.NDArray[np.floating[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, found in {"the label": self.label, **self.water}.items():
-            if found.shape != self.radar.shape:
+        for what, picture in {"the label": self.label, **self.water}.items():
+            if picture.shape != self.radar.shape:
                 raise DataError(
-                    f"{self.title}: the radar tile has shape {self.radar.shape}, {what} {found.shape}: expected the "
+                    f"{self.title}: the radar tile has shape {self.radar.shape}, {what} {picture.shape}: expected the "
                     "same. Was the benchmark loaded with another tile size than the runs?"
                 )
 
 
+@charts.drawn
 def photo_samples(photos: Sequence[Photo]) -> Figure:
     """Pictures with their class above and, below, what each method takes them for."""
     if not photos:
         raise SettingError("a figure of samples needs at least one picture; found none.")
     lines = max(len(photo.guesses) for photo in photos)
-    columns = min(ACROSS, len(photos))
-    rows = -(-len(photos) // columns)
-    with mpl.rc_context(STYLE):
-        side = 1.75
-        figure = Figure(figsize=(WIDTH, rows * (side + 0.32 + 0.17 * lines)), layout="constrained")
-        axes = figure.subplots(rows, ACROSS, squeeze=False).ravel()
-        for ax, photo in zip(axes, photos, strict=False):
-            ax.imshow(photo.pixels)
-            _bare(ax)
-            ax.set_title(photo.true, fontsize=9, fontweight="bold")
-            for i, (title, guess) in enumerate(photo.guesses.items()):
-                right = guess.name == photo.true
-                text = f"{'✓' if right else '✗'} {title}: {guess.name}, {100 * guess.confidence:.0f} %"
-                ax.annotate(text, (0.5, 0.0), (0.0, -3.0 - 12.0 * i), xycoords="axes fraction",
-                            textcoords="offset points", ha="center", va="top", fontsize=8,
-                            color=RIGHT if right else WRONG)  # fmt: skip
-        for ax in axes[len(photos) :]:
-            ax.set_visible(False)
-        return figure
+    rows = -(-len(photos) // ACROSS)
+    figure, axes = charts.canvas(rows * (2.07 + 0.17 * lines), rows, ACROSS, panels=len(photos))
+    for ax, photo in zip(axes, photos, strict=True):
+        ax.imshow(photo.pixels)
+        charts.bare(ax)
+        ax.set_title(photo.true, fontsize=9, fontweight="bold")
+        for i, (title, guess) in enumerate(photo.guesses.items()):
+            right = guess.name == photo.true
+            text = f"{'✓' if right else '✗'} {title}: {guess.name}, {100 * guess.confidence:.0f} %"
+            ax.annotate(text, (0.5, 0.0), (0.0, -3.0 - 12.0 * i), xycoords="axes fraction",
+                        textcoords="offset points", ha="center", va="top", fontsize=8,
+                        color=RIGHT if right else WRONG)  # fmt: skip
+    return figure
 
 
+@charts.drawn
 def tile_samples(tiles: Sequence[Tile]) -> Figure:
-    """A row a tile: the radar's picture, the label, and the water that each method finds, misses and invents."""
+    """A row per tile: the radar's picture, the label, and the water that each method finds, misses and invents."""
     if not tiles:
         raise SettingError("a figure of tiles needs at least one; found none.")
     methods = list(dict.fromkeys(title for tile in tiles for title in tile.water))
     columns = 2 + len(methods)
-    with mpl.rc_context(STYLE):
-        side = min(2.05, (WIDTH - 0.4) / columns)
-        figure = Figure(figsize=(side * columns + 0.4, (side + 0.24) * len(tiles) + 0.6), layout="constrained")
-        axes = figure.subplots(len(tiles), columns, squeeze=False)
-        for row, tile in zip(axes, tiles, strict=True):
-            row[0].imshow(_radar(tile.radar))
-            row[1].imshow(_label(tile.label), interpolation="none")
-            for ax, title in zip(row[2:], methods, strict=True):
-                if title in tile.water:
-                    ax.imshow(_compared(tile, title), interpolation="none")
-                    value = tile_iou(tile, title)
-                    ax.set_title("no water, none found" if math.isnan(value) else f"IoU {value:.2f}", fontsize=8)
-            row[0].set_ylabel(tile.title, fontsize=8)
-            for ax in row:
-                _bare(ax)
-        for ax, head in zip(axes[0], ("radar, VV", "label", *methods), strict=True):
-            below = ax.get_title()
-            ax.set_title(f"{head}\n{below}" if below else f"{head}\n", fontsize=9)
-        names = {WATER: "water, and found", MISSED: "water missed", INVENTED: "land taken for water", LAND: "land",
-                 MISSING: "no measurement or no label"}  # fmt: skip
-        handles = [
-            Patch(facecolor=color, edgecolor="#6b7280", linewidth=0.4, label=name) for color, name in names.items()
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
-        return figure
+    side = min(2.05, (WIDTH - 0.4) / columns)
+    figure = Figure(figsize=(side * columns + 0.4, (side + 0.24) * len(tiles) + 0.6), layout="constrained")
+    axes = figure.subplots(len(tiles), columns, squeeze=False)
+    for row, tile in zip(axes, tiles, strict=True):
+        row[0].imshow(_radar(tile.radar))
+        row[1].imshow(_label(tile.label), interpolation="none")
+        for ax, title in zip(row[2:], methods, strict=True):
+            if title in tile.water:
+                ax.imshow(_compared(tile, title), interpolation="none")
+                value = tile_iou(tile, title)
+                ax.set_title("no water, none found" if math.isnan(value) else f"IoU {value:.2f}", fontsize=8)
+        row[0].set_ylabel(tile.title, fontsize=8)
+        for ax in row:
+            charts.bare(ax)
+    for ax, head in zip(axes[0], ("radar, VV", "label", *methods), strict=True):
+        ax.set_title(f"{head}\n{ax.get_title()}", fontsize=9)
+    names = {WATER: "water, and found", MISSED: "water missed", INVENTED: "land taken for water", LAND: "land",
+             MISSING: "no measurement or no label"}  # fmt: skip
+    handles = [Patch(facecolor=color, edgecolor=SOFT, linewidth=0.4, label=name) for color, name in names.items()]
+    charts.key(figure, handles, "lower center")
+    return figure
 
 
 def tile_iou(tile: Tile, method: str) -> float:
     """Water found in common over water in either, on labelled pixels; NaN where there is none and none is found."""
-    known, wet, found = _wet(tile, method)
-    either = int((known & (wet | found)).sum())
-    return int((known & wet & found).sum()) / either if either else math.nan
+    known, wet, taken = _wet(tile, method)
+    either = int((known & (wet | taken)).sum())
+    return int((known & wet & taken).sum()) / either if either else math.nan
 
 
 def _wet(tile: Tile, method: str) -> tuple[Array, Array, Array]:
@@ -141,11 +132,11 @@ def _wet(tile: Tile, method: str) -> tuple[Array, Array, Array]:
 
 
 def _compared(tile: Tile, method: str) -> Array:
-    known, wet, found = _wet(tile, method)
+    known, wet, taken = _wet(tile, method)
     picture = _filled(tile.label.shape, LAND)
-    picture[wet & found] = _byte(WATER)
-    picture[wet & ~found] = _byte(MISSED)
-    picture[~wet & found] = _byte(INVENTED)
+    picture[wet & taken] = _byte(WATER)
+    picture[wet & ~taken] = _byte(MISSED)
+    picture[~wet & taken] = _byte(INVENTED)
     picture[~known] = _byte(MISSING)
     return picture
 
@@ -173,12 +164,5 @@ def _filled(shape: tuple[int, ...], color: str) -> Array:
 
 
 def _byte(color: str) -> npt.NDArray[np.uint8]:
-    found: npt.NDArray[np.uint8] = np.rint(np.array(to_rgb(color)) * 255).astype(np.uint8)
-    return found
-
-
-def _bare(ax: Axes) -> None:
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set_visible(False)
+    channels: npt.NDArray[np.uint8] = np.rint(np.array(to_rgb(color)) * 255).astype(np.uint8)
+    return channels

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from toporo.bench.records import last_metrics, last_weights, lowest_seeds, of_method, trained_titles
 from toporo.bench.results import Row
 from toporo.bench.runner import Outcome, Part
 from toporo.bench.us_states import SPLITS
 from toporo.choice.penalty import Configuration
-from toporo.pages import figures, regression
-from toporo.pages.sections import Section, figure_section, last_metrics, last_weights, lowest_seeds, of_method, styles
-from toporo.pages.topology_map import learned_on_map
+from toporo.pages import figures, maps
+from toporo.pages.charts import figure_section, line_styles
+from toporo.pages.maps import learned_on_map
+from toporo.pages.render import Section
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
@@ -44,13 +46,13 @@ COMPARED: dict[str, tuple[str, ...]] = {
 
 def overall(outcome: Outcome) -> list[Section]:
     """The map of who lies between: one panel a split."""
-    shifts: dict[str, regression.Shift] = {}
+    shifts: dict[str, maps.Shift] = {}
     for part in outcome.parts:
         benchmark = part.benchmark
         split = benchmark.about["split"]
         shifts.setdefault(
             split,
-            regression.Shift(
+            maps.Shift(
                 SPLITS[split].title if split in SPLITS else split,
                 {str(name): value for name, value in _physical(part).centrality.items()},
                 [str(name) for name in benchmark.train],
@@ -64,7 +66,7 @@ def overall(outcome: Outcome) -> list[Section]:
             "Which states the shift passes through",
             "Training states by how many shortest paths over common borders, from training to test states, lead "
             "through them; test states in grey by their distance. The physical prior is in proportion to these counts.",
-            regression.centrality_map(*shifts.values(), label="betweenness"),
+            maps.centrality_map(*shifts.values(), label="betweenness"),
         )
     ]
 
@@ -111,7 +113,7 @@ def _by_hop(part: Part) -> Section:
         for method, rows in last.items()
         if any(row.paper is not None for row in rows.values())
     }
-    figure = regression.error_by_hop(
+    figure = figures.error_by_hop(
         ours,
         paper,
         reference=_title(part, "erm") if "erm" in last else None,
@@ -134,7 +136,7 @@ def _maps(part: Part) -> list[Section]:
     }
     if not shown:
         return []
-    figure = regression.error_map(shown, [str(name) for name in part.benchmark.train])
+    figure = maps.error_map(shown, [str(name) for name in part.benchmark.train])
     text = "Mean over windows and seeds after the last epoch; one colour scale for all maps."
     return [figure_section(_name(part, "states"), "Error in every test state", text, figure)]
 
@@ -151,7 +153,7 @@ def _importance(part: Part) -> list[Section]:
         if shown:
             text = f"{words} The diamonds are the physical prior in every panel; TRO-data has a prior of its own."
             title = f"How much each training state counts: {kind}"
-            figure = regression.importance_bars(shown, prior, prior_label="physical prior p")
+            figure = figures.importance_bars(shown, prior, prior_label="physical prior p")
             found.append(figure_section(_name(part, f"importance-{kind.split()[0]}"), title, text, figure))
     return found
 
@@ -176,7 +178,7 @@ def _epochs(part: Part) -> list[Section]:
             "Error over the epochs",
             "Mean over seeds, shaded ± 1 sd. Where the error on the right rises while the one on the left falls, "
             "validation on training states cannot choose the epoch.",
-            figures.metrics_by_epoch(panels, epochs, styles(part.protocol), log=True),
+            figures.metrics_by_epoch(panels, epochs, line_styles(trained_titles(part.protocol)), log=True),
         )
     ]
 
@@ -211,9 +213,9 @@ def _selection(part: Part) -> list[Section]:
         return []
     honest, other = (record["choice"] for record in both if record)
     scores = {_label(candidate): candidate["score"] for candidate in other["candidates"]}
-    figure = regression.selection_scatter(
+    figure = figures.selection_scatter(
         [
-            regression.Candidate(_label(c), c["score"], scores[_label(c)], c["test"])
+            figures.Configuration(_label(c), c["score"], scores[_label(c)], c["test"])
             for c in honest["candidates"]
             if _label(c) in scores
         ],

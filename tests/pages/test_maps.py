@@ -19,8 +19,8 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.figures import to_svg
-from toporo.pages.us_map import BESIDE, FRAME, INK, LOG_FROM, MISSING, color_scale, draw_states, load_outlines
+from toporo.pages.charts import INK, LOG_FROM, color_scale, to_svg
+from toporo.pages.maps import BESIDE, FRAME, MISSING, draw_states, load_outlines
 
 #: Who shares a land border (or a lake's) with whom, each pair once.
 BORDERS = """
@@ -54,11 +54,11 @@ def fills(ax: Axes, collection: PathCollection) -> dict[str, str]:
     """Colours by state, found through the labels' states: the paths carry no names."""
     collection.update_scalarmappable()
     paths = {Path(MAP.polygons(code)[0]).vertices.tobytes(): code for code in CODES}
-    found = {}
+    fills = {}
     for path, color in zip(collection.get_paths(), collection.get_facecolor(), strict=True):
         first = next(p for p in path.to_polygons(closed_only=True))
-        found[paths[np.ascontiguousarray(first).tobytes()]] = to_hex(color)
-    return found
+        fills[paths[np.ascontiguousarray(first).tobytes()]] = to_hex(color)
+    return fills
 
 
 def written(svg: str) -> list[str]:
@@ -273,10 +273,8 @@ def test_values_must_be_finite(value: float) -> None:
 def test_contradicting_settings_are_refused() -> None:
     with pytest.raises(SettingError, match="both a value and a fill: 'NY'"):
         drawn({"NY": 1.0}, fills={"NY": "red"})
-    with pytest.raises(SettingError, match="either norm or vmin"):
-        drawn({"NY": 1.0}, norm=Normalize(0, 1), vmin=0.0)
 
 
 def test_given_ends_are_the_ends_of_the_scale() -> None:
-    _, colored = drawn({"NY": 1.0, "PA": 2.0}, vmin=0.0, vmax=4.0)
+    _, colored = drawn({"NY": 1.0, "PA": 2.0}, norm=Normalize(0.0, 4.0))
     assert (colored.norm.vmin, colored.norm.vmax) == (0.0, 4.0)

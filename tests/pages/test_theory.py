@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy as np
 import pytest
 
 from tests.theory.cases import tiny_study
-from toporo.bench.study import CHOICES, StudySettings, TheoryStudy
+from toporo.errors import SettingError
 from toporo.pages import theory
+from toporo.theory.results import CHOICES, StudySettings, TheoryStudy
 
 
 @pytest.fixture(scope="module")
@@ -158,14 +158,7 @@ def test_the_bars_add_up_to_the_bound(study: TheoryStudy) -> None:
     assert sorted(tops.values()) == pytest.approx(sorted(b.total for m in study.bounds for b in m.breakdowns))
 
 
-def test_the_style_has_one_home() -> None:
-    assert "max-width" in theory._style()
-    assert len(re.findall(r"font: 16px", theory._resource("theory_template.html"))) == 0
-
-
 def test_settings_are_checked() -> None:
-    from toporo.errors import SettingError
-
     for bad in ({"seeds": 0}, {"epochs": 0}, {"horizons": ()}):
         with pytest.raises(SettingError):
             StudySettings(**bad)

@@ -24,9 +24,11 @@ from tests.tables.cases import RIVER, floods, only, river
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
 from toporo.pages import model_figures as figures
-from toporo.pages.model import _effects, _effects_part, describe_model, write_model_report
+from toporo.pages.charts import to_svg
+from toporo.pages.model import _effects, _effects_section, describe_model, write_model_report
 from toporo.pages.model_words import cautions, effective_groups, interval_text, number, share, summary
 from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
+from toporo.text import short_name
 from toporo.topology.graph import GroupGraph
 
 #: Names that break pages, pictures or both if they are taken for anything but text.
@@ -163,10 +165,10 @@ def test_the_page_holds_every_group_and_column_and_every_score(
         assert column.name in text
         assert column.note in text
     for score in evaluation.groups:
-        for found in score.metrics.values():
-            assert interval_text(found) in text
-    for found in (*evaluation.overall.values(), *evaluation.pooled.values()):
-        assert interval_text(found) in text
+        for interval in score.metrics.values():
+            assert interval_text(interval) in text
+    for interval in (*evaluation.overall.values(), *evaluation.pooled.values()):
+        assert interval_text(interval) in text
 
 
 def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
     assert "mathdefault" not in page.text
     long = HOSTILE[6]
     assert page.text.count(long) == 2  # in the two tables; figures and sentences shorten it
-    assert page.text.count(figures.short_name(long)) >= 3
+    assert page.text.count(short_name(long)) >= 3
 
 
 def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
@@ -232,10 +234,10 @@ def test_many_classes_have_a_table_of_effects_and_two_a_figure(tmp_path: Path) -
     assert "one of 3 classes of “level”" in page.text
     two = fit_table(floods(), target="flood", group="station", penalty=1.0)
     assert list(_effects(two)) == ["yes"]
-    part = _effects_part(two)
-    assert part is not None
-    assert "the log-odds of “yes”" in part.text
-    assert len(part.svgs) == 1
+    section = _effects_section(two)
+    assert section is not None
+    assert "the log-odds of “yes”" in section.text
+    assert "<svg" in section.svg
 
 
 def test_without_standardised_inputs_effects_go_over_the_training_range() -> None:
@@ -292,8 +294,8 @@ def test_the_summary_says_how_groups_were_weighed(settings: dict[str, Any], word
 def test_cautions_name_what_is_uncertain(model: TableModel, evaluation: Evaluation) -> None:
     rows = list(model.explain())
 
-    def said(found: Evaluation | None = evaluation, source: str | None = "new.csv", **changes: Any) -> str:
-        return " ".join(cautions(replace(model, **changes), changes.get("rows", rows), found, source))
+    def said(judged: Evaluation | None = evaluation, source: str | None = "new.csv", **changes: Any) -> str:
+        return " ".join(cautions(replace(model, **changes), changes.get("rows", rows), judged, source))
 
     assert "No control was fitted" in said()
     assert "This is a control" in said(about=model.about | {"method": "erm"})
@@ -424,8 +426,8 @@ def test_the_graph_shows_weights_as_areas_and_marks_test_groups() -> None:
     graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
     rows = [GroupRow("a", 5, 1.0, None, 0.5, 0.0, None), GroupRow("b", 5, 2.0, None, 0.5, 1.0, None)]
     ax = figures.graph_figure(graph, rows, {"e"}).axes[0]
-    others, coming, trained = ax.collections[1:]
-    assert [len(np.asarray(marks.get_offsets())) for marks in (others, coming, trained)] == [2, 1, 2]
+    others, held_out, trained = ax.collections[1:]
+    assert [len(np.asarray(marks.get_offsets())) for marks in (others, held_out, trained)] == [2, 1, 2]
     light, heavy = trained.get_sizes()
     assert light < heavy
     assert list(np.asarray(trained.get_array())) == [1.0, 2.0]
@@ -503,18 +505,18 @@ def test_the_training_curve_shows_the_heaviest_groups(network: TableModel) -> No
 
 @given(st.text(max_size=80), st.integers(min_value=6, max_value=40))
 def test_a_short_name_fits_on_a_line(name: str, most: int) -> None:
-    found = figures.short_name(name, most)
-    assert found.isprintable()
-    assert found == " ".join(found.split()) != ""
-    assert sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in found) <= max(most, len("(blank)"))
+    shown = short_name(name, most)
+    assert shown.isprintable()
+    assert shown == " ".join(shown.split()) != ""
+    assert sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in shown) <= max(most, len("(blank)"))
     clean = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
-    head, _, tail = found.partition("…") if found != clean and clean else (clean or "(blank)", "", "")
+    head, _, tail = shown.partition("…") if shown != clean and clean else (clean or "(blank)", "", "")
     assert (clean or "(blank)").startswith(head)
     assert clean.endswith(tail)
 
 
 def test_signs_that_the_font_lacks_are_left_to_the_browser(recwarn: pytest.WarningsRecorder) -> None:
-    svg = figures.svg_of("effects", figures.effect_figure(["北海道", "$x$"], [1.0, -2.0], "change"))
+    svg = to_svg("effects", figures.effect_figure(["北海道", "$x$"], [1.0, -2.0], "change"))
     assert "北海道" in svg
     assert "$x$" in svg
     assert not recwarn.list

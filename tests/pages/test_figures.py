@@ -14,19 +14,9 @@ from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.figures import to_svg
-from toporo.pages.regression import (
-    HOP_FILLS,
-    TRAIN_FILL,
-    Candidate,
-    Shift,
-    centrality_map,
-    error_by_hop,
-    error_map,
-    importance_bars,
-    selection_scatter,
-)
-from toporo.pages.us_map import MISSING, load_outlines
+from toporo.pages.charts import to_svg
+from toporo.pages.figures import Configuration, error_by_hop, importance_bars, selection_scatter
+from toporo.pages.maps import HOP_FILLS, MISSING, TRAIN_FILL, Shift, centrality_map, error_map, load_outlines
 
 HOPS = {
     **dict.fromkeys(["CA", "NV", "UT", "CO", "KS", "MO", "KY", "WV", "MD", "DE"], 1),
@@ -43,7 +33,7 @@ TABLE: dict[str, dict[str, tuple[float, float | None]]] = {
     title: {hop: (0.5 + 0.01 * i + 0.1 * j, 0.02) for j, hop in enumerate(("1", "2", "3", "all"))}
     for i, title in enumerate(METHODS)
 }
-CANDIDATES = [Candidate(f"lambda = {k}", 0.3 + 0.01 * k, 0.2 - 0.01 * k, 0.25 + 0.02 * k) for k in range(6)]
+CANDIDATES = [Configuration(f"lambda = {k}", 0.3 + 0.01 * k, 0.2 - 0.01 * k, 0.25 + 0.02 * k) for k in range(6)]
 
 SHIFT = Shift("North to South", EVEN, TRAIN, TEST, HOPS)
 FIGURES: dict[str, Callable[[], Figure]] = {
@@ -110,10 +100,10 @@ class TestCentralityMap:
         (ax,) = maps(figure)
         assert sorted(colored(ax).get_array()) == sorted(EVEN.values())
         assert {fill: plain(ax).count(fill) for fill in HOP_FILLS} == dict(zip(HOP_FILLS, (10, 6, 8), strict=True))
-        found = texts(figure)
+        written = texts(figure)
         for text in ("North to South", "betweenness of training states", "test states: 1 hop", "2 hops", "3 hops"):
-            assert text in found
-        assert sum(len(text) == 2 and text.isupper() for text in found) == 48
+            assert text in written
+        assert sum(len(text) == 2 and text.isupper() for text in written) == 48
 
     def test_two_splits_share_one_scale(self) -> None:
         figure = centrality_map(SHIFT, Shift("other", dict.fromkeys(TRAIN, 9.0), TRAIN, TEST, HOPS))
@@ -292,9 +282,9 @@ class TestSelectionScatter:
         assert dots(right)[:6] == [(c.in_distribution, c.test) for c in CANDIDATES]
         assert dots(left)[6:] == [(CANDIDATES[0].honest, CANDIDATES[0].test)]
         assert dots(right)[6:] == [(CANDIDATES[5].in_distribution, CANDIDATES[5].test)]
-        found = " | ".join(texts(figure))
-        assert "frontier | chosen: lambda = 0 | test MSE 0.250, lowest of all 0.250, rank correlation 1.00" in found
-        assert "chosen: lambda = 5 | test MSE 0.350, lowest of all 0.250, rank correlation -1.00" in found
+        written = " | ".join(texts(figure))
+        assert "frontier | chosen: lambda = 0 | test MSE 0.250, lowest of all 0.250, rank correlation 1.00" in written
+        assert "chosen: lambda = 5 | test MSE 0.350, lowest of all 0.250, rank correlation -1.00" in written
 
     def test_the_choice_may_be_given(self) -> None:
         left, _ = selection_scatter(CANDIDATES, chosen=("lambda = 3", None)).axes
