@@ -1,4 +1,4 @@
-"""Graphs from whatever a person has."""
+"""Graphs in every form that people have them in."""
 
 import gzip
 from pathlib import Path

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from toporo.bench import choice, protocols
+from toporo.bench import protocols
+from toporo.choice import penalty
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def shrink_tpt48(patch: pytest.MonkeyPatch) -> protocols.Protocol:
     training = {"epochs": 4, "per_group": 50, "evaluate_every": 2}
     protocol = replace(protocol, variants=tuple(replace(v, training=training) for v in protocol.variants))
     patch.setitem(protocols.PROTOCOLS, "tpt48", protocol)
-    patch.setattr(choice, "LARGEST", 1 / 24)
-    patch.setattr(choice, "PENALTY_GRID", (math.inf, 1.0))
-    patch.setattr(choice, "SPLITS", 1)
+    patch.setattr(penalty, "LARGEST", 1 / 24)
+    patch.setattr(penalty, "GRID", (math.inf, 1.0))
+    patch.setattr(penalty, "SPLITS", 1)
     return protocol

@@ -1,4 +1,4 @@
-"""Choosing a penalty by holding groups out: from what, judged how, and the same whatever the rows' order."""
+"""Choosing a penalty by holding groups out: from what, judged how, and the same in any order of the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def uniform(kept, held_out):
     return None
 
 
-def towards(kept, held_out):
+def from_held_out(kept, held_out):
     """A prior that looks from the kept groups to those held out."""
     return CHAIN.subgraph([*kept, *held_out]).prior(list(kept), list(held_out), measure="harmonic")
 
@@ -56,7 +56,7 @@ def drift():
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_losses_of_groups_held_out_are_those_of_predicting_their_rows(kind, intercept, weighted):
-    """Far from the origin, so that a shift forgotten or taken twice is seen."""
+    """Far from the origin, where a shift forgotten or taken twice is seen."""
     rows = random_rows(2, kind, n=80, m=4)
     rows = rows._replace(x=rows.x + 5.0, y=rows.y if rows.logistic else rows.y + 7.0)
     weight = np.random.default_rng(0).uniform(0.1, 2.0, len(rows.x)) if weighted else None
@@ -70,16 +70,16 @@ def test_losses_of_groups_held_out_are_those_of_predicting_their_rows(kind, inte
 def test_scores_are_those_of_fitting_and_predicting_raw_rows(kind):
     """Everything once more, fold by fold, from the rows: what is computed from losses alone must come to the same."""
     rows = random_rows(1, kind, n=150, m=5)
-    found = choose_penalty(prepared(rows), CHAIN, None, uniform, penalties=(10.0, 0.1), ridge=0.02)
+    choice = choose_penalty(prepared(rows), CHAIN, None, uniform, penalties=(10.0, 0.1), ridge=0.02)
     fit_rows = fit_logistic if rows.logistic else fit_linear
-    logs = np.zeros((len(found.held_out), 2))
-    for i, held_out in enumerate(found.held_out):
-        for k, score in enumerate(found.scores):
+    logs = np.zeros((len(choice.held_out), 2))
+    for i, held_out in enumerate(choice.held_out):
+        for k, score in enumerate(choice.scores):
             kept = ~np.isin(rows.group, held_out)
             fit = fit_rows(rows.x[kept], rows.y[kept], rows.group[kept], penalty=score.penalty, ridge=0.02, tol=1e-8)
             logs[i, k] = np.log(group_losses(rows, fit.coef, fit.intercept)[list(held_out)].mean())
     relative = logs - logs.mean(axis=1, keepdims=True)
-    for k, score in enumerate(found.scores):
+    for k, score in enumerate(choice.scores):
         assert score.score == pytest.approx(np.exp(logs[:, k].mean()), rel=5e-3)
         assert score.spread == pytest.approx(score.score * relative[:, k].std(ddof=1), rel=5e-2, abs=1e-4)
         assert score.folds == len(logs)
@@ -90,30 +90,30 @@ def test_the_prior_of_a_fold_is_asked_for_with_its_groups(drift):
 
     def make_prior(kept, held_out):
         asked.append((kept, held_out))
-        return towards(kept, held_out)
+        return from_held_out(kept, held_out)
 
-    found = choose_penalty(drift, CHAIN, TEST, make_prior, penalties=[1.0], ridge=0.01)
-    assert [held_out for _, held_out in asked] == list(found.held_out)
+    choice = choose_penalty(drift, CHAIN, TEST, make_prior, penalties=[1.0], ridge=0.01)
+    assert [held_out for _, held_out in asked] == list(choice.held_out)
     assert all(sorted([*kept, *held_out]) == list(range(7)) for kept, held_out in asked)
     means = []
     for kept, held_out in asked:
-        fit = path(drift.select(kept), towards(kept, held_out), penalties=[1.0], ridge=0.01, tol=1e-4)[0]
+        fit = path(drift.select(kept), from_held_out(kept, held_out), penalties=[1.0], ridge=0.01, tol=1e-4)[0]
         means.append(held_out_losses(drift.select(held_out), fit).mean())
-    assert found.scores[0].score == pytest.approx(np.exp(np.mean(np.log(means))), rel=1e-12)
+    assert choice.scores[0].score == pytest.approx(np.exp(np.mean(np.log(means))), rel=1e-12)
     other = choose_penalty(drift, CHAIN, TEST, uniform, penalties=[1.0], ridge=0.01)
-    assert other.scores[0].score != pytest.approx(found.scores[0].score, rel=1e-3), "the prior must matter here"
+    assert other.scores[0].score != pytest.approx(choice.scores[0].score, rel=1e-3), "the prior must matter here"
 
 
 # ---------------------------------------------------------------- folds
 
 
 def test_folds_come_from_the_best_source_there_is(drift):
-    by_hops = choose_penalty(drift, CHAIN, TEST, towards, ridge=0.01)
+    by_hops = choose_penalty(drift, CHAIN, TEST, from_held_out, ridge=0.01)
     assert by_hops.splitter == "GraphHopSplit"
     assert by_hops.held_out == tuple(GraphHopSplit(CHAIN, TEST, n_splits=12).regions(range(7)))
     assert by_hops.test_hops == 2.0
     assert 1.0 <= by_hops.held_out_hops <= 2.0
-    by_region = choose_penalty(drift, CHAIN, None, towards, ridge=0.01)
+    by_region = choose_penalty(drift, CHAIN, None, from_held_out, ridge=0.01)
     assert by_region.splitter == "LeaveRegionOut"
     assert by_region.held_out == tuple(LeaveRegionOut(CHAIN, max_splits=12).regions(range(7)))
     assert by_region.test_hops is None
@@ -128,33 +128,33 @@ def test_folds_come_from_the_best_source_there_is(drift):
 @pytest.mark.parametrize("most", [2, 3, 12])
 def test_without_a_graph_every_group_is_held_out_at_most_once_and_two_are_kept(groups, most):
     losses = SquaredLosses.from_arrays(*drifting(groups, per_group=6))
-    found = choose_penalty(losses, None, None, uniform, penalties=[1.0], ridge=0.1, max_folds=most)
-    held_out = [name for fold in found.held_out for name in fold]
-    assert len(found.held_out) <= most
+    choice = choose_penalty(losses, None, None, uniform, penalties=[1.0], ridge=0.1, max_folds=most)
+    held_out = [name for fold in choice.held_out for name in fold]
+    assert len(choice.held_out) <= most
     assert len(held_out) == len(set(held_out))
-    assert all(len(fold) <= groups - 2 for fold in found.held_out)
+    assert all(len(fold) <= groups - 2 for fold in choice.held_out)
     if most == 12:
         assert sorted(held_out) == list(range(groups))
-        assert max(map(len, found.held_out)) <= math.ceil(groups / 12)
+        assert max(map(len, choice.held_out)) <= math.ceil(groups / 12)
 
 
 @pytest.mark.parametrize("graph", [None, CHAIN])
 @pytest.mark.parametrize("test", [None, (8, 9)])
 def test_three_groups_are_enough(graph, test):
     losses = SquaredLosses.from_arrays(*drifting(3))
-    found = choose_penalty(losses, graph, test, uniform, ridge=0.01)
-    assert {len(fold) for fold in found.held_out} == {1}
+    choice = choose_penalty(losses, graph, test, uniform, ridge=0.01)
+    assert {len(fold) for fold in choice.held_out} == {1}
 
 
 # ---------------------------------------------------------------- choosing
 
 
 def test_the_lowest_score_wins_and_the_record_holds_all(drift):
-    found = choose_penalty(drift, CHAIN, TEST, towards, ridge=0.01)
-    assert [score.penalty for score in found.scores] == sorted(GRID, reverse=True)
-    assert found.penalty == min(found.scores, key=lambda score: score.score).penalty
-    assert {score.folds for score in found.scores} == {len(found.held_out)} == {12}
-    assert choose_penalty(drift, CHAIN, TEST, towards, ridge=0.01) == found
+    choice = choose_penalty(drift, CHAIN, TEST, from_held_out, ridge=0.01)
+    assert [score.penalty for score in choice.scores] == sorted(GRID, reverse=True)
+    assert choice.penalty == min(choice.scores, key=lambda score: score.score).penalty
+    assert {score.folds for score in choice.scores} == {len(choice.held_out)} == {12}
+    assert choose_penalty(drift, CHAIN, TEST, from_held_out, ridge=0.01) == choice
 
 
 def test_equal_scores_choose_the_largest_penalty():
@@ -168,7 +168,7 @@ def test_equal_scores_choose_the_largest_penalty():
 
 def test_penalties_may_come_in_any_order_and_twice(drift):
     orders = ([1, 0.1, 30], [30, 1, 1, 0.1])
-    few = [choose_penalty(drift, CHAIN, TEST, towards, penalties=given, ridge=0.01) for given in orders]
+    few = [choose_penalty(drift, CHAIN, TEST, from_held_out, penalties=given, ridge=0.01) for given in orders]
     assert few[0] == few[1]
     assert [score.penalty for score in few[0].scores] == [30.0, 1.0, 0.1]
 
@@ -208,10 +208,10 @@ def test_a_fold_whose_kept_groups_lack_a_class_does_not_count():
     rows = random_rows(0, "softmax", n=160, m=5)
     y = np.where(rows.group == 4, rows.y, np.minimum(rows.y, 1))  # only group 4 has class 2
     losses = prepared(rows._replace(y=y))
-    found = choose_penalty(losses, None, None, uniform, penalties=[1.0, math.inf], ridge=0.05)
-    assert found.held_out == ((0,), (1,), (2,), (3,))
-    assert found.notes == ("The fold that holds out 4 does not count: no row of the groups kept is of class 2.",)
-    assert found.scores[0].folds == 4
+    choice = choose_penalty(losses, None, None, uniform, penalties=[1.0, math.inf], ridge=0.05)
+    assert choice.held_out == ((0,), (1,), (2,), (3,))
+    assert choice.notes == ("The fold that holds out 4 does not count: no row of the groups kept is of class 2.",)
+    assert choice.scores[0].folds == 4
 
 
 def test_a_fold_that_no_path_joins_does_not_count_where_others_do():
@@ -220,10 +220,10 @@ def test_a_fold_that_no_path_joins_does_not_count_where_others_do():
     def make_prior(kept, held_out):
         return graph.prior(list(kept), list(held_out), measure="closeness", normalization="sum")
 
-    found = choose_penalty(SquaredLosses.from_arrays(*drifting()), graph, None, make_prior, ridge=0.01, max_folds=60)
-    assert (5, 6) not in found.held_out
-    assert any("holds out 5, 6 does not count: no path leads" in note for note in found.notes)
-    assert len(found.held_out) + len(found.notes) == len(LeaveRegionOut(graph).regions(range(7)))
+    choice = choose_penalty(SquaredLosses.from_arrays(*drifting()), graph, None, make_prior, ridge=0.01, max_folds=60)
+    assert (5, 6) not in choice.held_out
+    assert any("holds out 5, 6 does not count: no path leads" in note for note in choice.notes)
+    assert len(choice.held_out) + len(choice.notes) == len(LeaveRegionOut(graph).regions(range(7)))
 
 
 def test_where_no_path_joins_anything_priors_are_uniform():
@@ -234,10 +234,10 @@ def test_where_no_path_joins_anything_priors_are_uniform():
         raise GraphError("no path leads anywhere.")
 
     losses = SquaredLosses.from_arrays(*drifting())
-    found = choose_penalty(losses, graph, None, make_prior, ridge=0.01)
-    assert found.scores == choose_penalty(losses, graph, None, uniform, ridge=0.01).scores
-    assert "uniform prior" in found.notes[0]
-    assert found.held_out_hops is None
+    choice = choose_penalty(losses, graph, None, make_prior, ridge=0.01)
+    assert choice.scores == choose_penalty(losses, graph, None, uniform, ridge=0.01).scores
+    assert "uniform prior" in choice.notes[0]
+    assert choice.held_out_hops is None
 
 
 def test_a_fold_that_leaves_the_model_undetermined_does_not_count():
@@ -245,10 +245,10 @@ def test_a_fold_that_leaves_the_model_undetermined_does_not_count():
     x, y, group = drifting()
     x = np.column_stack([x, np.where(group == 3, np.arange(len(x)), 0.0)])
     losses = SquaredLosses.from_arrays(x, y, group)
-    found = choose_penalty(losses, None, None, uniform, ridge=0.0)
-    assert (3,) not in found.held_out
-    assert len(found.held_out) == 6
-    assert "singular" in found.notes[0]
+    choice = choose_penalty(losses, None, None, uniform, ridge=0.0)
+    assert (3,) not in choice.held_out
+    assert len(choice.held_out) == 6
+    assert "singular" in choice.notes[0]
     assert not choose_penalty(losses, None, None, uniform, ridge=0.01).notes
 
 
@@ -264,10 +264,10 @@ def test_no_fold_at_all_says_what_to_do():
 
 @pytest.mark.parametrize("test", [None, TEST])
 def test_a_record_is_plain_json_and_comes_back(drift, test):
-    found = choose_penalty(drift, CHAIN, test, uniform, penalties=[math.inf, 1.0], ridge=0.01)
-    text = json.dumps(found.to_dict(), allow_nan=False)
+    choice = choose_penalty(drift, CHAIN, test, uniform, penalties=[math.inf, 1.0], ridge=0.01)
+    text = json.dumps(choice.to_dict(), allow_nan=False)
     assert json.loads(text)["scores"][0]["penalty"] == "inf"
-    assert PenaltyChoice.from_dict(json.loads(text)) == found
+    assert PenaltyChoice.from_dict(json.loads(text)) == choice
 
 
 @pytest.mark.parametrize("content", [None, {}, {"penalty": "x"}, {"penalty": 1.0, "scores": [{}]}])

@@ -23,7 +23,7 @@ from toporo.errors import DataError, GraphError, GroupMismatchError, SettingErro
 from toporo.topology.graph import GroupGraph
 
 LAW = settings(max_examples=40, deadline=None, derandomize=True)
-#: A row of ten groups; the last three are to come, at one, two and three hops.
+#: A row of ten groups; the last three are for the test, at one, two and three hops.
 CHAIN = GroupGraph.from_edges([(i, i + 1) for i in range(9)])
 TRAIN, TEST = range(7), (7, 8, 9)
 GRID = GroupGraph.from_edges(
@@ -111,9 +111,9 @@ def test_group_names_may_come_as_any_kind_of_column():
     split = LeaveRegionOut(graph, sizes=1)
     series = pd.Series(names)
     columns = [names, np.array(names), np.array(names, dtype=object), series, series.astype("category")]
-    found = [[test.tolist() for _, test in split.split(np.zeros(5), groups=column)] for column in columns]
-    assert all(folds == found[0] for folds in found)
-    assert found[0] == [[2], [0, 4], [3], [1]]
+    splits = [[test.tolist() for _, test in split.split(np.zeros(5), groups=column)] for column in columns]
+    assert all(folds == splits[0] for folds in splits)
+    assert splits[0] == [[2], [0, 4], [3], [1]]
 
 
 # ---------------------------------------------------------------- regions
@@ -129,32 +129,32 @@ def test_regions_are_connected_different_and_of_their_size(graph, size):
             with pytest.raises(DataError, match="sizes"):
                 split.regions(names)
             continue
-        found = split.regions(names)
-        assert len({frozenset(region) for region in found}) == len(found) > 0
-        assert all(connected(graph, region) for region in found)
+        held_out = split.regions(names)
+        assert len({frozenset(region) for region in held_out}) == len(held_out) > 0
+        assert all(connected(graph, region) for region in held_out)
         allowed = {size} if split.sizes is not None else set(range(1, max(1, len(names) // 2) + 1))
-        assert {len(region) for region in found} <= allowed
+        assert {len(region) for region in held_out} <= allowed
 
 
 @given(graphs(min_nodes=3, max_nodes=9))
 @LAW
 def test_with_room_for_all_they_are_the_regions_around_every_group(graph):
     expected = {frozenset(region) for region in regions(graph, graph.names)}
-    found = LeaveRegionOut(graph, max_splits=10_000).regions(graph.names)
-    assert {frozenset(region) for region in found} == expected
+    held_out = LeaveRegionOut(graph, max_splits=10_000).regions(graph.names)
+    assert {frozenset(region) for region in held_out} == expected
     around = {frozenset(grow_region(graph, name, 2)) for name in graph.names}
     if len(graph) > 3:
-        assert {frozenset(region) for region in found if len(region) == 2} == {r for r in around if len(r) == 2}
+        assert {frozenset(region) for region in held_out if len(region) == 2} == {r for r in around if len(r) == 2}
 
 
 @pytest.mark.parametrize("most", [5, 12, 18, 36, 60])
 def test_of_many_regions_those_taken_cover_sizes_and_groups(most):
-    found = LeaveRegionOut(GRID, max_splits=most).regions(GRID.names)
-    counts = np.bincount([len(region) for region in found], minlength=19)[1:]
-    assert len(found) == most
+    held_out = LeaveRegionOut(GRID, max_splits=most).regions(GRID.names)
+    counts = np.bincount([len(region) for region in held_out], minlength=19)[1:]
+    assert len(held_out) == most
     assert counts[-1] > 0, "the largest size is the hardest question"
     assert counts.max() - counts[counts > 0].min() <= 1
-    times = {name: sum(name in region for region in found) for name in GRID.names}
+    times = {name: sum(name in region for region in held_out) for name in GRID.names}
     assert min(times.values()) >= (most >= 12)
     assert max(times.values()) <= 2 * min(times.values()) + 2
 
@@ -168,15 +168,15 @@ def test_sizes_may_be_one_or_several():
 
 def test_regions_are_connected_among_the_groups_of_the_data():
     """A path through a group without data does not join two groups."""
-    found = LeaveRegionOut(CHAIN, sizes=2, max_splits=100).regions([0, 1, 3, 4])
-    assert found == [(0, 1), (3, 4)]
+    held_out = LeaveRegionOut(CHAIN, sizes=2, max_splits=100).regions([0, 1, 3, 4])
+    assert held_out == [(0, 1), (3, 4)]
 
 
 def test_hundreds_of_groups_are_covered_from_a_few():
     long = GroupGraph.from_edges([(i, i + 1) for i in range(399)])
-    found = LeaveRegionOut(long, max_splits=40).regions(long.names)
-    assert len(found) == 40
-    centres = sorted(np.mean(region) for region in found)
+    held_out = LeaveRegionOut(long, max_splits=40).regions(long.names)
+    assert len(held_out) == 40
+    centres = sorted(np.mean(region) for region in held_out)
     assert centres[0] < 100
     assert centres[-1] > 299
     folds = GraphHopSplit(long, range(390, 400), n_splits=3).folds(range(390))

@@ -96,9 +96,9 @@ def test_without_groups_it_is_scikit_learns_regression(settings: dict[str, bool]
     x, y = LABELS.x + 1.0, LABELS.y
     scaled = (x - center(x)) / scale(x)
     logistic = LogisticRegression(C=1 / (0.2 * len(x)), fit_intercept=intercept, tol=1e-10).fit(scaled, y)
-    found = TROClassifier(ridge=0.1, tol=1e-12, **settings).fit(x, y)
-    np.testing.assert_allclose(found.predict_proba(x), logistic.predict_proba(scaled), atol=1e-5)
-    assert (found.coef_.shape, found.intercept_.shape) == (logistic.coef_.shape, logistic.intercept_.shape)
+    robust = TROClassifier(ridge=0.1, tol=1e-12, **settings).fit(x, y)
+    np.testing.assert_allclose(robust.predict_proba(x), logistic.predict_proba(scaled), atol=1e-5)
+    assert (robust.coef_.shape, robust.intercept_.shape) == (logistic.coef_.shape, logistic.intercept_.shape)
 
 
 def test_shapes_of_many_classes_and_of_several_targets() -> None:
@@ -288,14 +288,14 @@ def test_automatic_priors() -> None:
     among = TRORegressor(graph=CHAIN).fit(**fit)
     assert among.prior_ == graph.prior(list("abcd"), measure="betweenness", normalization="sum").spread(0.5)
     assert among.hops_ is None
-    towards = TRORegressor(graph=graph, test_groups=["x", "y"], penalty=math.inf).fit(**fit)
-    assert towards.prior_ == graph.prior(list("abcd"), ["x", "y"], measure="harmonic").spread(0.5)
-    assert towards.hops_ == {"a": 4, "b": 3, "c": 2, "d": 1}
-    assert towards.group_weights_ == pytest.approx({"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625})
+    aimed = TRORegressor(graph=graph, test_groups=["x", "y"], penalty=math.inf).fit(**fit)
+    assert aimed.prior_ == graph.prior(list("abcd"), ["x", "y"], measure="harmonic").spread(0.5)
+    assert aimed.hops_ == {"a": 4, "b": 3, "c": 2, "d": 1}
+    assert aimed.group_weights_ == pytest.approx({"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625})
     alone = TRORegressor(graph=graph, test_groups=["x", "y"], prior="harmonic", penalty=math.inf).fit(**fit)
     assert alone.group_weights_ == pytest.approx({"a": 0, "b": 0, "c": 0, "d": 1}), "as asked for, nothing is spread"
-    assert towards.topology_ == graph
-    assert towards.test_groups_ == ("x", "y")
+    assert aimed.topology_ == graph
+    assert aimed.test_groups_ == ("x", "y")
 
 
 @pytest.mark.parametrize("measure", ["betweenness", "degree", "closeness"])
@@ -521,11 +521,11 @@ def test_copies_and_pickles_predict_the_same_bytes(kind: Any, table: Any) -> Non
 def test_groups_and_weights_are_routed(kind: Any, table: Any) -> None:
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(table.x))
     given = {"groups": table.groups, "sample_weight": weights}
-    towards: Any = {"graph": CHAIN, "test_groups": ["x"]}
+    world: Any = {"graph": CHAIN, "test_groups": ["x"]}
     with sklearn.config_context(enable_metadata_routing=True):
-        model = kind(**towards).set_fit_request(groups=True, sample_weight=True).set_score_request(sample_weight=True)
+        model = kind(**world).set_fit_request(groups=True, sample_weight=True).set_score_request(sample_weight=True)
         search = GridSearchCV(model, {"penalty": [0.1, 10.0]}, cv=GroupKFold(2)).fit(table.x, table.y, **given)
-        direct = kind(**towards, **search.best_params_).fit(table.x, table.y, **given)
+        direct = kind(**world, **search.best_params_).fit(table.x, table.y, **given)
         assert search.best_estimator_.group_weights_ == direct.group_weights_
         scores = cross_validate(model, table.x, table.y, params=given, cv=GroupKFold(2), return_estimator=True)
         assert [set(one.group_weights_) for one in scores["estimator"]] in (
@@ -535,7 +535,7 @@ def test_groups_and_weights_are_routed(kind: Any, table: Any) -> None:
         line = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), model)
         np.testing.assert_allclose(
             line.fit(table.x, table.y, **given)[-1].group_weights_["a"],
-            kind(**towards).fit(table.x, table.y, **given).group_weights_["a"],
+            kind(**world).fit(table.x, table.y, **given).group_weights_["a"],
             rtol=1e-4,
         )
 

@@ -246,7 +246,7 @@ def test_the_radius_is_a_bound(problem: Problem, radius: float) -> None:
 
 @st.composite
 def graphs(draw: Callable[..., Any], least: int = 3) -> tuple[GroupGraph, list[Hashable], list[Hashable]]:
-    """A graph, perhaps in pieces, some of whose groups have rows; and others that are to come."""
+    """A graph, perhaps in pieces, some of whose groups have rows; and others for the test."""
     names = draw(st.lists(some_name, min_size=least, max_size=9, unique_by=lambda name: (type(name), name)))
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
     pairs = [(a, b) for i, a in enumerate(names) for b in names[:i] if rng.random() < 0.35]
@@ -257,10 +257,10 @@ def graphs(draw: Callable[..., Any], least: int = 3) -> tuple[GroupGraph, list[H
 
 @quick
 @given(graphs(least=4), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
-def test_splitters_part_the_rows_by_group(world: Any, splits: int, towards: bool, random: Any) -> None:
-    graph, known, coming = world
+def test_splitters_part_the_rows_by_group(world: Any, splits: int, with_test: bool, random: Any) -> None:
+    graph, known, test_groups = world
     groups = [*known, *(random.choice(known) for _ in range(10))]
-    test = coming if towards and coming else None
+    test = test_groups if with_test and test_groups else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)
         for splitter in (LeaveRegionOut(graph, max_splits=splits), GraphHopSplit(graph, test, n_splits=splits)):
@@ -287,15 +287,15 @@ def test_one_region_of_a_graph_in_pieces_is_no_larger_than_a_piece() -> None:
 
 @quick
 @given(graphs(), st.sampled_from(["auto", "uniform", "degree", "betweenness", "closeness", "harmonic"]), st.booleans())
-def test_a_fit_on_any_graph_succeeds_or_says_what_is_wrong(world: Any, prior: str, towards: bool) -> None:
-    graph, known, coming = world
+def test_a_fit_on_any_graph_succeeds_or_says_what_is_wrong(world: Any, prior: str, with_test: bool) -> None:
+    graph, known, test_groups = world
     rng = np.random.default_rng(0)
     groups = known * 4
     x = rng.normal(size=(len(groups), 2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)
         model = TRORegressor(
-            graph=graph, test_groups=coming if towards and coming else None, prior=prior, penalty="auto"
+            graph=graph, test_groups=test_groups if with_test and test_groups else None, prior=prior, penalty="auto"
         )
         try:
             model.fit(x, x[:, 0] + rng.normal(size=len(x)), groups=groups)
@@ -304,6 +304,6 @@ def test_a_fit_on_any_graph_succeeds_or_says_what_is_wrong(world: Any, prior: st
     assert set(model.group_weights_) == set(known)
     assert sum(model.group_weights_.values()) == pytest.approx(1)
     assert sum(model.prior_.weights.values()) == pytest.approx(1)
-    if towards and coming:
-        hops = graph.hops(coming)
+    if with_test and test_groups:
+        hops = graph.hops(test_groups)
         assert model.hops_ == {name: hops[name] for name in Groups(known)}

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from toporo.choice.priors import PriorMaker
-from toporo.choice.splits import GraphHopSplit, LeaveRegionOut, hop_folds, regions
+from toporo.choice.splits import LARGEST, GraphHopSplit, LeaveRegionOut, hop_folds, regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph
@@ -405,7 +405,7 @@ class _RowFold:
 def _leave_regions(data: GroupedData, graph: GroupGraph, _test: Sequence[Name]) -> Iterator[_RowFold]:
     train = data.groups.names
     inner = graph.subgraph(train)
-    for region in regions(graph, train):
+    for region in regions(graph, train, largest=LARGEST):
         kept = [name for name in train if name not in region]
         yield _RowFold(data.select(kept), data.select(region), region, _mean_hops(inner, kept, region))
 
