@@ -11,7 +11,7 @@ import typer
 from toporo.cli.common import ModelFolder, check_writable, option, register
 from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
 from toporo.files import write_text
-from toporo.tables.folder import load_model
+from toporo.tables.model import load_model
 
 _OUTPUT = "Output"
 
