@@ -20,8 +20,8 @@ from toporo.cli.common import (
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.evaluate import Evaluation
-from toporo.tables.folder import MANIFEST, WEIGHTS, load_model
-from toporo.tables.model import TableModel
+from toporo.tables.folder import MANIFEST, WEIGHTS
+from toporo.tables.model import TableModel, load_model
 
 _DATA, _OUTPUT = "Data", "Output"
 
