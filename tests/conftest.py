@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,14 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
     """As on a machine where nothing was downloaded."""
     monkeypatch.delenv("TOPORO_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT interrupts this process and those it starts, also where it is ignored, as in tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @dataclass

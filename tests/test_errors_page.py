@@ -24,8 +24,8 @@ def tool() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def messages(tool: Any) -> dict[Any, str]:
     """All cases, run once; one with a wrong exit code, a traceback or a file left behind ends this."""
-    found: dict[Any, str] = tool.run_all(tool.all_cases())
-    return found
+    every: dict[Any, str] = tool.run_all(tool.all_cases())
+    return every
 
 
 def test_the_page_is_what_the_commands_print_now(tool: Any, messages: dict[Any, str]) -> None:

@@ -26,12 +26,9 @@ COMMANDS = [
 
 def options() -> set[str]:
     """All options of ``toporo reproduce``."""
-    from typer.main import get_command
+    from toporo.cli import load_command
 
-    from toporo.cli import app
-
-    command = get_command(app).commands["reproduce"]  # type: ignore[attr-defined]  # a group has them
-    return {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    return {name for parameter in load_command("reproduce").params for name in parameter.opts} | {"--help"}
 
 
 def test_every_option_on_the_page_is_one_of_the_command() -> None:

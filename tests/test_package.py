@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +25,21 @@ def test_importing_toporo_loads_nothing_heavy() -> None:
     assert modules_after("import toporo").isdisjoint(HEAVY)
 
 
-def test_the_command_line_starts_without_torch_or_plotting() -> None:
-    assert modules_after("import toporo.cli").isdisjoint(HEAVY)
+@pytest.mark.parametrize("asked", ["--version", "--help"])
+def test_the_command_line_starts_without_what_its_commands_need(asked: str) -> None:
+    """Neither libraries nor any command's own file."""
+    loaded = modules_after(
+        f"import sys, toporo.cli\nsys.argv = ['toporo', '{asked}']\ntry: toporo.cli.main()\nexcept SystemExit: pass"
+    )
+    assert loaded.isdisjoint(HEAVY)
+    assert {name for name in loaded if name.startswith("toporo.")} == {
+        *("toporo.cli", "toporo.cli.common", "toporo.errors", "toporo.progress", "toporo.registry", "toporo.version")
+    }
+
+
+def test_a_linear_fit_needs_no_torch_and_no_plotting() -> None:
+    loaded = modules_after("import toporo.cli; toporo.cli.load_command('fit')")
+    assert loaded.isdisjoint({"matplotlib", "torch"})
 
 
 def test_a_graph_and_its_prior_need_no_torch() -> None:
@@ -33,6 +48,18 @@ def test_a_graph_and_its_prior_need_no_torch() -> None:
     )
     assert "torch" not in loaded
     assert "networkx" in loaded
+
+
+def test_type_checkers_see_the_same_names_as_python() -> None:
+    """``__init__.pyi`` re-exports what ``__init__.py`` imports when it is first used, from the same modules."""
+    home = Path(toporo.__file__).parent
+    tree = ast.parse((home / "__init__.pyi").read_text())
+    lines = [(node.module, name.name) for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    packages = {name for module, name in lines if module == "toporo"}
+    homes = {name: module for module, name in lines if module != "toporo"}
+    assert packages == set(toporo._PACKAGES)
+    assert homes == toporo._HOME | {"__version__": "toporo.version"}
+    assert (home / "py.typed").is_file()
 
 
 @pytest.mark.parametrize("name", toporo.__all__)

@@ -79,10 +79,10 @@ def table(lines: Iterable[Sequence[str]] | None = None, header: Sequence[str] = 
 
 def changed(column: str, cell: str | Callable[[int], str], *places: int) -> bytes:
     """The sales with other cells in these rows, counted from 1; in all, if none is named."""
-    found = rows()
-    for number in places or range(1, len(found) + 1):
-        found[number - 1][HEADER.index(column)] = cell if isinstance(cell, str) else cell(number)
-    return table(found)
+    lines = rows()
+    for number in places or range(1, len(lines) + 1):
+        lines[number - 1][HEADER.index(column)] = cell if isinstance(cell, str) else cell(number)
+    return table(lines)
 
 
 def without(*columns: str) -> bytes:

@@ -44,14 +44,14 @@ INTRODUCTION = """\
 with a message of your own, search this page for a few of its words (not your names).
 
 A message says what was found, what was expected and what to do next. Messages go to standard error and results to
-standard output, so that a pipe never carries the one for the other. The exit code says what kind of end it was:
+standard output, so a pipe never carries the one for the other. The exit code says what kind of end it was:
 
 | exit code | meaning |
 |---|---|
 | 0 | All went well. A `toporo: warning: …` says what is legal but probably not what was meant. |
 | 1 | Something about the files, columns, groups or settings is wrong. |
 | 2 | The command was mistyped. The message stands in a frame below a line of usage; here only what is in the frame. |
-| 130 | You interrupted it (Ctrl-C). |
+| 130 | You interrupted it (Ctrl-C). Where the shell has that ignored, as for `toporo … &` in a script, it goes on. |
 
 Nothing is half-written: after an error every folder holds what it held before, and a model or file that was to be
 replaced is still the old one. (Only `toporo predict` without `--out` prints a long table as it goes: rows before a bad
@@ -122,8 +122,8 @@ def run(case: Case) -> str:
         f"files were made or changed: {touched}": bool(touched),
     }
     if any(wrong.values()):
-        found = "; ".join(problem for problem, is_so in wrong.items() if is_so)
-        raise ValueError(f"{found}. Standard error:\n{seen.err.strip()}")
+        problems = "; ".join(problem for problem, is_so in wrong.items() if is_so)
+        raise ValueError(f"{problems}. Standard error:\n{seen.err.strip()}")
     return message
 
 
@@ -149,8 +149,8 @@ def run_all(cases: Sequence[Case]) -> dict[Case, str]:
 
 def _content(folder: Path) -> Files:
     """Every file below a folder, hidden ones too; a folder is there with no bytes."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    return {name: path.read_bytes() if path.is_file() else b"" for name, path in found.items()}
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    return {name: path.read_bytes() if path.is_file() else b"" for name, path in paths.items()}
 
 
 # ---------------------------------------------------------------- the page

@@ -5,56 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from tests.doctor.cases import CHAIN, sound
-from toporo.cli import doctor
 from toporo.doctor import measure
-from toporo.errors import TopoRoError
 
-
-@dataclass
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
+Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(toporo: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process and a folder of its own, with little effort for what is measured."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measure, "EFFORT", ((1000, 2, 2),))
     monkeypatch.setattr(measure, "TREES", 5)
-    app = typer.Typer(pretty_exceptions_enable=False)
-    doctor.register(app)
-
-    def run(*arguments: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code = 0
-        try:
-            app([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        except TopoRoError as error:
-            typer.echo(f"toporo: {error}", err=True)
-            code = 1
-        captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return run
+    return lambda *arguments, **given: toporo("doctor", *arguments, **given)
 
 
 def text_of(columns: dict[str, list[Any]], delimiter: str = ",") -> str:

@@ -125,6 +125,7 @@ def test_wrong_usage_is_exit_code_2(toporo: Run, stored: Path) -> None:
         assert toporo("report", *wrong).code == 2
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_interrupted_it_leaves_nothing(
     toporo: Run, stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

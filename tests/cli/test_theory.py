@@ -87,6 +87,7 @@ def test_a_place_that_cannot_be_written_is_an_error_before_the_work(tmp_path: Pa
         assert "Theorem" not in done.stderr
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen([*COMMAND, "--out", "out"], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as process:

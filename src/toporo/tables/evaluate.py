@@ -39,6 +39,7 @@ class GroupScore:
 
     Attributes
     ----------
+    group : its name.
     rows : how many it has.
     hops : to the nearest training group; ``inf`` if there is no path, None if that is not known.
     trained : whether it is a training group.
