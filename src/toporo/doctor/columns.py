@@ -250,7 +250,7 @@ def _rich(case: Case, distinct: int, rows: int) -> bool:
 
 
 def identifying(case: Case) -> set[str]:
-    """Columns that would settle which group a row is of, so that nothing else could be seen beside them."""
+    """Columns that settle which group a row is of: nothing else could be seen beside them."""
     return {
         name
         for name, profile in case.profiles.items()

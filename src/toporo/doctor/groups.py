@@ -17,7 +17,7 @@ from toporo.text import many
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
-#: How many times the smallest group the largest may be, and the share of all rows that makes one group all there is.
+#: How many times the smallest group the largest may be, and the share of rows that makes one group nearly everything.
 UNEVEN, DOMINANT = 50, 0.9
 #: A prior is flat from this share of all training groups on, counted as the exponential of its entropy, …
 FLAT = 0.98
@@ -112,7 +112,7 @@ def small_groups(case: Case) -> Iterator[Finding]:
             f"{many(len(scarce), 'training group has', 'training groups have')} few rows for "
             f"{many(case.width, 'column')} of features",
             f"{listed(scarce)}; the smallest is {least!r} with {many(sizes[least], 'row')}. With fewer than two "
-            "rows a column a linear model can fit a group's noise.",
+            "rows per column a linear model can fit a group's noise.",
             "Use fewer features (--features), or a stronger ridge.",
             tuple(scarce),
             case.share_of_groups(scarce),
@@ -312,7 +312,7 @@ def unreachable_tests(case: Case) -> Iterator[Finding]:
 def prior_shape(case: Case) -> Iterator[Finding]:
     """A graph that puts all training groups alike, or one of them before all others.
 
-    Looked at in the centralities: a default prior spreads a part of itself evenly whatever they are.
+    Looked at in the centralities: a default prior spreads a part of itself evenly in any case.
     """
     if case.prior is None or len(case.prior) < 2:
         return
@@ -321,11 +321,7 @@ def prior_shape(case: Case) -> Iterator[Finding]:
     total = sum(values.values())
     shares = {name: value / total if total > 0 else 1.0 / groups for name, value in values.items()}
     effective = math.exp(-sum(share * math.log(share) for share in shares.values() if share > 0))
-    how = (
-        "towards the test groups (harmonic)"
-        if case.prior.measure.startswith("harmonic")
-        else "between them (betweenness)"
-    )
+    how = "to the test groups (harmonic)" if case.prior.measure.startswith("harmonic") else "between them (betweenness)"
     heaviest = max(shares, key=lambda name: (shares[name], str(name)))
     if effective >= FLAT * groups:
         yield risky(
