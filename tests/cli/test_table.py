@@ -147,8 +147,8 @@ def test_a_damaged_packed_table_is_one_message_and_nothing_is_written(toporo: Ru
 
 
 def test_names_may_come_from_a_file(toporo: Run, files: Path) -> None:
-    (files / "coming.txt").write_text("mouth\n\n")
-    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "@coming.txt", "--json")
+    (files / "mouth.txt").write_text("mouth\n\n")
+    done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "@mouth.txt", "--json")
     assert json.loads(done.out)["test_groups"] == ["mouth"]
     done = toporo(*RIVER_FIT, "--overwrite", "--test-groups", "@nothing.txt")
     assert done.code == 1

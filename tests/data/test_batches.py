@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from numpy.testing import assert_array_equal
 
 from tests.data.cases import rows_of
-from toporo.data import GroupedData, group_batches
-from toporo.data.batches import batch_rows, steps_per_epoch
+from toporo.data import GroupedData
+from toporo.data.batches import batch_rows, group_batches, steps_per_epoch
 from toporo.errors import SettingError
 
 SIZES = {"b": 10, "a": 3, "c": 25}

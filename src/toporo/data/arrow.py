@@ -321,7 +321,7 @@ def _csv_batches(
         remedy = (
             "A double quote in it is not closed: close it, or write a quote that is part of a cell twice."
             if open_quote
-            else "Is the first line a title? Remove it, so that the names of the columns come first."
+            else "Is the first line a title? Remove it: the names of the columns come first."
             if width == 1
             else "A cell with the delimiter in it must stand in double quotes."
         )

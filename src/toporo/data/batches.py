@@ -19,14 +19,22 @@ def group_batches(
 ) -> Iterator[tuple[Tensor, Tensor, GroupIds]]:
     """Group-balanced batches ``(x, y, groups)`` for ``epochs`` passes, ready for an objective.
 
-    Every batch holds ``per_group`` rows of each group. An epoch passes once over the largest group; smaller ones start
-    over in a new order. Floats come as float32, integers as int64. Batches depend on the seed and the epoch alone.
+    An epoch passes once over the largest group; smaller ones start over in a new order. Floats come as float32,
+    integers as int64. Batches depend on the seed and the epoch alone.
+
+    Parameters
+    ----------
+    data : the rows.
+    per_group : rows of each group in every batch.
+    epochs : passes over the largest group.
+    seed : of the order.
+    device : where the batches are to be.
     """
     if epochs < 1 or seed < 0:
         raise SettingError(f"epochs={epochs!r}, seed={seed!r}: expected at least one epoch and a seed of at least 0.")
     x, y, codes = tensors(data, device)
     for epoch in range(epochs):
-        # One copy an epoch: on a GPU a copy a batch would wait for the device every time.
+        # One copy per epoch: on a GPU a copy per batch would wait for the device every time.
         for rows in torch.as_tensor(batch_rows(data, per_group, seed=seed, epoch=epoch), device=torch.device(device)):
             yield x[rows], y[rows], GroupIds(codes[rows], data.groups)
 

@@ -14,7 +14,7 @@ from toporo.data.frame import Column, Frame, Numbers, Texts
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
-#: Numbers written at a time, so that a block of rows stays in the processor's cache while its columns are filled.
+#: Numbers written at a time: a block of rows stays in the processor's cache while its columns are filled.
 BLOCK = 1 << 16
 #: Rows written at a time however many columns there are.
 FEWEST_ROWS = 512

@@ -19,7 +19,12 @@ from toporo.types import Name
 
 @dataclass(frozen=True)
 class Split:
-    """Two disjoint parts of grouped data, each with every group in it."""
+    """Two disjoint parts of grouped data.
+
+    Attributes
+    ----------
+    train, validation : the parts, each with every group in it.
+    """
 
     train: GroupedData
     validation: GroupedData
@@ -27,9 +32,15 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class GroupedData:
-    """Inputs, targets and the group of every row. Arrays are numpy; the groups are exactly those that occur.
+    """Inputs, targets and the group of every row.
 
     Build it with :meth:`from_arrays` or :meth:`from_frame`, which check what they are given.
+
+    Attributes
+    ----------
+    x, y : inputs and targets, numpy arrays with one row per sample.
+    codes : the place of every row's group in ``groups``.
+    groups : exactly those that occur.
     """
 
     x: npt.NDArray[Any]
@@ -41,9 +52,13 @@ class GroupedData:
     def from_arrays(
         cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, expect: Iterable[Name] = ()
     ) -> GroupedData:
-        """From arrays with one row a sample.
+        """From arrays with one row per sample.
 
-        ``expect`` names groups that must be there: one without rows is an error, and so is a row of no group.
+        Parameters
+        ----------
+        x, y : inputs and targets: numbers, in arrays or tensors.
+        groups : the group of every row.
+        expect : groups that must be there: one without rows is an error, and so is a row of no group.
         """
         inputs, targets = _numbers(x, "x"), _numbers(y, "y")
         ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
@@ -66,7 +81,14 @@ class GroupedData:
 
     @classmethod
     def from_frame(cls, frame: Any, *, target: str, group: str, features: Iterable[str] | None = None) -> GroupedData:
-        """From a pandas data frame of numeric columns (all but target and group, unless ``features`` names them)."""
+        """From a pandas data frame of numeric columns.
+
+        Parameters
+        ----------
+        frame : the data frame.
+        target, group : columns.
+        features : columns to use; unless given, all but the target and the group.
+        """
         columns = list(frame.columns)
         chosen = [c for c in columns if c not in (target, group)] if features is None else list(features)
         missing = [c for c in (target, group, *chosen) if c not in columns]
@@ -121,6 +143,11 @@ class GroupedData:
         """Set aside ``fraction`` of every group's rows for validation, the same rows for the same seed.
 
         Which rows of a group go depends on the seed and on that group alone, not on the other groups.
+
+        Parameters
+        ----------
+        fraction : the share of every group's rows to set aside, between 0 and 1.
+        seed : of the choice, at least 0.
         """
         if seed < 0:
             raise SettingError(f"seed is {seed!r}: expected a whole number of at least 0.")
@@ -157,9 +184,9 @@ def _numbers(values: Any, what: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
     if array.ndim == 0:
-        raise DataError(f"{what} is a single number: expected one row a sample.")
+        raise DataError(f"{what} is a single number: expected one row per sample.")
     if not len(array):
-        raise DataError(f"{what} has no rows: expected at least one a group.")
+        raise DataError(f"{what} has no rows: expected at least one per group.")
     if array.dtype.kind == "f":
         bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         if bad.any():

@@ -246,13 +246,13 @@ class Case:
         column = self.frame[self.target] if self.target is not None and self.task == "regression" else None
         return column.values if isinstance(column, Numbers) else None
 
-    def share_of_features(self, names: Collection[str]) -> float:
-        """How large a part of the features these are."""
-        return len(names) / max(1, len(self.features))
+    def of_features(self, names: Collection[str]) -> tuple[tuple[str, ...], float]:
+        """Features that a finding is about, and how large a part of all they are."""
+        return tuple(names), len(names) / max(1, len(self.features))
 
-    def share_of_groups(self, names: Iterable[str]) -> float:
-        """How large a part of the groups these are."""
-        return len(set(names)) / max(1, len(self.names))
+    def of_groups(self, names: Collection[str]) -> tuple[tuple[str, ...], float]:
+        """Groups that a finding is about, and how large a part of all they are."""
+        return tuple(names), len(set(names)) / max(1, len(self.names))
 
 
 #: A check looks at a case and yields what it finds.

@@ -80,8 +80,7 @@ def empty_or_constant(case: Case) -> Iterator[Finding]:
                 "Nothing to do: a fit leaves them out and says so."
                 if not case.chosen
                 else "Take them out of --features.",
-                tuple(names),
-                case.share_of_features(names),
+                *case.of_features(names),
             )
 
 
@@ -98,8 +97,7 @@ def group_level(case: Case) -> Iterator[Finding]:
             f"{shown}. However many rows there are, a model sees only "
             f"{many(len(case.names), 'group')} here, and can use such a column to remember them.",
             f"Keep what is known of a new group and means the same there; else {flag('--exclude', names, 8)}.",
-            tuple(names),
-            case.share_of_features(names),
+            *case.of_features(names),
         )
 
 
@@ -115,8 +113,7 @@ def identifiers(case: Case) -> Iterator[Finding]:
             f"{many(len(text), 'column names', 'columns name')} every row",
             detail.format(listed(text)),
             "Nothing to do: a fit leaves such text out, unless --features names it.",
-            tuple(text),
-            case.share_of_features(text),
+            *case.of_features(text),
         )
     numbers = [profile.name for profile in naming if profile.kind == "number"]
     if numbers:
@@ -125,8 +122,7 @@ def identifiers(case: Case) -> Iterator[Finding]:
             f"{many(len(numbers), 'column numbers', 'columns number')} the rows",
             detail.format(listed(numbers)),
             f"{flag('--exclude', numbers, 8)}.",
-            tuple(numbers),
-            case.share_of_features(numbers),
+            *case.of_features(numbers),
         )
 
 
@@ -148,8 +144,7 @@ def many_levels(case: Case) -> Iterator[Finding]:
             f"{many(len(levels), 'column of text has', 'columns of text have')} too many values to be used",
             f"{shown}. A fit leaves them out.",
             f"To use the commonest values all the same, name them: {flag('--features', levels, 8)} (with the others).",
-            tuple(levels),
-            case.share_of_features(levels),
+            *case.of_features(levels),
         )
 
 
@@ -198,8 +193,7 @@ def missing_values(case: Case) -> Iterator[Finding]:
             f"{some(each, 5, '; ')}. That a value is missing tells the group, and in a new group it may mean something "
             "else.",
             f"Leave them out unless they are recorded wherever the model will be used: {flag('--exclude', uneven, 8)}.",
-            tuple(uneven),
-            case.share_of_features(uneven),
+            *case.of_features(uneven),
         )
 
 
@@ -250,7 +244,7 @@ def _rich(case: Case, distinct: int, rows: int) -> bool:
 
 
 def identifying(case: Case) -> set[str]:
-    """Columns that would settle which group a row is of, so that nothing else could be seen beside them."""
+    """Columns that settle which group a row is of: nothing else could be seen beside them."""
     return {
         name
         for name, profile in case.profiles.items()
@@ -272,8 +266,7 @@ def leaks_group(case: Case) -> Iterator[Finding]:
             some(map(_how_text, text.values()), 5, "; ") + ". In a new "
             "group every value is new, so what is learned from it is of no use there.",
             f"{flag('--exclude', text, 8)}.",
-            tuple(text),
-            case.share_of_features(text),
+            *case.of_features(text),
         )
     numbers = {
         profile.name: profile
@@ -287,8 +280,7 @@ def leaks_group(case: Case) -> Iterator[Finding]:
             some(map(_how_number, numbers.values()), 5, "; ")
             + ". A model can tell the group from it, and has to extrapolate in a new group.",
             f"If it is a stand-in for the group (a code, a date of collection): {flag('--exclude', numbers, 8)}.",
-            tuple(numbers),
-            case.share_of_features(numbers),
+            *case.of_features(numbers),
         )
 
 

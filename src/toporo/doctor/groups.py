@@ -17,7 +17,7 @@ from toporo.text import many
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
-#: How many times the smallest group the largest may be, and the share of all rows that makes one group all there is.
+#: How many times the smallest group the largest may be, and the share of rows that makes one group nearly everything.
 UNEVEN, DOMINANT = 50, 0.9
 #: A prior is flat from this share of all training groups on, counted as the exponential of its entropy, …
 FLAT = 0.98
@@ -101,8 +101,7 @@ def small_groups(case: Case) -> Iterator[Finding]:
             f"Rows: {shown}. The loss of a small group is mostly noise, and the worst case over groups follows the "
             "noise.",
             "Merge them with groups that are like them, collect more rows, or leave them out.",
-            tuple(small),
-            case.share_of_groups(small),
+            *case.of_groups(small),
         )
     scarce = [name for name in sizes if SMALL <= sizes[name] < 2 * case.width]
     if scarce:
@@ -112,10 +111,9 @@ def small_groups(case: Case) -> Iterator[Finding]:
             f"{many(len(scarce), 'training group has', 'training groups have')} few rows for "
             f"{many(case.width, 'column')} of features",
             f"{listed(scarce)}; the smallest is {least!r} with {many(sizes[least], 'row')}. With fewer than two "
-            "rows a column a linear model can fit a group's noise.",
+            "rows per column a linear model can fit a group's noise.",
             "Use fewer features (--features), or a stronger ridge.",
-            tuple(scarce),
-            case.share_of_groups(scarce),
+            *case.of_groups(scarce),
         )
 
 
@@ -170,8 +168,7 @@ def spelt_alike(case: Case) -> Iterator[Finding]:
             f"{many(len(sets), 'group is', 'groups are')} written in several ways",
             f"{shown}. Names are compared as they are: these are different groups to every method.",
             f"Write each in one way in column {case.group!r} (and in --test-groups).",
-            tuple(name for alike in sets for name in alike),
-            case.share_of_groups(name for alike in sets for name in alike),
+            *case.of_groups([name for alike in sets for name in alike]),
         )
 
 
@@ -219,8 +216,7 @@ def groups_not_in_graph(case: Case) -> Iterator[Finding]:
         f"{many(len(lost), 'group is', 'groups are')} missing from the graph",
         detail,
         step,
-        tuple(lost),
-        case.share_of_groups(lost),
+        *case.of_groups(lost),
     )
 
 
@@ -270,8 +266,7 @@ def isolated_groups(case: Case) -> Iterator[Finding]:
             f"{listed(lone)}: the topology says nothing of {it(lone)}, and a training group "
             "without neighbours has only its even share of the prior.",
             "Add its edges to the graph, e.g. to the groups most like it (see the distances).",
-            tuple(lone),
-            case.share_of_groups(lone),
+            *case.of_groups(lone),
         )
     pieces = [part for part in case.graph.components() if len(part) > 1 and mine & set(part)]
     if len(pieces) > 1:
@@ -312,7 +307,7 @@ def unreachable_tests(case: Case) -> Iterator[Finding]:
 def prior_shape(case: Case) -> Iterator[Finding]:
     """A graph that puts all training groups alike, or one of them before all others.
 
-    Looked at in the centralities: a default prior spreads a part of itself evenly whatever they are.
+    Looked at in the centralities: a default prior spreads a part of itself evenly in any case.
     """
     if case.prior is None or len(case.prior) < 2:
         return
@@ -321,11 +316,7 @@ def prior_shape(case: Case) -> Iterator[Finding]:
     total = sum(values.values())
     shares = {name: value / total if total > 0 else 1.0 / groups for name, value in values.items()}
     effective = math.exp(-sum(share * math.log(share) for share in shares.values() if share > 0))
-    how = (
-        "towards the test groups (harmonic)"
-        if case.prior.measure.startswith("harmonic")
-        else "between them (betweenness)"
-    )
+    how = "to the test groups (harmonic)" if case.prior.measure.startswith("harmonic") else "between them (betweenness)"
     heaviest = max(shares, key=lambda name: (shares[name], str(name)))
     if effective >= FLAT * groups:
         yield risky(

@@ -197,8 +197,7 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
             f"{many(len(lacking), 'training group lacks', 'training groups lack')} a class",
             f"{shown}. The loss of such a group is small for a model that never predicts the class.",
             "Find out whether the class cannot occur there or was not recorded; merge groups if need be.",
-            tuple(lacking),
-            case.share_of_groups(lacking),
+            *case.of_groups(lacking),
         )
     shares, pooled = table[counted] / sizes[:, None], totals / len(y)
     noise = 2 * np.sqrt(pooled * (1 - pooled) / sizes[:, None])  # a small group's share must stand out by more
@@ -271,5 +270,5 @@ def target_by_group(case: Case) -> Iterator[Finding]:
             "Consider a target relative to its group (a change, a ratio), and look at hold-out groups with "
             "toporo evaluate.",
             tuple(alone),
-            max(between, case.share_of_groups(alone)),
+            max(between, case.of_groups(alone)[1]),
         )

@@ -29,7 +29,7 @@ TRAINED, NOT_IN_GRAPH = "0 (trained on)", "not in the graph"
 
 #: The least probability that the log loss reckons with.
 SMALLEST = 1e-15
-#: Spread of a resample's target, relative to its size, below which rounding is all there is.
+#: Spread of a resample's target, relative to its size, below which there is nothing but rounding.
 NO_SPREAD = 1e-12
 
 
@@ -39,6 +39,7 @@ class GroupScore:
 
     Attributes
     ----------
+    group : its name.
     rows : how many it has.
     hops : to the nearest training group; ``inf`` if there is no path, None if that is not known.
     trained : whether it is a training group.

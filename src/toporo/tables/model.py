@@ -35,6 +35,7 @@ class ColumnInfo:
 
     Attributes
     ----------
+    name : as the table has it.
     role : ``"feature"``, ``"target"``, ``"group"``, ``"weight"`` or ``"left out"``.
     kind : ``"number"``, ``"date"`` or ``"text"``.
     note : what was done with it, or why it was left out.

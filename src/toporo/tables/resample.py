@@ -25,7 +25,13 @@ PORTION = 1 << 20
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric and its bootstrap interval; ``nan`` where there is no such thing."""
+    """A metric and its bootstrap interval.
+
+    Attributes
+    ----------
+    value : the metric.
+    low, high : the ends of the interval; ``nan`` where there is none.
+    """
 
     value: float
     low: float
