@@ -68,7 +68,7 @@ def test_a_misspelt_command_is_told_what_was_meant(toporo: Run) -> None:
 # ---------------------------------------------------------------- results and mistakes
 
 
-def test_reproduce_prints_a_table_and_writes_the_files(tmp_path: Path) -> None:
+def test_reproduce_prints_a_table_and_writes_the_files(toporo: Run, tmp_path: Path) -> None:
     arguments = ("reproduce", "dg15", "--seeds", 1, "--methods", "erm,tro-physical")
     done = process(*arguments, "--jobs", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -78,9 +78,9 @@ def test_reproduce_prints_a_table_and_writes_the_files(tmp_path: Path) -> None:
     assert "dg15: 2/2 runs" in done.stderr
     assert (tmp_path / "runs/dg15/results.json").is_file()
     assert (tmp_path / "runs/dg15/report.html").is_file()
-    again = process(*arguments, "--json", cwd=tmp_path)
-    assert json.loads(again.stdout) == json.loads((tmp_path / "runs/dg15/results.json").read_text())
-    assert "2 found from before" in again.stderr
+    again = toporo(*arguments, "--json")
+    assert json.loads(again.out) == json.loads((tmp_path / "runs/dg15/results.json").read_text())
+    assert "2 found from before" in again.err
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.tables.cases import RIVER, as_csv, river
+from toporo.cli import report as command
 from toporo.pages import model as report_module
 from toporo.tables import fit_table, load_model
 
@@ -34,7 +35,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing is tested elsewhere."""
-    monkeypatch.setattr(report_module, "write_model_report", lambda model, out, **more: out)
+    monkeypatch.setattr(command, "write_model_report", lambda model, out, **more: out)
 
 
 def test_a_page_without_a_table_replaces_an_earlier_one(toporo: Run, stored: Path, tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_the_page_gets_the_evaluation_asked_for(
     toporo: Run, stored: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(report_module, "write_model_report", lambda _, out, **more: asked.update(more, out=out))
+    monkeypatch.setattr(command, "write_model_report", lambda _, out, **more: asked.update(more, out=out))
     done = toporo("report", stored, "new.csv", "--out", "page.html", "--resamples", "50", "--seed", "7")
     assert done.code == 0, done.err
     assert "On “new.csv”, 200 rows in 5 groups (1 not trained on)" in done.out

@@ -8,7 +8,6 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tests.pages.page import Page
 from tests.tables.cases import RIVER, floods, only, river
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
@@ -42,36 +42,6 @@ HOSTILE = (
     "a name that is far too long for a figure, " * 4 + "the end",
     "x\u200by\u2028z",
 )  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Closes every tag that has to be closed; keeps tags and text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br", "hr", "img", "link"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    @property
-    def sections(self) -> list[str | None]:
-        return [attrs.get("id") for tag, attrs in self.tags if tag == "section"]
 
 
 def written(model: TableModel, folder: Path, **more: Any) -> Page:

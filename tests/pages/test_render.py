@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from jinja2 import UndefinedError
 
-from tests.pages.test_html import Page
+from tests.pages.page import Page
 from toporo.pages.render import Grid, Section, render
 
 PAGES = ("benchmark.html", "doctor.html", "model.html", "theory.html")
@@ -31,12 +31,10 @@ def cell(text: str, **more: bool) -> SimpleNamespace:
     return SimpleNamespace(**({"text": text, "oracle": False, "best": False, "paper": False} | more))
 
 
-def read(page: str) -> Page:
+def texts(page: str) -> dict[str, list[str]]:
+    """By tag."""
     assert page.startswith("<!doctype html>")
-    parsed = Page()
-    parsed.feed(page)
-    assert parsed.stack == []
-    return parsed
+    return Page(page).by_tag
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -49,7 +47,7 @@ def test_the_style_has_one_home(name: str) -> None:
 
 def test_a_section_shows_all_it_has_in_order() -> None:
     page = render("theory.html", title="A <b>", caption="C.", sections=[SECTION], settings=[("k", "<v>")])
-    text = read(page).text
+    text = texts(page)
     assert text["h1"] == ["A <b>"]
     assert text["td"] == ["x", "1", "total", "2", "3", "k", "<v>"]
     words = ("Claim", "Text", "<svg>", "Seen", '<tr class="total">', "More", "What this rests on:", "If", "Settings")
@@ -72,7 +70,7 @@ def test_a_benchmark_has_chapters_only_where_there_are_several(several: bool) ->
         notices=["A subset."], overview=table if several else None, shared=[], chapters=[chapter], notes=["Not run."],
         settings=[],
     )  # fmt: skip
-    text = read(page).text
+    text = texts(page)
     assert ("All variants" in text["h2"]) == ("N→S" in text["h2"]) == several
     assert "Title" in text["h3" if several else "h2"]
     assert {"Level.", "Not run."} <= set(text["li"])

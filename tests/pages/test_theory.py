@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.pages.page import Page
 from tests.theory.cases import tiny_study
 from toporo.errors import SettingError
 from toporo.pages import theory
@@ -20,31 +20,6 @@ from toporo.theory.results import CHOICES, StudySettings, TheoryStudy
 @pytest.fixture(scope="module")
 def study() -> TheoryStudy:
     return tiny_study()
-
-
-class Page(HTMLParser):
-    """Opens no link, closes every tag that has to be closed, and keeps the text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br", "hr", "img", "link", "!doctype"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
@@ -57,7 +32,6 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     assert json.loads((path.parent / "theory.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     text = path.read_text()
     page = Page(text)
-    assert page.open == []
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe")]
     urls = [value for _, attrs in page.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")]
     assert all((value or "").startswith("#") for value in urls)

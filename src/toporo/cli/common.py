@@ -101,6 +101,12 @@ def use_utf8() -> None:
 
 _DATA = "Data"
 #: Options and arguments that several commands have.
+DataFile = Annotated[
+    str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+]
+Features = Annotated[
+    str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
+]
 Delimiter = Annotated[
     str, option("What stands between cells; tab for a tab.", _DATA, callback=delimiter_sign, metavar="SIGN")
 ]

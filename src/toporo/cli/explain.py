@@ -10,6 +10,8 @@ import typer
 
 from toporo.cli.common import ModelFolder, check_writable, option, register
 from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
+from toporo.files import write_text
+from toporo.tables.model import load_model
 
 _OUTPUT = "Output"
 
@@ -30,9 +32,6 @@ def explain(
 
     Example: toporo explain model --plot weights.png
     """
-    from toporo.files import write_text
-    from toporo.tables import load_model
-
     check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
     refuse_inside(model, {"--out": out, "--plot": plot})
     loaded = load_model(model)

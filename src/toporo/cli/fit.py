@@ -10,8 +10,10 @@ import typer
 
 from toporo.cli.common import (
     Categorical,
+    DataFile,
     Delimiter,
     Exclude,
+    Features,
     GroupColumn,
     data_source,
     either,
@@ -62,16 +64,12 @@ TaskName = Annotated[
 
 @register("fit")
 def fit(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
-    ],
+    data: DataFile,
     target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
     group: GroupColumn,
     out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
     task: TaskName = "auto",
-    features: Annotated[
-        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
-    ] = None,
+    features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
     weight: Annotated[

@@ -18,6 +18,7 @@ import typer
 from pyarrow import compute, ipc, parquet
 
 from toporo.cli.common import (
+    DataFile,
     Delimiter,
     ModelFolder,
     check_writable,
@@ -42,9 +43,7 @@ Columns = dict[str, Any]  # arrays of pyarrow: of text, or of numbers
 @register("predict")
 def predict(
     model: ModelFolder,
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
-    ],
+    data: DataFile,
     keep: Annotated[
         str | None,
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,11 +18,10 @@ from toporo.cli.common import (
     register,
 )
 from toporo.errors import SettingError
-
-if TYPE_CHECKING:
-    from toporo.tables.evaluate import Evaluation
-    from toporo.tables.model import TableModel
-
+from toporo.pages.model import describe_model, write_model_report
+from toporo.tables.evaluate import Evaluation
+from toporo.tables.folder import MANIFEST, WEIGHTS
+from toporo.tables.model import TableModel, load_model
 
 _DATA, _OUTPUT = "Data", "Output"
 
@@ -69,8 +68,6 @@ def report(
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:
     """What would keep the page from being written, or make it replace the model, is an error before the work."""
-    from toporo.tables.folder import MANIFEST, WEIGHTS
-
     check_writable(data or "-", {"--out": out})
     if out.resolve() in {(model / name).resolve() for name in (MANIFEST, WEIGHTS)}:
         raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
@@ -79,8 +76,6 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
 def _load(
     folder: Path, data: str | None, delimiter: str, unseen: bool, resamples: int, seed: int
 ) -> tuple[TableModel, Evaluation | None]:
-    from toporo.tables.model import load_model
-
     model = load_model(folder)
     if data is None:
         return model, None
@@ -89,8 +84,6 @@ def _load(
 
 
 def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:
-    from toporo.pages.model import describe_model, write_model_report
-
     source = None if data is None else "standard input" if data == "-" else Path(data).name
     write_model_report(model, out, evaluation=evaluation, source=source)
     content = describe_model(model, evaluation=evaluation, source=source)

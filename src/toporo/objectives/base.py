@@ -25,7 +25,13 @@ MOST_TABLES = 256
 
 
 class GroupMeans:
-    """Mean loss by group of one batch: ``values`` (0 where absent), ``present`` (0 or 1), both of length m."""
+    """Mean loss by group of one batch.
+
+    Parameters
+    ----------
+    values : (m,), 0 where a group is absent.
+    present : (m,), 1 where it is there, else 0.
+    """
 
     __slots__ = ("present", "values")
 
@@ -49,7 +55,14 @@ class GroupMeans:
 
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
-    """Average per-sample values by group, on the values' device, without waiting for it."""
+    """Average per-sample values by group, on the values' device, without waiting for it.
+
+    Parameters
+    ----------
+    values : (n,), one per sample.
+    codes : (n,), the number of each sample's group.
+    m : how many groups there are.
+    """
     if values.device.type == "cpu":
         nothing = torch.zeros(m, dtype=values.dtype)
         counts, sums = nothing.index_add(0, codes, torch.ones_like(values)), nothing.index_add(0, codes, values)
@@ -121,6 +134,7 @@ class Objective(nn.Module, metaclass=Recorded):
     def __init__(self, groups: Groups | Iterable[Name]) -> None:
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
+        self.settings = {}  # until the constructor that was called is done
         self._tables: dict[Groups, Tensor | None] = {}
 
     def forward(
@@ -172,7 +186,8 @@ class Objective(nn.Module, metaclass=Recorded):
         return {"class": qualified(type(self)), **self._arguments}
 
     def extra_repr(self) -> str:
-        return ", ".join([f"{len(self.groups)} groups", *(f"{key}={value!r}" for key, value in self.settings.items())])
+        given = [f"{key}={value!r}" for key, value in self.settings.items() if value is not None]
+        return ", ".join([f"{len(self.groups)} groups", *given])
 
     def _keep_to_groups(self, *also: Any) -> None:
         """For a method whose state is in the order of the groups: keep it from being loaded into others."""

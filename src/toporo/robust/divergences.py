@@ -261,7 +261,12 @@ class ChiSquare(Divergence):
 
 
 def get_divergence(name: str | type[Divergence]) -> type[Divergence]:
-    """A divergence by its name."""
+    """A divergence by its name.
+
+    Parameters
+    ----------
+    name : a key of :data:`DIVERGENCES`, or the divergence itself.
+    """
     return name if isinstance(name, type) and issubclass(name, Divergence) else DIVERGENCES[name]
 
 

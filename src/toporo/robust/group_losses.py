@@ -15,7 +15,7 @@ Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, Self
@@ -36,7 +36,7 @@ from toporo.robust.rows import (
     refuse_infinite,
     weighted_rows,
 )
-from toporo.types import Array
+from toporo.types import Array, Name
 
 TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
 
@@ -136,7 +136,7 @@ class SquaredLosses:
         cls,
         x: Any,
         y: Any,
-        groups: Iterable[Hashable] | GroupIds,
+        groups: Iterable[Name] | GroupIds,
         *,
         intercept: bool = True,
         sample_weight: Any = None,
@@ -198,7 +198,7 @@ class SquaredLosses:
             intercept=intercept,
         )
 
-    def select(self, names: Iterable[Hashable]) -> Self:
+    def select(self, names: Iterable[Name]) -> Self:
         """The losses of some of the groups. Shifts stay as they are, so a model is worth the same here and there."""
         groups = Groups(names)
         codes = self.groups.encode(groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -27,7 +27,7 @@ from toporo.robust.rows import (
     refuse_one_class,
     weighted_rows,
 )
-from toporo.types import Array
+from toporo.types import Array, Name
 
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
@@ -63,7 +63,7 @@ class LogisticLosses:
         cls,
         x: Any,
         y: Any,
-        groups: Iterable[Hashable] | GroupIds,
+        groups: Iterable[Name] | GroupIds,
         *,
         intercept: bool = True,
         sample_weight: Any = None,
@@ -113,7 +113,7 @@ class LogisticLosses:
             intercept=intercept,
         )
 
-    def select(self, names: Iterable[Hashable]) -> Self:
+    def select(self, names: Iterable[Name]) -> Self:
         """The losses of some of the groups. Shift and classes stay, so a model is worth the same here and there."""
         groups = Groups(names)
         codes, spans = self.groups.encode(groups), self.spans

@@ -6,7 +6,7 @@ piece is done on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import cores
-from toporo.types import Array
+from toporo.types import Array, Name
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 CHUNK = 1 << 16
 
 
-def as_inputs(x: Any, groups: Iterable[Hashable] | GroupIds) -> tuple[Any, GroupIds]:
+def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[Any, GroupIds]:
     """Inputs as a matrix and the groups of its rows, checked against each other."""
     inputs = as_numbers(x, "x")
     if inputs.ndim != 2 or not inputs.size:

@@ -16,6 +16,10 @@ def project_simplex(values: Any) -> Any:
     (Held, Wolfe & Crowder 1974). Batched over leading axes; differentiable in torch, where the derivative is the
     projection onto the tangent space of the support; never copies anything off a GPU.
 
+    Parameters
+    ----------
+    values : v, an array of any shape.
+
     >>> import numpy as np
     >>> project_simplex(np.array([0.9, 0.5, -1.0]))
     array([0.7, 0.3, 0. ])

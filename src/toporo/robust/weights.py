@@ -28,7 +28,13 @@ from toporo.robust.simplex import project_simplex
 
 
 class WeightRule(NamedTuple):
-    """``init(prior) -> q`` and ``update(q, losses, prior) -> q``, both pure."""
+    """How the weights q move.
+
+    Parameters
+    ----------
+    init : ``init(prior) -> q``, pure.
+    update : ``update(q, losses, prior) -> q``, pure.
+    """
 
     init: Callable[[Any], Any]
     update: Callable[[Any, Any, Any], Any]

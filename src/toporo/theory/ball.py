@@ -218,7 +218,12 @@ class BallMinimum:
 
 @dataclass(frozen=True, eq=False)
 class DualityGap:
-    """The duality gap at (θ, q): ``value`` is an upper bound of it, at most ``accuracy`` above the true one."""
+    """The duality gap at (θ, q).
+
+    Attributes
+    ----------
+    value, accuracy : an upper bound of it, and at most how far that is above the true one.
+    """
 
     value: Array
     accuracy: Array
@@ -359,7 +364,13 @@ def _checked_points(problem: BallProblem, theta: Array, q: Array) -> tuple[Array
 
 @dataclass(frozen=True, eq=False)
 class SaddlePoint:
-    """A model on the ball and the worst weights for it, with a certified duality gap."""
+    """A model on the ball and the worst weights for it, with a certified duality gap.
+
+    Attributes
+    ----------
+    theta, q, gap : all three.
+    groups : whose weights q are, in its order.
+    """
 
     theta: Array
     q: Array

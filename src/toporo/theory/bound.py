@@ -33,7 +33,7 @@ is too small rather than too large, and :func:`mixture_emd` for the distance on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -45,7 +45,7 @@ from toporo.errors import DataError, listed
 from toporo.groups import GroupIds, Groups, name_to_json
 from toporo.theory.ball import LARGEST_NORM, design, targets
 from toporo.topology.diffusion import GroupDiffusion
-from toporo.types import Array
+from toporo.types import Array, Name
 
 #: Sign vectors drawn at a time, so that memory stays small beside large data.
 BLOCK_NUMBERS = 4_000_000
@@ -72,7 +72,12 @@ BOUNDED_LOSSES: dict[str, BoundedLoss] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its standard error."""
+    """A number with its standard error.
+
+    Attributes
+    ----------
+    value, error : both.
+    """
 
     value: float
     error: float
@@ -92,15 +97,15 @@ class BoundBreakdown:
     distance, distance_error : total variation between test inputs and mixture as far as a classifier saw it, a lower
         bound, and its standard error.
     emd : their diffusion EMD, on a scale of its own and no part of the sum.
-    confidence : at level ``delta``.
+    confidence, delta : the last term, and its probability of failure.
     largest_loss : B.
     chosen_complexity, chosen_confidence : the terms that hold for weights found from the same rows.
     test_risk : the true risk on the test group if its labels were given, an oracle's knowledge; else None.
     assumptions : what must be true for the sum to be what it claims.
     """
 
-    test_group: Hashable | None
-    weights: Mapping[Hashable, float]
+    test_group: Name | None
+    weights: Mapping[Name, float]
     empirical: float
     complexity: float
     complexity_error: float
@@ -173,7 +178,7 @@ def bound_breakdown(
     test_inputs: Any,
     *,
     ball_radius: float,
-    test_group: Hashable | None = None,
+    test_group: Name | None = None,
     test_labels: Any = None,
     loss: str = "ramp",
     delta: float = 0.05,

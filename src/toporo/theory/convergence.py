@@ -64,7 +64,13 @@ _PILOT = 1_000_003
 
 @dataclass(frozen=True)
 class Constants:
-    r""":math:`G_\theta` and :math:`G_q`, and how they were found."""
+    r"""Bounds on the second moments of both stochastic gradients.
+
+    Parameters
+    ----------
+    theta, q : :math:`G_\theta` and :math:`G_q`.
+    how : how they were found.
+    """
 
     theta: float
     q: float
@@ -91,6 +97,10 @@ def certified_constants(problem: BallProblem) -> Constants:
               + \lambda \max_e \|1_e - p\| = G_q .
 
     Both hold for any batch size.
+
+    Parameters
+    ----------
+    problem : the problem.
     """
     loss = LOSSES[problem.loss]
     norms = np.linalg.norm(problem.x, axis=1)
@@ -136,6 +146,10 @@ def estimated_constants(
 def step_sizes(constants: Constants, ball_radius: float, steps: int) -> tuple[float, float]:
     r""":math:`\eta_\theta = 2R / (G_\theta\sqrt T)` and :math:`\eta_q = 2 / (G_q\sqrt T)`.
 
+    Parameters
+    ----------
+    constants, ball_radius, steps : the G's, R and T.
+
     >>> step_sizes(Constants(theta=4.0, q=2.0, how="by hand"), ball_radius=3.0, steps=100)
     (0.15, 0.1)
     """
@@ -145,6 +159,10 @@ def step_sizes(constants: Constants, ball_radius: float, steps: int) -> tuple[fl
 
 def gap_bound(constants: Constants, ball_radius: float, steps: int) -> float:
     r""":math:`(3 R G_\theta + 3 G_q) / \sqrt T`.
+
+    Parameters
+    ----------
+    constants, ball_radius, steps : the G's, R and T.
 
     >>> gap_bound(Constants(theta=4.0, q=2.0, how="by hand"), ball_radius=3.0, steps=100)
     4.2
@@ -260,7 +278,8 @@ class Convergence:
     Attributes
     ----------
     horizons : the numbers of steps T, increasing; every T is runs of its own, because the step sizes depend on it.
-    gaps : (T, seeds), each an upper bound of the true gap by at most ``accuracy``.
+    seeds : one run each, at every T.
+    gaps, accuracy : (T, seeds), each an upper bound of the true gap by at most the accuracy.
     bounds : Theorem 1's bound on the expected gap, by T.
     constants : the G's behind step sizes and bound.
     covered : whether the gradients met had mean squares within the G's at every T. For certified constants it cannot

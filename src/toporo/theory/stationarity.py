@@ -35,7 +35,12 @@ Evaluate = Callable[[nn.Module], dict[str, Any]]
 
 @dataclass(frozen=True)
 class StationarityPoint:
-    """Both quantities of Theorem 2 at one model and one q."""
+    """Both quantities of Theorem 2 at one model and one q.
+
+    Attributes
+    ----------
+    gradient_norm, dual_suboptimality : the two left-hand sides.
+    """
 
     gradient_norm: float
     dual_suboptimality: float
@@ -136,6 +141,11 @@ def inner_suboptimality(objective: WeightedObjective, losses: Any, q: Any) -> fl
 
     With ``update="constrained"`` the maximum is over :math:`D(q'\|p) \le \tau` and nothing is subtracted; with an
     infinite penalty only the prior is admitted and the result is 0.
+
+    Parameters
+    ----------
+    objective : TRO, group DRO or IW-ERM.
+    losses, q : by group, in the order of ``objective.groups``.
     """
     penalty, radius, divergence = _inner_settings(objective)
     losses, q = np.asarray(losses, dtype=np.float64), np.asarray(q, dtype=np.float64)

@@ -280,7 +280,14 @@ def _step(
 
 
 def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Name, float]:
-    """Fraction of rows classified right, by group."""
+    """Fraction of rows classified right, by group.
+
+    Parameters
+    ----------
+    model : the network.
+    data : the rows.
+    device : where to work.
+    """
     x, y, codes = tensors(data, device)
     with _evaluating(model):
         right = (model(x).argmax(dim=1) == y).to(torch.float64)
@@ -289,14 +296,28 @@ def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.d
 
 
 def outputs_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
-    """Logits or predicted values of every row."""
+    """Logits or predicted values of every row.
+
+    Parameters
+    ----------
+    model : the network.
+    data : the rows.
+    device : where to work.
+    """
     with _evaluating(model):
         outputs: Tensor = model(tensors(data, device)[0])
     return outputs.cpu().numpy()
 
 
 def features_of(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> npt.NDArray[Any]:
-    """Penultimate activations of every row."""
+    """Penultimate activations of every row.
+
+    Parameters
+    ----------
+    model : the network.
+    data : the rows.
+    device : where to work.
+    """
     with _evaluating(model):
         features: Tensor = model.features(tensors(data, device)[0])  # type: ignore[operator]
     return features.cpu().numpy()

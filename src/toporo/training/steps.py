@@ -86,7 +86,12 @@ class StepSettings(TrainSettings):
 
 
 def pick_device(name: str = "auto") -> str:
-    """``"cuda"`` or ``"cpu"``; for ``"auto"`` the GPU where there is one. It is an error to ask for one in vain."""
+    """``"cuda"`` or ``"cpu"``.
+
+    Parameters
+    ----------
+    name : either, or ``"auto"`` for the GPU where there is one. It is an error to ask for one in vain.
+    """
     one_of(name, "device", DEVICES)
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
@@ -100,7 +105,12 @@ def pick_device(name: str = "auto") -> str:
 
 @dataclass(frozen=True, eq=False)
 class Resident:
-    """All inputs and targets of a data set, on the device; rows are gathered there. Inputs may be of any type."""
+    """All inputs and targets of a data set, on the device; rows are gathered there.
+
+    Parameters
+    ----------
+    x, y : one input, of any type, and one target per row.
+    """
 
     x: Tensor
     y: Tensor
@@ -127,8 +137,12 @@ class Resident:
 class Trained:
     """What a run leaves: one record per evaluation, and how fast it went.
 
-    ``seconds`` is all of it, ``training_seconds`` without evaluations, compilation and checkpoints; of a run that was
-    resumed, the last part. ``images_per_second`` refers to the latter and is 0 where nothing was left to do.
+    Attributes
+    ----------
+    history : the records.
+    seconds, training_seconds : with and without evaluations, compilation and checkpoints; of a run that was resumed,
+        the last part.
+    steps_per_second, images_per_second : over the training seconds; 0 where nothing was left to do.
     """
 
     history: list[RoundRecord]
