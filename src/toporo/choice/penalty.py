@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from toporo.checks import whole
 from toporo.choice.priors import PriorMaker
 from toporo.choice.splits import LARGEST, GraphHopSplit, LeaveRegionOut, hop_folds, regions
 from toporo.data.grouped import GroupedData
@@ -168,8 +169,7 @@ def choose_penalty(
             f"the penalty cannot be chosen from {len(names)} group(s), {listed(names)}: one is held out and at least "
             "two are kept. Give a number instead, such as penalty=1.0."
         )
-    if isinstance(max_folds, bool) or not isinstance(max_folds, int) or max_folds < 2:
-        raise SettingError(f"max_folds is {max_folds!r}: expected a whole number of at least 2.")
+    max_folds = whole(max_folds, "max_folds", 2)
     graph = None if graph is None else as_graph(graph)
     candidates = _largest_first(penalties)
     splitter, folds = _folds(names, graph, test_groups, max_folds)

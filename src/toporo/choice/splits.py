@@ -35,6 +35,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from sklearn.model_selection import BaseCrossValidator
 
+from toporo.checks import whole
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.graphs import as_graph
 from toporo.groups import Groups
@@ -154,7 +155,7 @@ class LeaveRegionOut(_GraphSplitter):
     def __init__(self, graph: Any, *, sizes: int | Sequence[int] | None = None, max_splits: int = 60) -> None:
         self.graph = as_graph(graph)
         self.sizes = sizes
-        self.max_splits = _checked_count(max_splits, "max_splits")
+        self.max_splits = whole(max_splits, "max_splits", 1)
         self._given_sizes()
 
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
@@ -193,7 +194,7 @@ class LeaveRegionOut(_GraphSplitter):
         if self.sizes is None:
             return None
         given = self.sizes if isinstance(self.sizes, Sequence | np.ndarray | range) else [self.sizes]
-        sizes = sorted({_checked_count(size, "a size") for size in given})
+        sizes = sorted({whole(size, "a size", 1) for size in given})
         if not sizes:
             raise SettingError("sizes is empty: give at least one size of a region, or None for every size up to half.")
         return sizes
@@ -241,7 +242,7 @@ class GraphHopSplit(_GraphSplitter):
         self.test_groups = None if test_groups is None else tuple(self.graph.require(test_groups, what="test group(s)"))
         if self.test_groups == ():
             raise SettingError("test_groups is empty: name at least one group, or leave it out.")
-        self.n_splits = _checked_count(n_splits, "n_splits")
+        self.n_splits = whole(n_splits, "n_splits", 1)
 
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
         """The groups that are held out, fold by fold, the fold most like the test first."""
@@ -449,9 +450,3 @@ def _evenly(items: Sequence[int], most: int) -> list[int]:
 
 def _members(names: Sequence[Name], mask: Masks) -> tuple[Name, ...]:
     return tuple(name for name, inside in zip(names, mask, strict=True) if inside)
-
-
-def _checked_count(value: object, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise SettingError(f"{what} is {value!r}: expected a whole number of at least 1.")
-    return int(value)

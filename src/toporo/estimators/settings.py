@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 from sklearn.utils import check_random_state
 
-from toporo.errors import SettingError, TopoRoError
+from toporo.checks import non_negative, number, positive, whole
+from toporo.errors import SettingError
 from toporo.robust.divergences import get_divergence
 
 #: What a penalty is unless given: with a radius it must be left at that.
@@ -43,13 +43,13 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
     """The settings of an estimator; an error that names the first one that cannot be."""
     network = _is_network(given.model)
     penalty, radius = _penalty(given, network)
-    ridge = finite_number(given.ridge, "ridge", "a finite number of at least 0")
+    ridge = non_negative(given.ridge, "ridge")
     if classes and not network and ridge == 0:
         raise SettingError(
             "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
             "have no best model. Use a small number such as 1e-6."
         )
-    tol = finite_number(given.tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
+    tol = number(given.tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
     if network and not given.fit_intercept:
         raise SettingError("fit_intercept=False only goes with model='linear'.")
     return Settings(
@@ -57,14 +57,14 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
         penalty=penalty,
         radius=radius,
         divergence=get_divergence(given.divergence).name,
-        temperature=finite_number(given.temperature, "temperature", "a positive number", above=0.0),
+        temperature=positive(given.temperature, "temperature"),
         ridge=ridge,
         tol=tol,
         hidden=_hidden(given.hidden),
-        epochs=whole_number(given.epochs, "epochs"),
-        per_group=whole_number(given.per_group, "per_group"),
-        learning_rate=finite_number(given.learning_rate, "learning_rate", "a positive number", above=0.0),
-        step=finite_number(given.step, "step", "a positive number", above=0.0),
+        epochs=whole(given.epochs, "epochs", 1),
+        per_group=whole(given.per_group, "per_group", 1),
+        learning_rate=positive(given.learning_rate, "learning_rate"),
+        step=positive(given.step, "step"),
         seed=_seed(given.random_state),
         fit_intercept=bool(given.fit_intercept),
         standardize=bool(given.standardize),
@@ -90,7 +90,7 @@ def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
                 f"at its default ({PENALTY:g}) where radius is given."
             )
         expected = "a finite number of at least 0 (0 keeps the weights at the prior)"
-        return PENALTY, finite_number(radius, "radius", expected)
+        return PENALTY, non_negative(radius, "radius", expected)
     if isinstance(penalty, str) and penalty == "auto":
         if network:
             raise SettingError(
@@ -98,16 +98,14 @@ def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
                 "GridSearchCV over penalty with cv=GraphHopSplit(graph, test_groups)."
             )
         return "auto", None
-    number = _as_float(penalty)
-    if not number >= 0:
-        raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0, float('inf') or 'auto'.")
-    return number, None
+    expected = "a number of at least 0, float('inf') or 'auto'"
+    return number(penalty, "penalty", expected, least=0.0, infinite=True), None
 
 
 def _hidden(hidden: Any) -> tuple[int, ...]:
     if isinstance(hidden, str) or not isinstance(hidden, Iterable):
         raise SettingError(f"hidden is {hidden!r}: expected the layers' sizes, such as (64, 64).")
-    return tuple(whole_number(units, "a layer in hidden") for units in hidden)
+    return tuple(whole(units, "a layer in hidden", 1) for units in hidden)
 
 
 def _seed(random_state: Any) -> int:
@@ -121,25 +119,3 @@ def _seed(random_state: Any) -> int:
         raise SettingError(
             f"random_state is {random_state!r}: expected a whole number of at least 0, None or a RandomState."
         ) from None
-
-
-# ---------------------------------------------------------------- numbers
-
-
-def finite_number(value: Any, name: str, expected: str, *, above: float = -math.inf, below: float = math.inf) -> float:
-    """A finite number of at least 0."""
-    number = _as_float(value)
-    if not (0 <= number < math.inf and above < number < below):
-        raise SettingError(f"{name} is {value!r}: expected {expected}.")
-    return number
-
-
-def whole_number(value: Any, name: str, *, error: type[TopoRoError] = SettingError) -> int:
-    """A whole number of at least 1."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise error(f"{name} is {value!r}: expected a whole number of at least 1.")
-    return int(value)
-
-
-def _as_float(value: Any) -> float:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from toporo.checks import whole
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
-from toporo.estimators.settings import check_settings, whole_number
+from toporo.estimators.settings import check_settings
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
@@ -115,7 +116,7 @@ def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
     estimator = kind(**_settings_from_json(content["settings"], graph, content["test_groups"]))
     classifier = issubclass(kind, ClassifierPart)
     settings = check_settings(estimator, classes=classifier)
-    inputs = whole_number(content["inputs"], "inputs", error=DataError)
+    inputs = whole(content["inputs"], "inputs", 1)
     estimator.n_features_in_ = inputs
     if content["feature_names"] is not None:
         estimator.feature_names_in_ = _feature_names(content["feature_names"], inputs)
@@ -193,9 +194,7 @@ def _restore_groups(estimator: GroupEstimator, content: Any, graph: GroupGraph |
     if list(groups) != names:
         raise DataError("its groups are out of order, or one is there twice.")
     by_name = dict(zip(names, rows, strict=True))
-    estimator.group_sizes_ = {
-        name: whole_number(row["size"], "a group's size", error=DataError) for name, row in by_name.items()
-    }
+    estimator.group_sizes_ = {name: whole(row["size"], "a group's size", 1) for name, row in by_name.items()}
     estimator.group_losses_ = {name: _number(row["loss"], "a group's loss") for name, row in by_name.items()}
     estimator.group_weights_ = {name: _number(row["weight"], "a group's weight") for name, row in by_name.items()}
     if abs(math.fsum(estimator.group_weights_.values()) - 1.0) > 1e-6:
