@@ -13,9 +13,10 @@ from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 
+from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.pages.charts import to_svg
-from toporo.pages.figures import Configuration, error_by_hop, importance_bars, selection_scatter
+from toporo.pages.figures import Configuration, decision_boundaries, error_by_hop, importance_bars, selection_scatter
 from toporo.pages.maps import HOP_FILLS, MISSING, TRAIN_FILL, Shift, centrality_map, error_map, load_outlines
 
 HOPS = {
@@ -134,6 +135,16 @@ class TestCentralityMap:
     def test_nothing_to_draw_is_refused(self) -> None:
         with pytest.raises(SettingError, match="at least one split"):
             centrality_map()
+
+
+@pytest.mark.parametrize("accuracy", [None, {"ERM": 45.06}])
+def test_decision_boundaries_say_how_well_a_model_does_where_that_is_known(accuracy: dict[str, float] | None) -> None:
+    data = GroupedData.from_arrays(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([0, 1]), ["a", "b"])
+    plane = np.tile(np.linspace(0, 1, 5), (5, 1))
+    grids = {"ERM": plane, "TRO": plane, "other": plane, "last": plane}
+    figure = decision_boundaries(grids, (-1, 1, -1, 1), data, ["a"], accuracy=accuracy)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_visible()]
+    assert titles == ["ERM: 45.1 %" if accuracy else "ERM", "TRO", "other", "last"]
 
 
 class TestImportanceBars:

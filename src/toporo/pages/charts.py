@@ -198,7 +198,7 @@ def name_ticks(ax: Axes, names: Iterable[object], *, few: int = 20) -> None:
     ax.set_xticks(range(len(texts)), texts, fontsize=6 if many else 8, rotation=90 * many)
 
 
-def name_rows(axes: Sequence[Axes], names: Sequence[str], *, rest: bool = False, **text: Any) -> None:
+def name_rows(axes: Sequence[Axes], names: Sequence[str], *, rest: bool = False) -> None:
     """Rows with a name each, the first on top, every second shaded; one more row for the rest."""
     count = len(names) + rest
     for ax in axes:
@@ -206,7 +206,7 @@ def name_rows(axes: Sequence[Axes], names: Sequence[str], *, rest: bool = False,
             ax.axhspan(i - 0.5, i + 0.5, color=SHADE, lw=0, zorder=0)
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="y", length=0)
-    axes[0].set_yticks(range(len(names)), names, **text)
+    axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(count - 0.5, -0.5)
 
 

@@ -317,6 +317,7 @@ def decision_boundaries(
     train : names of the training groups.
     accuracy : test accuracy in per cent by the same titles, written over the panels.
     """
+    rates = accuracy or {}
     inside = np.isin(data.codes, data.groups.encode(train))
     columns = min(3, len(grids))
     rows = -(-len(grids) // columns)
@@ -329,8 +330,7 @@ def decision_boundaries(
             for mask, size, alpha in ((~inside, 1.0, 0.35), (inside, 2.5, 0.9)):
                 points = data.x[mask & (data.y == label)]
                 ax.scatter(points[:, 0], points[:, 1], s=size, color=color, alpha=alpha, lw=0, rasterized=True)
-        known = accuracy is not None and title in accuracy
-        ax.set_title(f"{title}: {accuracy[title]:.1f} %" if accuracy is not None and known else title)
+        ax.set_title(f"{title}: {rates[title]:.1f} %" if title in rates else title)
         ax.set_aspect("equal")
         ax.set_xticks([])
         ax.set_yticks([])

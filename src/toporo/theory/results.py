@@ -68,7 +68,13 @@ class StudySettings:
 
 @dataclass(frozen=True, eq=False)
 class ConvergenceCase:
-    """Theorem 1 for one loss and one λ: with certified and with estimated constants."""
+    """Theorem 1 for one loss and one λ.
+
+    Attributes
+    ----------
+    loss, penalty, ball_radius : of the problem: its loss, λ and R.
+    runs : with certified and with estimated constants.
+    """
 
     loss: str
     penalty: float
@@ -78,7 +84,13 @@ class ConvergenceCase:
 
 @dataclass(frozen=True, eq=False)
 class StationarityCurves:
-    """Theorem 2 for one method: both quantities after each epoch, (seeds, epochs)."""
+    """Theorem 2 for one method.
+
+    Attributes
+    ----------
+    method : its title.
+    gradient_norm, dual_suboptimality : both quantities after each epoch, (seeds, epochs).
+    """
 
     method: str
     gradient_norm: Array
@@ -87,7 +99,15 @@ class StationarityCurves:
 
 @dataclass(frozen=True, eq=False)
 class MethodBounds:
-    """Theorem 3 for one method: its weights, its model's certified duality gap, and the breakdown by test group."""
+    """Theorem 3 for one method.
+
+    Attributes
+    ----------
+    method, penalty : its title and λ.
+    weights : of the training groups.
+    gap : the certified duality gap of its model.
+    breakdowns : of the bound, one per test group.
+    """
 
     method: str
     penalty: float
@@ -98,7 +118,15 @@ class MethodBounds:
 
 @dataclass(frozen=True, eq=False)
 class TheoryStudy:
-    """All three theorems on one data set; test groups from the nearest to the farthest."""
+    """All three theorems on one data set.
+
+    Attributes
+    ----------
+    settings : how much of everything.
+    source : where the data came from.
+    train : the training groups.
+    convergence, stationarity, bounds : Theorems 1, 2 and 3; test groups from the nearest to the farthest.
+    """
 
     settings: StudySettings
     source: str
