@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import toporo as tr
+from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.sen1floods11 import validation_rows
-from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
 from toporo.training.augment import DRAWS_TILES, flip_rotate
 from toporo.training.metrics import count_pixels, iou, pixel_loss

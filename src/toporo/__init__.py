@@ -29,8 +29,7 @@ if TYPE_CHECKING:
         topology,
         training,
     )
-    from toporo.bench.datasets import load_dataset
-    from toporo.bench.domainbed import load_images
+    from toporo.bench import load_dataset, load_images
     from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
     from toporo.data.batches import group_batches
     from toporo.data.grouped import GroupedData
@@ -102,8 +101,8 @@ _HOME = {
     "fit_table": "toporo.tables",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
-    "load_dataset": "toporo.bench.datasets",
-    "load_images": "toporo.bench.datasets",
+    "load_dataset": "toporo.bench",
+    "load_images": "toporo.bench",
     "load_model": "toporo.tables",
     "write_model_report": "toporo.pages.model",
 }

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toporo.bench import choice
-from toporo.bench.base import Benchmark
+from toporo.bench import choice, load_dataset
 from toporo.bench.choice import choose
-from toporo.bench.datasets import load_dataset
+from toporo.bench.loaded import BenchmarkData
 from toporo.choice.splits import grow_region, regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
@@ -25,13 +24,13 @@ GRID = GroupGraph.from_edges(
 )
 
 
-def chain(groups: int = 9, trained: int = 6, seed: int = 0) -> Benchmark:
+def chain(groups: int = 9, trained: int = 6, seed: int = 0) -> BenchmarkData:
     """Groups in a row whose slope drifts; the last ones are to come."""
     rng = np.random.default_rng(seed)
     codes = np.repeat(np.arange(groups), 20)
     x = rng.normal(size=(len(codes), 2))
     y = np.stack([x[:, 0] * (1 + 0.2 * codes), x[:, 1]], axis=1) + 0.1 * rng.normal(size=(len(codes), 2))
-    return Benchmark(
+    return BenchmarkData(
         name="chain",
         data=GroupedData.from_arrays(x, y, codes),
         graph=GroupGraph.from_edges([(i, i + 1) for i in range(groups - 1)]),

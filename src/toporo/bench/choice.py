@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench.base import Benchmark
+from toporo.bench.loaded import BenchmarkData
 from toporo.choice.splits import regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
@@ -94,7 +94,7 @@ class Choice:
         }
 
 
-def choose(benchmark: Benchmark, rule: str = "regions", *, ridge: float = 0.01) -> Choice:
+def choose(benchmark: BenchmarkData, rule: str = "regions", *, ridge: float = 0.01) -> Choice:
     """Choose a prior and a penalty for a benchmark by a rule that sees no label of a test group.
 
     The prior of the physical graph sees the test groups' adjacency, in validation that of the groups left out. Test
@@ -140,7 +140,7 @@ class _Fold:
     hops: float
 
 
-def _leave_regions(benchmark: Benchmark, train: GroupedData) -> Iterator[_Fold]:
+def _leave_regions(benchmark: BenchmarkData, train: GroupedData) -> Iterator[_Fold]:
     world = benchmark.graph.subgraph(benchmark.train)
     for region in regions(benchmark.graph, benchmark.train, largest=LARGEST):
         kept = [name for name in benchmark.train if name not in region]
@@ -149,14 +149,14 @@ def _leave_regions(benchmark: Benchmark, train: GroupedData) -> Iterator[_Fold]:
         yield _Fold(train.select(kept), train.select(region), region, float(np.mean(far)) if far else math.nan)
 
 
-def _leave_rows(benchmark: Benchmark, train: GroupedData) -> Iterator[_Fold]:
+def _leave_rows(benchmark: BenchmarkData, train: GroupedData) -> Iterator[_Fold]:
     for seed in range(SPLITS):
         split = train.split(SET_ASIDE, seed)
         yield _Fold(split.train, split.validation, benchmark.test, 0.0)
 
 
 #: Name to rule: what each leaves out in turn.
-RULES: dict[str, Callable[[Benchmark, GroupedData], Iterator[_Fold]]] = {
+RULES: dict[str, Callable[[BenchmarkData, GroupedData], Iterator[_Fold]]] = {
     "regions": _leave_regions,
     "in-distribution": _leave_rows,
 }

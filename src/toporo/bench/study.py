@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch.nn.functional as F
 
-from toporo.bench.base import Benchmark
-from toporo.bench.datasets import load_dataset
+from toporo.bench.base import load_dataset
+from toporo.bench.loaded import BenchmarkData
 from toporo.data.grouped import GroupedData
 from toporo.errors import SettingError
 from toporo.groups import name_to_json
@@ -188,7 +188,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     return TheoryStudy(settings, benchmark.source, benchmark.train, cases, curves, bounds)
 
 
-def _shown_groups(benchmark: Benchmark, settings: StudySettings) -> list[Name]:
+def _shown_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Name]:
     """Test groups by angle, which on this one-sided arc is by distance from training."""
     angles = benchmark.about["angles"]
     ordered = sorted(benchmark.test, key=lambda name: angles[name])
@@ -236,7 +236,7 @@ def _stationarity(
 
 def _bounds(
     data: GroupedData,
-    benchmark: Benchmark,
+    benchmark: BenchmarkData,
     prior: Prior,
     scale: float,
     shown: Sequence[Name],

@@ -16,7 +16,7 @@ import typer
 from toporo.errors import DataError, SettingError, TopoRoWarning
 
 if TYPE_CHECKING:
-    from toporo.bench.jobs import Job
+    from toporo.bench.results import Job
 
 
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.

@@ -1,19 +1,12 @@
-"""What the reports of all benchmarks share: titled figures, and values from records."""
+"""What pages share: titled figures."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 
-from toporo.bench.definitions import Protocol
-from toporo.groups import name_from_json
-from toporo.pages.figures import line_style, to_svg
-from toporo.training import EpochRecord
-from toporo.types import Record
+from toporo.pages.figures import to_svg
 
 
 @dataclass(frozen=True)
@@ -29,31 +22,3 @@ class Section:
 def figure_section(name: str, title: str, text: str, figure: Figure) -> Section:
     """A section around a figure."""
     return Section(name, title, text, to_svg(name, figure))
-
-
-def styles(protocol: Protocol) -> dict[str, dict[str, Any]]:
-    """Colour and dash of every network's line by its title, the same in all figures of a report."""
-    trained = [method for method in protocol.get_methods() if method.has_epochs]
-    return {method.title: line_style(i) for i, method in enumerate(trained)}
-
-
-def of_method(records: Sequence[Record], method: str) -> list[Record]:
-    """The runs of a method."""
-    return [record for record in records if record["method"] == method]
-
-
-def lowest_seeds(records: Sequence[Record]) -> dict[str, Record]:
-    """The run with the lowest seed of each method."""
-    return {record["method"]: record for record in reversed(records)}
-
-
-def last_metrics(runs: Sequence[Record], key: str) -> dict[Hashable, float]:
-    """A metric by group after the last epoch, mean over runs."""
-    last = [EpochRecord.from_dict(run["history"][-1]).metrics[key] for run in runs]
-    return {name: float(np.mean([values[name] for values in last])) for name in last[0]}
-
-
-def last_weights(runs: Sequence[Record]) -> dict[Hashable, float]:
-    """The weight of every training group after the last epoch, mean over runs."""
-    last = [{name_from_json(n): w for n, w in run["history"][-1]["weights"]} for run in runs]
-    return {name: float(np.mean([weights[name] for weights in last])) for name in last[0]}
