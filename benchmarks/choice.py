@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
-from toporo.bench.base import Benchmark
+from toporo.bench import BenchmarkData
 from toporo.choice.penalty import GRID, PRIORS, ROUGH, named_prior
 from toporo.choice.splits import grow_region
 from toporo.data.grouped import GroupedData
@@ -55,7 +55,7 @@ def candidates(
     return errors
 
 
-def leave_out(benchmark: Benchmark, train: GroupedData, size: int, region: tuple[Any, ...]) -> Fold:
+def leave_out(benchmark: BenchmarkData, train: GroupedData, size: int, region: tuple[Any, ...]) -> Fold:
     world = benchmark.graph.subgraph(benchmark.train)
     kept = [name for name in benchmark.train if name not in region]
     errors = candidates(world, train.select(kept), region, train.select(region))
@@ -63,7 +63,7 @@ def leave_out(benchmark: Benchmark, train: GroupedData, size: int, region: tuple
     return Fold(size, tuple(sorted(region)), {name: hops[name] for name in region}, errors)
 
 
-def all_regions(benchmark: Benchmark, train: GroupedData) -> list[Fold]:
+def all_regions(benchmark: BenchmarkData, train: GroupedData) -> list[Fold]:
     world = benchmark.graph.subgraph(benchmark.train)
     return [
         leave_out(benchmark, train, size, grow_region(world, name, size))
@@ -91,7 +91,7 @@ def distinct(folds: list[Fold]) -> list[Fold]:
     return list({fold.region: fold for fold in folds}.values())
 
 
-def study(benchmark: Benchmark) -> dict[str, tuple[Key, float]]:
+def study(benchmark: BenchmarkData) -> dict[str, tuple[Key, float]]:
     train = benchmark.data.select(benchmark.train)
     test = candidates(benchmark.graph, train, benchmark.test, benchmark.data.select(benchmark.test), tol=1e-6)
     error = {key: float(np.mean(list(values.values()))) for key, values in test.items()}
@@ -118,7 +118,7 @@ def study(benchmark: Benchmark) -> dict[str, tuple[Key, float]]:
     return {title: (key, error[key]) for title, key in chosen.items()}
 
 
-def in_distribution(benchmark: Benchmark, train: GroupedData) -> dict[Key, float]:
+def in_distribution(benchmark: BenchmarkData, train: GroupedData) -> dict[Key, float]:
     totals: dict[Key, float] = {}
     for seed in range(5):
         split = train.split(0.2, seed)

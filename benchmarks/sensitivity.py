@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 
 import toporo as tr
+from toporo.bench import BENCHMARKS
 from toporo.bench.fits import build_model
-from toporo.bench.methods import METHODS
-from toporo.bench.protocols import PROTOCOLS
+from toporo.bench.methods import BENCH_METHODS
 from toporo.files import write_text
 from toporo.training import TrainSettings, accuracy_by_group, features_of, train
 
@@ -44,14 +44,14 @@ class Study:
 
     def __init__(self, folder: str | None) -> None:
         self.benchmark = tr.load_dataset("dg15", folder)
-        self.protocol = PROTOCOLS["dg15"]
+        self.protocol = BENCHMARKS["dg15"].protocol
         train_rows = self.benchmark.data.select(self.benchmark.train)
         self.splits = [train_rows.split(self.protocol.validation, seed) for seed in range(SEEDS)]
         self.test = self.benchmark.data.select(self.benchmark.test)
 
     def fit(self, objective: tr.objectives.Objective, seed: int) -> torch.nn.Module:
         model = build_model(self.protocol, self.benchmark, seed)
-        settings = TrainSettings(self.protocol.epochs, self.protocol.per_group, self.protocol.learning_rate, seed=seed)
+        settings = TrainSettings(self.protocol.rounds, self.protocol.per_group, self.protocol.learning_rate, seed=seed)
         train(model, objective, self.splits[seed].train, loss, settings)
         return model
 
@@ -59,7 +59,7 @@ class Study:
         return 100 * statistics.mean(accuracy_by_group(model, self.test).values())
 
     def head(self, title: str) -> list[str]:
-        epochs = self.protocol.epochs
+        epochs = self.protocol.rounds
         about = f"{self.benchmark.source} data, {SEEDS} seeds, {epochs} epochs, test accuracy (%) at the last."
         return [f"# {title}", "", f"Made by `python benchmarks/sensitivity.py`: {about}", ""]
 
@@ -97,7 +97,7 @@ def over_topologies(study: Study) -> list[str]:
                     features, ids = features_of(model, study.splits[seed].train), study.splits[seed].train.ids
                     prior = tr.learn_topology(features, ids, sigma=sigma, scales=scales, **cut).prior(train_names)
                     tops.append(max(prior.weights, key=prior.weights.__getitem__))
-                    objective = tr.objectives.TRO(prior, **METHODS["tro-data"].settings)
+                    objective = tr.objectives.TRO(prior, **BENCH_METHODS["tro-data"].settings)
                     values.append(study.accuracy(study.fit(objective, seed)))
                 favourites.update(tops)
                 name = f"{cut['cut']} {cut['percentile']:g}" if "percentile" in cut else cut["cut"]

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import toporo as tr
+from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.sen1floods11 import validation_rows
-from toporo.bench.tile_scaling import apply_scaling, fit_scaling
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
 from toporo.training.images import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
 

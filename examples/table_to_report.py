@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import toporo as tr
-from toporo.bench.export import export
+from toporo.bench.base import export
 from toporo.pages.model import write_model_report
 
 

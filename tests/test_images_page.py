@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.commands import options_of
-from toporo.bench.domainbed import SPECS, Spec
-from toporo.bench.protocols import PROTOCOLS
+from toporo.bench import BENCHMARKS
+from toporo.bench.domainbed import SPECS, ImageFolder
 from toporo.models import NETWORKS, STYLES
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def test_networks_styles_and_methods_exist() -> None:
     assert set(re.findall(r"`([a-z0-9]+)`", row)) == set(NETWORKS)
     assert all(f"`{style}`" in PAGE for style in STYLES)
     for listed in re.findall(r"--(?:methods|once) ([a-z0-9,.-]+)", PAGE):
-        assert set(listed.split(",")) <= set(PROTOCOLS["pacs"].known)
+        assert set(listed.split(",")) <= set(BENCHMARKS["pacs"].protocol.known)
 
 
 def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pyt
     from tests.bench.tiny_images import write_tiny
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, Spec("photos", "Photos", "", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))
     monkeypatch.chdir(tmp_path)
     (lines,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names: dict[str, Any] = {}

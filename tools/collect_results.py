@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench.deep import learned_priors
-from toporo.bench.protocols import get_protocol
+from toporo.bench import BENCHMARKS
 from toporo.bench.results import make_rows, read_about, write_rows
+from toporo.bench.vision import learned_priors
 
 
 def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
@@ -28,7 +28,7 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
         if "timing" in content:
             records.append(content)
     about = read_about(like)
-    protocol = get_protocol(about["benchmark"])
+    protocol = BENCHMARKS[about["benchmark"]].protocol
     seconds = [record["timing"]["seconds"] for record in records]
     speeds = [record["timing"]["images_per_second"] for record in records]
     about |= {

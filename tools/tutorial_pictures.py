@@ -30,7 +30,7 @@ from unittest.mock import patch
 import matplotlib as mpl
 
 from toporo import cli
-from toporo.bench.export import export
+from toporo.bench.base import export
 from toporo.errors import TopoRoError
 from toporo.files import write_text
 

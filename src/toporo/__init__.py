@@ -35,8 +35,8 @@ _HOME = {
     "fit_table": "toporo.tables",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
-    "load_dataset": "toporo.bench.datasets",
-    "load_images": "toporo.bench.domainbed",
+    "load_dataset": "toporo.bench",
+    "load_images": "toporo.bench",
     "load_model": "toporo.tables",
     "write_model_report": "toporo.pages.model",
 }

@@ -11,8 +11,8 @@ from toporo import tables as tables
 from toporo import theory as theory
 from toporo import topology as topology
 from toporo import training as training
-from toporo.bench.datasets import load_dataset as load_dataset
-from toporo.bench.domainbed import load_images as load_images
+from toporo.bench import load_dataset as load_dataset
+from toporo.bench import load_images as load_images
 from toporo.choice.splits import GraphHopSplit as GraphHopSplit
 from toporo.choice.splits import LeaveRegionOut as LeaveRegionOut
 from toporo.data.batches import group_batches as group_batches

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from toporo.bench import dg
-from toporo.bench.base import data_folder, find_file
-from toporo.bench.datasets import DATASETS, load_dataset
+from toporo.bench import BENCHMARKS, dg, load_dataset
+from toporo.bench.loaded import data_folder, find_file
 from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError, UnsafeFileError
 from toporo.files import sha256
 
@@ -140,7 +139,8 @@ def test_published_data(real_data, name, rows, edges):
     assert (benchmark.source, benchmark.train) == ("published", spec.train)
     assert (len(benchmark.data), len(benchmark.graph.edges)) == (rows, edges)
     path = find_file(real_data, spec.file, f"dg/{spec.file}")
-    assert sha256(path) == spec.checksum == DATASETS[name].files[f"dg/{spec.file}"] == benchmark.about["sha256"]
+    assert sha256(path) == spec.checksum == benchmark.about["sha256"]
+    assert BENCHMARKS[name].files(real_data) == [(str(path), "intact")]
     content = pickle.loads(path.read_bytes())
     assert_array_equal(benchmark.data.x, content["data"])
     assert_array_equal(benchmark.data.y, content["label"])
@@ -252,7 +252,7 @@ def test_a_folder_given_in_the_call_must_have_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: load_dataset("dg16"), r"unknown dataset 'dg16'.*dg15, dg60"),
+        (lambda: load_dataset("dg16"), r"unknown benchmark 'dg16'.*dg15, dg60"),
         (lambda: load_dataset("dg15", source="web"), r"unknown source 'web'.*auto, generated, published"),
     ],
 )

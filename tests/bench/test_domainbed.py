@@ -17,8 +17,8 @@ from PIL import Image
 
 from tests.bench.tiny_images import CLASSES, write_tiny
 from toporo.bench import domainbed
-from toporo.bench.base import Benchmark
-from toporo.bench.domainbed import SPECS, Spec, load, load_images
+from toporo.bench.domainbed import SPECS, ImageFolder, load, load_images
+from toporo.bench.loaded import BenchmarkData
 from toporo.data import images
 from toporo.data.images import Decoded, decode, decode_portions, find_images
 from toporo.data.stores import ImageStore
@@ -34,12 +34,12 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def store_of(benchmark: Benchmark) -> ImageStore:
+def store_of(benchmark: BenchmarkData) -> ImageStore:
     assert isinstance(benchmark.store, ImageStore)
     return benchmark.store
 
 
-def tiny(folder: Path, **options: object) -> Benchmark:
+def tiny(folder: Path, **options: object) -> BenchmarkData:
     return load(PACS, folder, **{"size": 16, "progress": False, **options})  # type: ignore[arg-type]
 
 
@@ -333,14 +333,14 @@ def test_without_pillow_it_says_how_to_get_it(data: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """Pictures of birds, cars and dogs by three cameras and one to come, with what else lies about in folders."""
-    spec = Spec("signs", "Signs", "", ("signs",), ("east", "north", "west", "south"))
+    spec = ImageFolder("signs", "Signs", "", ("signs",), ("east", "north", "west", "south"))
     folder = write_tiny(tmp_path, spec)
     (folder / ".cache" / "dog").mkdir(parents=True)
     (folder / "readme.md").write_text("mine")
     return folder
 
 
-def mine(folder: Path, **options: object) -> Benchmark:
+def mine(folder: Path, **options: object) -> BenchmarkData:
     return load_images(folder, **{"test": "south", "size": 16, "progress": False, **options})  # type: ignore[arg-type]
 
 

@@ -20,8 +20,8 @@ from tests.bench.fake_nclimdiv import fake_lines, write_fake
 from tests.bench.file_server import Publisher, serving
 from toporo.bench import download as module
 from toporo.bench import tpt48
-from toporo.bench.base import Fetch, cache_folder
-from toporo.bench.download import DownloadError, Patience, download, download_folder, fetch, state_of
+from toporo.bench.download import DownloadError, Fetch, Patience, download, download_folder, fetch, state_of
+from toporo.bench.loaded import cache_folder
 from toporo.errors import SettingError, TopoRoError
 
 RELEASE = "20240906"

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.bench.datasets import load_dataset
-from toporo.bench.export import export
+from toporo.bench import load_dataset
+from toporo.bench.base import export
 from toporo.errors import UnknownNameError
 from toporo.topology import GroupGraph
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.bench.datasets import DATASETS
-from toporo.bench.definitions import Protocol
-from toporo.bench.fits import FITS
-from toporo.bench.methods import METHODS
-from toporo.bench.priors import PRIORS
-from toporo.bench.protocols import PROTOCOLS, get_protocol
-from toporo.bench.tasks import TASKS
+from toporo.bench import BENCHMARKS
+from toporo.bench.fits import FITS, PRIORS, TARGETS
+from toporo.bench.methods import BENCH_METHODS
+from toporo.bench.protocols import Protocol
 from toporo.choice.selection import BETTER
 from toporo.errors import SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES
-from toporo.pages.html import KINDS
 
-EVERY = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+EVERY = pytest.mark.parametrize("protocol", [each.protocol for each in BENCHMARKS.values()], ids=list(BENCHMARKS))
 
 
 @EVERY
 def test_a_protocol_speaks_only_of_what_exists(protocol: Protocol) -> None:
-    assert protocol.benchmark in DATASETS
-    assert protocol.task in {*TASKS, *KINDS}
+    assert protocol.benchmark in BENCHMARKS
+    assert protocol.model in FITS
+    assert protocol.model != "mlp" or protocol.task in TARGETS
     assert protocol.better in BETTER
-    assert set(protocol.known) <= set(METHODS)
+    assert set(protocol.known) <= set(BENCH_METHODS)
     assert set(protocol.changes) <= set(protocol.known)
     assert set(protocol.average or ()) <= set(protocol.known)
     for variant in protocol.variants:
@@ -40,7 +37,7 @@ def test_titles_tell_the_methods_of_a_table_apart(protocol: Protocol) -> None:
 
 
 def test_every_network_has_an_objective_and_a_prior_exactly_if_it_takes_one() -> None:
-    for method in METHODS.values():
+    for method in BENCH_METHODS.values():
         assert method.model in FITS
         assert method.prior is None or method.prior in PRIORS
         assert (method.objective is not None) == (method.model == "mlp")
@@ -51,7 +48,7 @@ def test_every_network_has_an_objective_and_a_prior_exactly_if_it_takes_one() ->
 @EVERY
 def test_the_controls_that_any_claim_needs_are_there(protocol: Protocol) -> None:
     """On images there is no given graph: importance weighting has the learned prior."""
-    weighted = "iw-erm-data" if protocol.unit == "steps" else "iw-erm"
+    weighted = "iw-erm-data" if BENCHMARKS[protocol.benchmark].vision else "iw-erm"
     wanted = {weighted, "tro-uniform", "tro-lambda0"}
     wanted |= {"tro-shuffled", "linear-tro-uniform", "linear-tro-shuffled"} if protocol.benchmark == "tpt48" else set()
     assert wanted <= {method.name for method in protocol.get_methods() if method.control}
@@ -65,39 +62,40 @@ def test_no_tro_setting_makes_the_weights_cycle(protocol: Protocol) -> None:
 
 
 def test_what_a_benchmark_changes_leaves_the_registry_as_it_is() -> None:
-    assert PROTOCOLS["tpt48"].method("erm").title == "MLP ERM"
-    assert PROTOCOLS["dg15"].method("erm") == METHODS["erm"]
-    assert PROTOCOLS["tpt48"].method("tro-physical").settings == {"penalty": 1.0, "step": 0.1}
-    assert PROTOCOLS["dg15"].method("tro-physical").settings == {"penalty": 100.0, "step": 0.01}
+    assert BENCHMARKS["tpt48"].protocol.method("erm").title == "MLP ERM"
+    assert BENCHMARKS["dg15"].protocol.method("erm") == BENCH_METHODS["erm"]
+    assert BENCHMARKS["tpt48"].protocol.method("tro-physical").settings == {"penalty": 1.0, "step": 0.1}
+    assert BENCHMARKS["dg15"].protocol.method("tro-physical").settings == {"penalty": 100.0, "step": 0.01}
 
 
 def test_methods_come_in_table_order_whatever_the_order_asked() -> None:
-    chosen = PROTOCOLS["dg15"].get_methods(["tro-physical", " erm "])
+    chosen = BENCHMARKS["dg15"].protocol.get_methods(["tro-physical", " erm "])
     assert [method.name for method in chosen] == ["erm", "tro-physical"]
 
 
 def test_only_what_a_seed_changes_runs_more_than_once() -> None:
-    seeded = {method.name for method in PROTOCOLS["tpt48"].get_methods() if method.seeded}
+    seeded = {method.name for method in BENCHMARKS["tpt48"].protocol.get_methods() if method.seeded}
     assert {"erm", "tro-shuffled", "linear-tro-shuffled"} <= seeded
     assert not seeded & {"persistence", "climatology", "linear-erm", "linear-tro-data", "linear-chosen"}
 
 
 def test_variants_are_chosen_by_their_options() -> None:
-    protocol = PROTOCOLS["tpt48"]
-    assert len(protocol.get_variants()) == 4
-    assert protocol.get_variants(split="both", window=None) == list(protocol.variants)
-    (one,) = protocol.get_variants(split="north-south", window="sliding")
+    benchmark = BENCHMARKS["tpt48"]
+    protocol = benchmark.protocol
+    assert len(benchmark.get_variants()) == 4
+    assert benchmark.get_variants(split="both", window=None) == list(protocol.variants)
+    (one,) = benchmark.get_variants(split="north-south", window="sliding")
     assert one.options == {"split": "north-south", "window": "sliding"}
-    assert protocol.for_variant(one).epochs == one.training["epochs"]
+    assert protocol.for_variant(one).rounds == one.training["rounds"]
     with pytest.raises(UnknownNameError, match=r"unknown split 'east'.*Did you mean 'east-west'"):
-        protocol.get_variants(split="east")
+        benchmark.get_variants(split="east")
     for value in ("east-west", "both"):
         with pytest.raises(SettingError, match=r"dg15 has no split to choose .*leave --split out; it is for tpt48"):
-            PROTOCOLS["dg15"].get_variants(split=value)
+            BENCHMARKS["dg15"].get_variants(split=value)
 
 
 def test_the_papers_figures_stand_beside_both_samplings() -> None:
-    protocol = PROTOCOLS["tpt48"]
+    protocol = BENCHMARKS["tpt48"].protocol
     for window in ("season", "sliding"):
         assert protocol.paper(f"east-west/{window}", "tro-data", "hop 3") == 1.392
         assert protocol.paper(f"north-south/{window}", "vrex", "hop 1") == 0.487
@@ -105,27 +103,27 @@ def test_the_papers_figures_stand_beside_both_samplings() -> None:
         assert protocol.paper(f"east-west/{window}", "irm", "all") == 1.724
         assert protocol.paper(f"east-west/{window}", "irm", "hop 1") is None
         assert protocol.paper(f"east-west/{window}", "linear-erm", "all") is None
-    assert PROTOCOLS["dg60"].paper("", "tro-data", "test accuracy (%)") == 90.72
+    assert BENCHMARKS["dg60"].protocol.paper("", "tro-data", "test accuracy (%)") == 90.72
 
 
 def test_both_samplings_train_for_the_same_number_of_steps() -> None:
     """12 windows a state of which 20 % are set aside, or 133."""
-    protocol = PROTOCOLS["tpt48"]
+    protocol = BENCHMARKS["tpt48"].protocol
     rows = {"season": 10, "sliding": 106}
     steps = set()
     for variant in protocol.variants:
         own = protocol.for_variant(variant)
-        steps.add(own.epochs * (rows[variant.options["window"]] // own.per_group))
+        steps.add(own.rounds * (rows[variant.options["window"]] // own.per_group))
     assert steps == {2000}
 
 
 def test_unknown_names_list_the_valid_ones() -> None:
-    protocol = PROTOCOLS["dg15"]
+    protocol = BENCHMARKS["dg15"].protocol
     with pytest.raises(UnknownNameError, match=r"unknown method 'tro-phys'.*Did you mean 'tro-physical'.*group-dro"):
         protocol.get_methods(["tro-phys"])
     with pytest.raises(UnknownNameError, match=r"unknown method 'linear-erm'"):
         protocol.get_methods(["linear-erm"])
     with pytest.raises(UnknownNameError, match=r"unknown benchmark 'dg16'.*dg15, dg60"):
-        get_protocol("dg16")
+        BENCHMARKS["dg16"]
     with pytest.raises(SettingError, match="no method named"):
         protocol.get_methods([" "])

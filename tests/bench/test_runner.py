@@ -15,13 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toporo.bench import fits
-from toporo.bench import jobs as jobs_module
-from toporo.bench.definitions import Protocol
-from toporo.bench.jobs import Job
-from toporo.bench.methods import METHODS
-from toporo.bench.protocols import PROTOCOLS
-from toporo.bench.results import make_rows, read_rows
+from toporo.bench import BENCHMARKS, fits
+from toporo.bench import results as results_module
+from toporo.bench.methods import BENCH_METHODS
+from toporo.bench.protocols import Protocol
+from toporo.bench.results import Job, make_rows, read_rows
 from toporo.bench.runner import reproduce
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
 
@@ -83,8 +81,8 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     method: str, no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped between two checkpoints, in the feature phase or the main one, it ends as if nothing had happened."""
-    protocol = replace(PROTOCOLS["dg15"], epochs=60)
-    monkeypatch.setitem(PROTOCOLS, "dg15", protocol)
+    protocol = replace(BENCHMARKS["dg15"].protocol, rounds=60)
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
     evaluate, calls = fits._evaluate, iter(range(1000))
 
@@ -132,11 +130,11 @@ def test_a_damaged_record_is_made_anew(small: Protocol, tmp_path: Path) -> None:
 
 
 def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
-    job = Job(PROTOCOLS["dg15"], METHODS["tro-physical"], 0, "data")
+    job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["tro-physical"], 0, "data")
     others = [
         replace(job, seed=1),
         replace(job, fingerprint="other data"),
-        replace(job, protocol=replace(job.protocol, epochs=21)),
+        replace(job, protocol=replace(job.protocol, rounds=21)),
         replace(job, method=replace(job.method, settings={"penalty": 10.0, "step": 0.01})),
         replace(job, method=replace(job.method, prior="uniform")),
         replace(job, protocol=replace(job.protocol, priors={"normalization": "sum"})),
@@ -188,9 +186,9 @@ def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_
 
 def test_changed_code_makes_stored_runs_another_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who edits a method must not be shown its old figures."""
-    job = Job(PROTOCOLS["dg15"], METHODS["erm"], 0, "data")
+    job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["erm"], 0, "data")
     before = job.key
-    monkeypatch.setattr(jobs_module, "_code", lambda: "other sources")
+    monkeypatch.setattr(results_module, "_code", lambda: "other sources")
     assert job.key != before
 
 

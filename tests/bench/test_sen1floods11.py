@@ -27,10 +27,10 @@ from tests.bench.tiny_floods import (
     write_metadata,
 )
 from toporo.bench import sen1floods11
-from toporo.bench.base import Benchmark
+from toporo.bench.flood_chips import ChannelScaling, apply_scaling, fit_scaling
 from toporo.bench.geotiff import read_geotiff
+from toporo.bench.loaded import BenchmarkData
 from toporo.bench.sen1floods11 import load, validation_rows
-from toporo.bench.tile_scaling import Scaling, apply_scaling, fit_scaling
 from toporo.data.stores import TileStore
 from toporo.errors import DataError, DatasetNotFoundError, NothingToTestError, SettingError, UnknownNameError
 from toporo.files import sha256
@@ -52,7 +52,7 @@ def root(tmp_path: Path) -> Path:
     return write_floods(tmp_path, ("Bolivia", "Ghana", "Spain"), counts={"train": 1, "valid": 1})
 
 
-def tiles(benchmark: Benchmark) -> TileStore:
+def tiles(benchmark: BenchmarkData) -> TileStore:
     assert isinstance(benchmark.store, TileStore)
     return benchmark.store
 
@@ -431,7 +431,7 @@ def test_what_cannot_be_scaled_by_is_named() -> None:
         with pytest.raises(DataError, match="the store has rows 0 to 2"):
             fit_scaling(store, rows)
     with pytest.raises(DataError, match=r"shape \(3, 1, 4, 4\), expected \(…, 2, height, width\)"):
-        apply_scaling(x[:, :1], Scaling((0.0, 0.0), (1.0, 1.0)))
+        apply_scaling(x[:, :1], ChannelScaling((0.0, 0.0), (1.0, 1.0)))
 
 
 # ---------------------------------------------------------------------- bad input

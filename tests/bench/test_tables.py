@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from toporo.bench.protocols import PROTOCOLS
+from toporo.bench import BENCHMARKS
 from toporo.bench.results import AVERAGE, Row, read_about, read_rows
 from toporo.bench.tables import (
     caption,
@@ -54,7 +54,7 @@ def test_a_single_seed_has_no_spread() -> None:
     ("source", "words"), [("generated", "not the published file"), ("published", "the published data file")]
 )
 def test_the_caption_says_where_the_data_came_from(source: str, words: str) -> None:
-    assert words in caption(PROTOCOLS["dg15"], [replace(ROW, source=source)])
+    assert words in caption(BENCHMARKS["dg15"].protocol, [replace(ROW, source=source)])
 
 
 TPT = Row("tpt48", "erm", "all", "last", 0.5, 0.01, [0.49, 0.51], 1.716, [], "published", False, "east-west/season")
@@ -111,7 +111,7 @@ def test_lower_is_best_where_the_protocol_says_so() -> None:
 
 
 def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None:
-    protocol = PROTOCOLS["tpt48"].for_variant(PROTOCOLS["tpt48"].variants[0])
+    protocol = BENCHMARKS["tpt48"].protocol.for_variant(BENCHMARKS["tpt48"].protocol.variants[0])
     rows = [
         *fixed("climatology", 1.3),
         *errors("erm", 0.5),
@@ -132,7 +132,7 @@ def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None
 
 
 def test_an_overview_has_a_column_a_variant_and_the_papers_after_those_that_share_it() -> None:
-    protocol = PROTOCOLS["tpt48"]
+    protocol = BENCHMARKS["tpt48"].protocol
     names = [variant.name for variant in protocol.variants]
     rows = [
         row for name in names for row in [*fixed("linear-erm", 0.3, variant=name), *errors("erm", 0.5, variant=name)]
@@ -152,17 +152,17 @@ def test_one_table_shows_one_variant() -> None:
         make_lines([TPT, replace(TPT, variant="east-west/sliding")])
 
 
-@pytest.mark.parametrize("benchmark", [name for name, protocol in PROTOCOLS.items() if protocol.unit == "epochs"])
+@pytest.mark.parametrize("benchmark", [b.name for b in BENCHMARKS.values() if b.vision is None])
 def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> None:
     """Every variant, method, metric and rule, beside the figures of the paper."""
-    protocol = PROTOCOLS[benchmark]
+    protocol = BENCHMARKS[benchmark].protocol
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
     assert {(row.variant, row.method, row.metric, row.selection) for row in found} == {
         (variant.name, method.name, metric.name, rule)
         for variant in protocol.variants
         for method in protocol.get_methods()
         for metric in protocol.metrics
-        for rule in (SELECTIONS if method.has_epochs else ("last",))
+        for rule in (SELECTIONS if method.trained else ("last",))
     }
     for row in found:
         assert row.source == "published"
@@ -174,7 +174,7 @@ def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> No
 def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: str) -> None:
     """The methods of the table on every variant that could be run, beside the paper's figures, with their settings."""
     path = ROOT / "results" / f"{benchmark}.json"
-    protocol, found, about = PROTOCOLS[benchmark], read_rows(path), read_about(path)
+    protocol, found, about = BENCHMARKS[benchmark].protocol, read_rows(path), read_about(path)
     ran = [variant.name for variant in protocol.variants if variant.name not in about["skipped"]]
     assert {(row.variant, row.method, row.metric, row.selection) for row in found} >= {
         (variant, method, metric.name, rule)
@@ -191,7 +191,7 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
         method = protocol.method(name)
         assert settings == {"objective": method.objective, **method.settings, "prior": method.prior}
     assert about["hardware"] == ["NVIDIA H200"]
-    assert about["settings"]["steps"] == protocol.epochs
+    assert about["settings"]["steps"] == protocol.rounds
     assert about["settings"]["evaluate_every"] == protocol.evaluate_every
     assert about["seconds"] < 30 * 60
 
@@ -200,7 +200,9 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
 def test_the_page_of_results_shows_the_committed_results_on_images(benchmark: str) -> None:
     """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
-    assert overview_markdown(PROTOCOLS[benchmark], found) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert overview_markdown(BENCHMARKS[benchmark].protocol, found) in (ROOT / "docs" / "results.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
@@ -240,7 +242,7 @@ def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:
     found = read_rows(ROOT / "results" / "tpt48.json")
     assert {row.source for row in found} == {"published"}
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert overview_markdown(PROTOCOLS["tpt48"], found) in text
+    assert overview_markdown(BENCHMARKS["tpt48"].protocol, found) in text
     whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):
         chosen = whole[f"{split}/season", "linear-chosen"]
@@ -256,6 +258,6 @@ def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
     lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
     lines = make_lines([row, lucky])
     assert [bool(line.best) for line in lines] == [True, False]
-    overview = make_overview(PROTOCOLS["pacs"], [row, lucky])
+    overview = make_overview(BENCHMARKS["pacs"].protocol, [row, lucky])
     assert [bool(line.best) for line in overview.lines] == [True, False]
     assert [bool(line.best) for line in make_lines([lucky])] == [True]

@@ -13,12 +13,10 @@ from safetensors.numpy import load_file
 
 from tests.bench.conftest import shrink_tpt48
 from tests.bench.fake_nclimdiv import write_fake
-from toporo.bench import fits
-from toporo.bench.datasets import load_dataset
-from toporo.bench.definitions import Protocol
-from toporo.bench.protocols import PROTOCOLS
-from toporo.bench.results import Row, make_rows, read_rows
-from toporo.bench.runner import Outcome, Part, reproduce
+from toporo.bench import BENCHMARKS, fits, load_dataset
+from toporo.bench.protocols import Protocol
+from toporo.bench.results import Outcome, Row, VariantOutcome, make_rows, read_rows
+from toporo.bench.runner import reproduce
 from toporo.bench.tpt48 import read_temperatures
 from toporo.bench.us_states import SPLITS, hop_classes
 from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
@@ -49,13 +47,13 @@ def by_key(rows: list[Row]) -> dict[tuple[str, str, str, str], Row]:
     return {(row.variant, row.method, row.metric, row.selection): row for row in rows}
 
 
-def first(part: Part, method: str) -> dict[str, Any]:
+def first(part: VariantOutcome, method: str) -> dict[str, Any]:
     return next(record for record in part.records if record["method"] == method)
 
 
 def test_every_method_has_rows_of_every_variant_metric_and_rule(outcome: tuple[Outcome, Path]) -> None:
     found, out = outcome
-    protocol = PROTOCOLS["tpt48"]
+    protocol = BENCHMARKS["tpt48"].protocol
     expected = {
         (variant.name, method.name, metric, rule)
         for variant in protocol.variants
@@ -71,7 +69,7 @@ def test_every_method_has_rows_of_every_variant_metric_and_rule(outcome: tuple[O
 
 def test_only_what_a_seed_changes_has_a_spread(outcome: tuple[Outcome, Path]) -> None:
     for row in outcome[0].rows:
-        method = PROTOCOLS["tpt48"].method(row.method)
+        method = BENCHMARKS["tpt48"].protocol.method(row.method)
         assert len(row.per_seed) == (2 if method.seeded else 1)
         assert (row.sd is None) == (not method.seeded)
 
@@ -143,7 +141,7 @@ def test_persistence_and_climatology_as_computed_from_the_file(
 
 def test_priors_are_what_their_methods_claim(outcome: tuple[Outcome, Path]) -> None:
     for part in outcome[0].parts:
-        graph, train, test = part.benchmark.graph, part.benchmark.train, part.benchmark.test
+        graph, train, test = part.loaded.graph, part.loaded.train, part.loaded.test
         physical = graph.prior(train, test, normalization="sum")
         for method in ("iw-erm", "tro-physical", "linear-iw-erm", "linear-tro-physical"):
             assert Prior.from_dict(first(part, method)["prior"]) == physical
@@ -181,7 +179,7 @@ def test_models_are_stored_to_be_used_again(outcome: tuple[Outcome, Path]) -> No
     part = found.parts[0]
     job = next(job for job in part.jobs if job.method.name == "linear-erm")
     stored = load_file(job.model_path(out))
-    test = part.benchmark.data.select(part.benchmark.test)
+    test = part.loaded.data.select(part.loaded.test)
     squares = ((test.x @ stored["coef"] + stored["intercept"] - test.y) ** 2).sum(axis=1)
     expected = first(part, "linear-erm")["history"][-1]["metrics"]["by_group"]
     assert {name: squares[test.rows(name)].mean() for name in test.groups} == pytest.approx(expected, rel=1e-9)
@@ -231,7 +229,7 @@ def test_bad_requests_are_refused_before_anything_is_written(
 
 
 def test_a_prior_from_features_needs_a_network(folder: Path, tmp_path: Path) -> None:
-    protocol = PROTOCOLS["tpt48"]
+    protocol = BENCHMARKS["tpt48"].protocol
     benchmark = load_dataset("tpt48", folder)
     method = protocol.method("tro-data")
     given = fits.Assignment(protocol, method, 0, benchmark, tmp_path.joinpath, tmp_path.joinpath)

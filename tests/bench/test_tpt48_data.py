@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.bench.fake_nclimdiv import fake_lines, row, write_fake
-from toporo.bench import tpt48
-from toporo.bench.base import cache_folder, data_folder
-from toporo.bench.datasets import DATASETS, load_dataset
+from toporo.bench import BENCHMARKS, load_dataset, tpt48
+from toporo.bench.loaded import cache_folder, data_folder, mse_by_group
 from toporo.bench.us_states import SPLITS, STATES, make_split
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, GroupMismatchError, SettingError, UnknownNameError
@@ -272,8 +271,8 @@ def test_the_registry_passes_options_on_and_knows_them(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown option of dg15 'split'. Valid names: seed"):
         load_dataset("dg15", split="east-west")
     assert load_dataset("dg15").task == "classification"
-    assert DATASETS["tpt48"].fetch is tpt48.FETCH
-    assert DATASETS["dg15"].fetch is None
+    assert BENCHMARKS["tpt48"].fetch is tpt48.FETCH
+    assert BENCHMARKS["dg15"].fetch is None
 
 
 @pytest.mark.usefixtures("no_data")
@@ -311,7 +310,7 @@ def test_linear_regression_on_the_published_file_gives_the_documented_error(
     assert benchmark.source == "published"
     test = benchmark.data.select(benchmark.test)
     predictions = ridge(benchmark.data.select(benchmark.train), test, 0.01)
-    errors = tpt48.by_hop(tpt48.mse_by_group(predictions, test), benchmark.about["hops"])
+    errors = tpt48.by_hop(mse_by_group(predictions, test), benchmark.about["hops"])
     assert errors.all == pytest.approx(expected, abs=5e-4)
 
 
@@ -320,12 +319,12 @@ def test_errors_are_summed_over_outputs_and_averaged_over_rows() -> None:
     data = GroupedData.from_arrays(np.zeros((3, 1)), y, ["b", "a", "a"])
     predictions = np.array([[1.0, 2.0], [3.0, 0.0], [0.0, 1.0]])
     expected = {"a": (9 + 1) / 2, "b": 5.0}
-    assert tpt48.mse_by_group(predictions, data) == expected
-    assert tpt48.mse_by_group(torch.tensor(predictions, requires_grad=True), data) == expected
+    assert mse_by_group(predictions, data) == expected
+    assert mse_by_group(torch.tensor(predictions, requires_grad=True), data) == expected
     with pytest.raises(DataError, match=r"predictions have shape \(3, 1\), the targets \(3, 2\)"):
-        tpt48.mse_by_group(predictions[:, :1], data)
+        mse_by_group(predictions[:, :1], data)
     flat = GroupedData.from_arrays(np.zeros((2, 1)), np.zeros(2), ["a", "a"])
-    assert tpt48.mse_by_group([1.0, 3.0], flat) == {"a": 5.0}
+    assert mse_by_group([1.0, 3.0], flat) == {"a": 5.0}
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.floats(0, 100)), min_size=1, max_size=12), st.randoms())

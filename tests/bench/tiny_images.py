@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from toporo.bench.domainbed import Spec
+from toporo.bench.domainbed import ImageFolder
 
 CLASSES = ("bird", "car", "dog")
 #: A ground, a colour and an ending a domain; the published data sets mix formats too.
@@ -27,7 +27,7 @@ def tiny_image(domain: int, label: int, classes: int, rng: np.random.Generator, 
 
 def write_tiny(
     root: Path,
-    spec: Spec,
+    spec: ImageFolder,
     *,
     classes: tuple[str, ...] = CLASSES,
     per_class: int = 3,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.bench.datasets import load_dataset
+from toporo.bench import load_dataset
 from toporo.choice.penalty import GRID as PENALTIES
 from toporo.choice.penalty import PRIORS, ConfigurationChoice, choose_configuration
 from toporo.choice.splits import grow_region, regions

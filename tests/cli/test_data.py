@@ -21,8 +21,8 @@ from tests.bench.tiny_floods import write_floods
 from tests.bench.tiny_images import write_tiny
 from toporo import cli
 from toporo.bench import download
-from toporo.bench.base import cache_folder
 from toporo.bench.domainbed import SPECS
+from toporo.bench.loaded import cache_folder
 from toporo.progress import Bar
 
 FOLDERS = {
@@ -145,7 +145,7 @@ def test_published_files_are_intact(run: Run, real_data: Path) -> None:
     assert done.code == 0
     assert len([line for line in done.out.splitlines() if line.startswith("intact: ") and "flood" not in line]) == 3
     if (real_data / "PACS").is_dir():
-        assert "found (9,991 images in 4 domains, as many a domain as published): " in done.out
+        assert "found (9,991 images in 4 domains, as many per domain as published): " in done.out
     if (real_data / "sen1floods11").is_dir():
         assert re.search(r"found \(\d+ of 446 chips\): ", done.out)
         assert done.out.count("flood_handlabeled/flood_") == 4
@@ -229,7 +229,7 @@ def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) ->
     ("arguments", "message"),
     [
         (("list", "--data", "absent"), "no such data folder: absent"),
-        (("get", "tpt-48"), "unknown dataset 'tpt-48'. Did you mean 'tpt48'?"),
+        (("get", "tpt-48"), "unknown benchmark 'tpt-48'. Did you mean 'tpt48'?"),
         (("get", "dg15"), "dg15 has no place to fetch it from. toporo generates it when needed"),
         (("get", "pacs"), "DomainBed's download script gets it; its images go into the data folder as PACS/<domain>"),
         (("get", "sen1floods11"), "sen1floods11 has no place to fetch it from. Copy gs://sen1floods11/v1.1"),

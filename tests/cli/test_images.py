@@ -18,10 +18,9 @@ from safetensors.torch import load_file
 from tests.bench.small_network import SmallNet
 from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.bench.tiny_images import write_tiny
-from toporo.bench import runner
+from toporo.bench import report, runner
 from toporo.bench.domainbed import SPECS
 from toporo.models import NETWORKS, ResNet, save_weights
-from toporo.pages import html
 
 Run = Callable[..., Any]
 QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--per-group", 2, "--size", 16)
@@ -45,7 +44,7 @@ def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "write_report", lambda outcome, out: out / "report.html")
+    monkeypatch.setattr(report, "write_report", lambda outcome, out: out / "report.html")
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +61,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a finished table."""
     out = tmp_path_factory.mktemp("stored")
-    from toporo.bench.deep import Deep
+    from toporo.bench.vision import VisionChoices
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(NETWORKS, "resnet18", SmallNet)
-        deep = Deep(device="cpu", network="resnet18", steps=2, per_group=2, size=16)
-        runner.reproduce("pacs", out, seeds=2, methods=["erm", "tro-data"], data=data, deep=deep)
+        deep = VisionChoices(device="cpu", network="resnet18", steps=2, per_group=2, size=16)
+        runner.reproduce("pacs", out, seeds=2, methods=["erm", "tro-data"], data=data, vision=deep)
     return out / "results.json"
 
 
@@ -92,7 +91,7 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
     assert "TRO-data" in page
     content = json.loads((folder / "results.json").read_text())
     assert {row["variant"] for row in content["rows"]} == {first, second, "average"}
-    assert content["about"]["settings"]["steps"] == 2
+    assert content["about"]["settings"]["rounds"] == 2
     no_report(monkeypatch)
     again = toporo(*arguments, "--json")
     assert "4/4 runs (4 found from before)" in again.err
@@ -117,7 +116,7 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
     kept.load_state_dict(load_file(path))
     moved = (kept.conv1.weight - began.conv1.weight).abs().max()
     assert 0 < moved < 1e-3, "one step of Adam from the weights it was given"
-    from toporo.bench.datasets import load_dataset
+    from toporo.bench import load_dataset
 
     record = json.loads(path.with_suffix(".json").read_text())
     images = load_dataset("vlcs", data, size=16).store.images[record["samples"]["rows"]]

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from toporo.bench.base import Benchmark
-from toporo.bench.jobs import Job
-from toporo.bench.methods import GRID
-from toporo.bench.protocols import PROTOCOLS
-from toporo.bench.results import make_rows
-from toporo.bench.runner import Outcome
+from toporo.bench import BENCHMARKS
+from toporo.bench.loaded import BenchmarkData
+from toporo.bench.methods import PENALTIES
+from toporo.bench.results import Job, Outcome, make_rows
 from toporo.data.grouped import GroupedData
 from toporo.data.stores import ImageStore, TileStore
 from toporo.groups import name_to_json
@@ -35,9 +33,9 @@ STEPS = (150, 300, 450, 600)
 
 
 def record(
-    job: Job, benchmark: Benchmark, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
+    job: Job, benchmark: BenchmarkData, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """As :func:`toporo.bench.jobs.run_job` writes it; curves that settle at the given values."""
+    """As :func:`toporo.bench.runner.run_job` writes it; curves that settle at the given values."""
     train = benchmark.train
     rng = np.random.default_rng([job.seed, len(job.method.name)])
     start = np.full(len(train), 1 / len(train))
@@ -98,12 +96,12 @@ def shape(kind: int, seed: int, side: int = 64) -> np.ndarray:
     return np.where(inside[..., None], colors[0], colors[1]).astype(np.uint8)
 
 
-def image_benchmark(test: str, each: int = 12) -> Benchmark:
+def image_benchmark(test: str, each: int = 12) -> BenchmarkData:
     y = np.arange(len(DOMAINS) * each) % len(CLASSES)
     images = np.stack([shape(int(kind), i) for i, kind in enumerate(y)])
     names = tuple(f"{DOMAINS[i // each]}/{CLASSES[kind]}/{i}.png" for i, kind in enumerate(y))
     data = GroupedData.from_arrays(np.arange(len(y)), y, np.repeat(DOMAINS, each))
-    return Benchmark(
+    return BenchmarkData(
         "pacs",
         data,
         GroupGraph(DOMAINS, {}),
@@ -122,11 +120,11 @@ ACCURACY = {"erm": 0.80, "group-dro": 0.79, "coral": 0.81, "tro-data": 0.82, "tr
 def image_outcome(
     domains: tuple[str, ...] = DOMAINS, methods: tuple[str, ...] = tuple(ACCURACY), seeds: int = 3
 ) -> Outcome:
-    protocol = PROTOCOLS["pacs"]
+    protocol = BENCHMARKS["pacs"].protocol
     benchmarks = {domain: image_benchmark(domain) for domain in domains}
     jobs, records = [], []
     for domain, benchmark in benchmarks.items():
-        (variant,) = protocol.get_variants(test=domain)
+        (variant,) = BENCHMARKS["pacs"].get_variants(test=domain)
         for method in protocol.get_methods(methods):
             for seed in range(seeds):
                 job = Job(protocol.for_variant(variant), method, seed, "made up", domain)
@@ -141,7 +139,7 @@ def image_outcome(
     return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
 
 
-def image_samples(benchmark: Benchmark, method: str) -> dict[str, Any]:
+def image_samples(benchmark: BenchmarkData, method: str) -> dict[str, Any]:
     """Twelve rows of the test domain: ERM misses every third, TRO-data the last two and one that ERM has right."""
     rows = [int(i) for i in np.flatnonzero(np.asarray(benchmark.data.y) >= 0)]
     rows = [i for i in rows if benchmark.store.names[i].startswith(benchmark.test[0])]  # type: ignore[union-attr]
@@ -168,7 +166,7 @@ def lake(seed: int, side: int = 64) -> tuple[np.ndarray, np.ndarray]:
     return radar.astype(np.float32), label
 
 
-def flood_benchmark(test: str, each: int = 4, **about: Any) -> Benchmark:
+def flood_benchmark(test: str, each: int = 4, **about: Any) -> BenchmarkData:
     tiles = [lake(i) for i in range(len(EVENTS) * each)]
     chips = tuple(f"{EVENTS[i // each]}_{100 + i}" for i in range(len(tiles)))
     y = np.stack([label for _, label in tiles])
@@ -179,7 +177,7 @@ def flood_benchmark(test: str, each: int = 4, **about: Any) -> Benchmark:
     data = GroupedData.from_arrays(
         np.arange(len(tiles)), (y == 1).any(axis=(1, 2)).astype(int), np.repeat(EVENTS, each)
     )
-    return Benchmark(
+    return BenchmarkData(
         "sen1floods11",
         data,
         GroupGraph(EVENTS, {}),
@@ -199,18 +197,18 @@ def flood_benchmark(test: str, each: int = 4, **about: Any) -> Benchmark:
 
 
 #: TRO-data with other penalties.
-SWEPT = tuple(f"tro-data-{value:g}" for value in GRID)
+SWEPT = tuple(f"tro-data-{value:g}" for value in PENALTIES)
 IOU = {"erm": 0.43, "group-dro": 0.42, "coral": 0.40, "tro-data": 0.45, "tro-uniform": 0.44}
 
 
 def flood_outcome(
     out: Path, events: tuple[str, ...] = ("Bolivia", "Spain"), methods: tuple[str, ...] = (*IOU, *SWEPT), seeds: int = 3
 ) -> Outcome:
-    protocol = PROTOCOLS["sen1floods11"]
+    protocol = BENCHMARKS["sen1floods11"].protocol
     benchmarks = {event: flood_benchmark(event) for event in events}
     jobs, records = [], []
     for event, benchmark in benchmarks.items():
-        (variant,) = protocol.get_variants(test=event)
+        (variant,) = BENCHMARKS["sen1floods11"].get_variants(test=event)
         rows = [i for i, chip in enumerate(benchmark.store.chips) if chip.startswith(event)]  # type: ignore[union-attr]
         wet = benchmark.store.y[rows] == 1  # type: ignore[union-attr]
         for method in protocol.get_methods(methods):

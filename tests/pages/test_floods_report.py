@@ -20,11 +20,12 @@ from safetensors.numpy import save_file
 
 from tests.pages.deep_cases import EVENTS, PLACES, SWEPT, flood_outcome, lake, only
 from tests.pages.test_html import Page
-from toporo.bench.runner import Outcome
+from toporo.bench import sections
+from toporo.bench import sen1floods11 as floods
+from toporo.bench.report import write_report
+from toporo.bench.results import Outcome
 from toporo.errors import DataError, SettingError
-from toporo.pages import floods, networks
 from toporo.pages.charts import to_svg
-from toporo.pages.html import write_report
 from toporo.pages.maps import GLOBE, draw_land, event_map, frame_of, load_land
 from toporo.pages.pictures import LAND, MISSED, MISSING, Tile, _byte, _compared, _radar, tile_iou, tile_samples
 
@@ -68,11 +69,11 @@ def test_a_subset_is_marked_at_the_top_and_in_every_chapter(outcome: tuple[Outco
     left_out = html.index("Left out, without a usable pixel: Paraguay_34417, no measurement.")
     assert notice < left_out < html.index("<table>")
     assert html.count("14 of 446 chips: a subset, not the published data set.") == 2
-    whole = {name: replace(b, about={**b.about, "subset": False}) for name, b in found.benchmarks.items()}
-    complete = replace(found, benchmarks=whole)
+    whole = {name: replace(b, about={**b.about, "subset": False}) for name, b in found.loaded.items()}
+    complete = replace(found, loaded=whole)
     assert floods.notices(complete) == ["Left out, without a usable pixel: Paraguay_34417, no measurement."]
     none = {name: replace(b, about={**b.about, "dropped": {}}) for name, b in whole.items()}
-    assert floods.notices(replace(found, benchmarks=none)) == []
+    assert floods.notices(replace(found, loaded=none)) == []
     assert not any("subset" in sentence for part in complete.parts for sentence in floods.findings(part))
 
 
@@ -85,29 +86,29 @@ def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> 
 def test_erm_alone_has_a_map_without_edges(outcome: tuple[Outcome, Path]) -> None:
     found, folder = outcome
     part = only(found, "erm").parts[0]
-    sections = {section.name.split("-")[0]: section for section in floods.sections(part, folder)}
-    assert list(sections) == ["scores", "map", "groups", "tiles", "steps"]
-    assert "Lines join" not in sections["map"].text
-    assert not any("edge in" in text for text in texts(sections["map"].svg))
+    by_name = {section.name.split("-")[0]: section for section in floods.sections(part, folder)}
+    assert list(by_name) == ["scores", "map", "groups", "tiles", "steps"]
+    assert "Lines join" not in by_name["map"].text
+    assert not any("edge in" in text for text in texts(by_name["map"].svg))
 
 
 def test_one_event_needs_no_table_of_events(outcome: tuple[Outcome, Path]) -> None:
     found, _ = outcome
-    assert floods.overall(replace(found, benchmarks={"Bolivia": found.benchmarks["Bolivia"]})) == []
+    assert floods.overall(replace(found, loaded={"Bolivia": found.loaded["Bolivia"]})) == []
     (section,) = floods.overall(found)
     assert {"Bolivia", "Spain", "average", "ERM", "TRO-data"} <= set(texts(section.svg))
     assert not any("λ" in text for text in texts(section.svg)), "what varies λ has a figure of its own"
 
 
 def test_values_that_are_not_defined_are_dashes(outcome: tuple[Outcome, Path]) -> None:
-    (section,) = networks.groups_section(outcome[0].parts[0], "event", "IoU")
+    (section,) = sections.groups_section(outcome[0].parts[0], "event", "IoU")
     shown = texts(section.svg)
     assert shown.count("–") == 3, "Ghana, for each method"
     assert set(EVENTS) <= set(shown)
 
 
 def test_lambda_is_on_a_line_with_the_others_as_levels(outcome: tuple[Outcome, Path]) -> None:
-    (section,) = networks.penalty_section(outcome[0].parts[0], "IoU", "event")
+    (section,) = sections.penalty_section(outcome[0].parts[0], "IoU", "event")
     shown = texts(section.svg)
     assert {"0.001", "0.1", "1", "10"} <= set(shown)
     assert {"ERM, test", "TRO-data, test", "TRO-data, validation, training events"} <= set(shown)
@@ -116,11 +117,11 @@ def test_lambda_is_on_a_line_with_the_others_as_levels(outcome: tuple[Outcome, P
 def test_events_without_a_place_are_named(outcome: tuple[Outcome, Path]) -> None:
     part = outcome[0].parts[0]
     places = {event: at for event, at in PLACES.items() if event != "USA"}
-    benchmark = replace(part.benchmark, about={**part.benchmark.about, "positions": places})
-    (section,) = floods._map(replace(part, benchmark=benchmark))
+    benchmark = replace(part.loaded, about={**part.loaded.about, "positions": places})
+    (section,) = floods._map(replace(part, loaded=benchmark))
     assert "Without a known place: USA." in section.text
     assert "USA" not in texts(section.svg)
-    nowhere = replace(part, benchmark=replace(part.benchmark, about={}))
+    nowhere = replace(part, loaded=replace(part.loaded, about={}))
     assert floods._map(nowhere) == []
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from toporo.bench import protocols
-from toporo.bench.runner import Outcome, reproduce
-from toporo.pages.html import write_report
+from toporo.bench import BENCHMARKS
+from toporo.bench.report import write_report
+from toporo.bench.results import Outcome
+from toporo.bench.runner import reproduce
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -41,7 +42,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TOPORO_DATA", raising=False)
-        patch.setitem(protocols.PROTOCOLS, "dg15", replace(protocols.PROTOCOLS["dg15"], epochs=3))
+        patch.setattr(BENCHMARKS["dg15"], "protocol", replace(BENCHMARKS["dg15"].protocol, rounds=3))
         return reproduce("dg15", folder, seeds=2), folder
 
 

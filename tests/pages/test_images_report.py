@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from tests.pages.deep_cases import ACCURACY, CLASSES, DOMAINS, image_outcome, only
 from tests.pages.test_html import Page
-from toporo.bench.protocols import PROTOCOLS
-from toporo.bench.results import AVERAGE, Row
-from toporo.bench.runner import Outcome
+from toporo.bench import BENCHMARKS, sections
+from toporo.bench import domainbed as images
+from toporo.bench.report import write_report
+from toporo.bench.results import AVERAGE, Outcome, Row
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages import images, networks
 from toporo.pages.charts import to_svg
 from toporo.pages.figures import (
     Score,
@@ -29,7 +29,6 @@ from toporo.pages.figures import (
     method_scores,
     penalty_curve,
 )
-from toporo.pages.html import write_report
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.topology.graph import GroupGraph
 
@@ -66,7 +65,7 @@ def test_the_page_holds_every_figure_of_each_domain(outcome: Outcome, page: Path
         *(f"{each}-{domain.replace('_', '-')}" for each in EACH for domain in ("art_painting", "photo")),
     }
     assert html.count("<svg") == len(names)
-    assert "30 runs on a made-up card in bf16: 30.0 minutes in all, median 10 steps and 960 samples a second." in html
+    assert "30 runs on a made-up card in bf16: 30.0 minutes in all, median 10 steps and 960 samples per second." in html
 
 
 def test_the_page_loads_nothing_and_its_pictures_are_inside(page: Path) -> None:
@@ -90,7 +89,7 @@ def test_a_page_of_steps_speaks_of_no_epochs(page: Path) -> None:
 
 def test_the_same_results_give_the_same_bytes(outcome: Outcome, page: Path) -> None:
     part = outcome.parts[0]
-    for section in (*images._samples(part), *networks.learned_section(part, "domain")):
+    for section in (*images._samples(part), *sections.learned_section(part, "domain")):
         assert section.svg == (page.parent / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
 
 
@@ -149,7 +148,7 @@ def test_chosen_samples_leave_no_case_out(found: list[tuple[bool, bool]]) -> Non
 def test_samples_need_the_pixels(outcome: Outcome) -> None:
     part = outcome.parts[0]
     with pytest.raises(DataError, match="no store of images"):
-        images._samples(replace(part, benchmark=replace(part.benchmark, store=None)))
+        images._samples(replace(part, loaded=replace(part.loaded, store=None)))
 
 
 def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
@@ -190,24 +189,24 @@ def test_findings_are_computed_from_the_rows(outcome: Outcome) -> None:
 
 def test_sentences_say_whether_seeds_agree_on_the_topology(outcome: Outcome) -> None:
     part = outcome.parts[0]
-    (sentence,) = networks.topology_words(part, "domain")
+    (sentence,) = sections.topology_words(part, "domain")
     assert sentence.startswith("The learned topology differs among seeds (2 kinds in 3); its prior gives photo 0.45 of")
     agreeing = replace(part, records=[record for record in part.records if record["seed"] < 2])
-    assert "is the same in all 2 seeds" in networks.topology_words(agreeing, "domain")[0]
+    assert "is the same in all 2 seeds" in sections.topology_words(agreeing, "domain")[0]
     alone = replace(part, records=[record for record in part.records if record["seed"] == 0])
-    assert "comes from one seed" in networks.topology_words(alone, "domain")[0]
+    assert "comes from one seed" in sections.topology_words(alone, "domain")[0]
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
 def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
     part = outcome.parts[0]
-    names = part.benchmark.train
+    names = part.loaded.train
     ring = GroupGraph(names, {(names[0], names[1]): 1.0, (names[1], names[2]): 1.0, (names[0], names[2]): 1.0})
     records = [
         record | {"prior": ring.prior(names).to_dict()} if record["method"] == "tro-data" else record
         for record in part.records
     ]
-    assert "its prior is flat" in networks.topology_words(replace(part, records=records), "domain")[0]
+    assert "its prior is flat" in sections.topology_words(replace(part, records=records), "domain")[0]
 
 
 # ---------------------------------------------------------------- figures
@@ -270,22 +269,22 @@ def test_a_curve_of_penalties_needs_one() -> None:
 
 
 def test_penalties_are_found_by_name_and_shown_apart() -> None:
-    protocol = PROTOCOLS["pacs"]
-    found = networks.swept(protocol)
+    protocol = BENCHMARKS["pacs"].protocol
+    found = sections.swept(protocol)
     assert list(found.values()) == [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]
     assert "tro-data-inputs" not in found
-    assert not set(found) - {"tro-data"} & {method.name for method in networks.main_methods(protocol)}
+    assert not set(found) - {"tro-data"} & {method.name for method in sections.main_methods(protocol)}
 
 
 def test_a_sweep_of_images_has_its_figure(outcome: Outcome) -> None:
     (part,) = image_outcome(("photo",), ("erm", "tro-data", "tro-data-0.1", "tro-data-10"), seeds=1).parts
-    (section,) = networks.penalty_section(part, "accuracy (%)", "domain")
+    (section,) = sections.penalty_section(part, "accuracy (%)", "domain")
     assert section.title == "Accuracy (%) against λ"
-    assert networks.penalty_section(outcome.parts[0], "accuracy (%)", "domain") == [], "one λ is no curve"
+    assert sections.penalty_section(outcome.parts[0], "accuracy (%)", "domain") == [], "one λ is no curve"
 
 
 def test_the_fake_outcome_is_one_of_the_real_protocol() -> None:
     """So that these tests follow what is really run."""
-    protocol = PROTOCOLS["pacs"]
+    protocol = BENCHMARKS["pacs"].protocol
     assert tuple(variant.name for variant in protocol.variants) == DOMAINS
     assert tuple(ACCURACY) == protocol.methods

@@ -11,14 +11,14 @@ import pytest
 from tests.bench.conftest import shrink_tpt48
 from tests.bench.fake_nclimdiv import write_fake
 from tests.pages.test_html import Page
-from toporo.bench.results import Row
-from toporo.bench.runner import Outcome, reproduce
+from toporo.bench import tpt48
+from toporo.bench.report import write_report
+from toporo.bench.results import Outcome, Row
+from toporo.bench.runner import reproduce
 from toporo.bench.tables import make_columns, mean_sd
 from toporo.bench.us_states import border_graph
 from toporo.errors import SettingError
-from toporo.pages import tpt48
 from toporo.pages.charts import to_svg
-from toporo.pages.html import write_report
 from toporo.pages.maps import learned_on_map
 from toporo.topology.graph import GroupGraph
 
@@ -84,7 +84,7 @@ def test_identifiers_are_unique_over_all_figures(outcome: tuple[Outcome, Path]) 
 
 def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> None:
     found, folder = outcome
-    part = replace(found, benchmarks={"north-south/season": found.benchmarks["north-south/season"]})
+    part = replace(found, loaded={"north-south/season": found.loaded["north-south/season"]})
     first = write_report(part, folder / "again").read_bytes()
     assert write_report(part, folder / "again").read_bytes() == first
     assert b"All variants" not in first, "one variant needs no overview"

@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from toporo.bench.datasets import load_dataset
+from toporo.bench import load_dataset
 from toporo.bench.study import run_study
 from toporo.data.grouped import GroupedData
 from toporo.theory.ball import BallProblem

@@ -1,1 +1,19 @@
-"""The paper's tables: protocols as data, resumable runs, rows."""
+"""The paper's tables: a benchmark is one file, beside protocols as data, resumable runs and rows."""
+
+from toporo.bench import dg, domainbed, sen1floods11, tpt48
+from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset, register
+from toporo.bench.domainbed import load_images
+from toporo.bench.loaded import BenchmarkData
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "BenchmarkData",
+    "dg",
+    "domainbed",
+    "load_dataset",
+    "load_images",
+    "register",
+    "sen1floods11",
+    "tpt48",
+]

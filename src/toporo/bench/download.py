@@ -19,20 +19,22 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from toporo.bench.base import ENVIRONMENT, Fetch, cache_folder
+from toporo.bench.loaded import ENVIRONMENT, cache_folder, find_file
 from toporo.errors import DataError, SettingError, TopoRoError
 from toporo.files import sha256, write_text
 
 #: ``report(done, total)`` in bytes; the total is None where the server does not tell it.
-Report: TypeAlias = Callable[[int, int | None], object]
+Received: TypeAlias = Callable[[int, int | None], object]
 #: Told in a line what happens.
 Say: TypeAlias = Callable[[str], object]
+#: A file or folder, and what became of it: ``"intact"``, ``"differs"``, ``"damaged (why)"``, ``"absent (what to do)"``.
+FileState: TypeAlias = tuple[str, str]
 T = TypeVar("T")
 
 CHUNK = 1 << 16
@@ -53,6 +55,30 @@ class _GoneError(DownloadError):
 
 class _PassingError(Exception):
     """What another attempt may mend."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """How to get a data set's file from a publisher who keeps only the newest release.
+
+    Attributes
+    ----------
+    url : the publisher's folder, ending in a slash.
+    current : the file there whose content is the date of the newest release, as YYYYMMDD.
+    file : a release's file name, with ``{release}`` for its date.
+    folder : where files go in the data folder.
+    checksums : file name to sha256, of those releases that are known.
+    releases : those that a data folder already has, newest first.
+    check : raises :class:`~toporo.errors.DataError` unless a file is complete.
+    """
+
+    url: str
+    current: str
+    file: str
+    folder: str
+    checksums: Mapping[str, str]
+    releases: Callable[[Path], list[Path]]
+    check: Callable[[Path], object]
 
 
 @dataclass(frozen=True)
@@ -93,13 +119,28 @@ def state_of(source: Fetch, path: Path) -> str:
     return "complete"
 
 
+def release_states(name: str, source: Fetch, folder: Path | None) -> list[FileState]:
+    """Every release of a benchmark's file in a data folder, with its state."""
+    there = source.releases(folder) if folder is not None else []
+    absent = f"{source.folder}/{source.file.format(release='YYYYMMDD')}"
+    return [(str(path), state_of(source, path)) for path in there] or [(absent, f"absent (toporo data get {name})")]
+
+
+def file_state(folder: Path | None, file: str, checksum: str, absent: str = "absent") -> FileState:
+    """A file with a published checksum, in a data folder or its own place there, with its state."""
+    path = find_file(folder, file, Path(file).name) if folder is not None else None
+    if path is None:
+        return file, absent
+    return str(path), "intact" if sha256(path) == checksum else "differs"
+
+
 def fetch(
     source: Fetch,
     folder: Path,
     *,
     release: str | None = None,
     url: str | None = None,
-    report: Report | None = None,
+    report: Received | None = None,
     say: Say = logger.info,
     patience: Patience | None = None,
 ) -> Fetched:
@@ -117,12 +158,12 @@ def fetch(
     if release is not None and not re.fullmatch(r"\d{8}", release):
         raise SettingError(f"release is {release!r}: expected a date as YYYYMMDD, such as 20200106.")
     name = source.file.format(release=release or "YYYYMMDD")
-    found = [path for path in source.found(folder) if release is None or path.name == name]
-    if found:
-        state = state_of(source, found[0])
+    there = [path for path in source.releases(folder) if release is None or path.name == name]
+    if there:
+        state = state_of(source, there[0])
         if state in ("intact", "complete"):
-            return _fetched(source, found[0], fresh=False)
-        say(f"{found[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
+            return _fetched(source, there[0], fresh=False)
+        say(f"{there[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
     patience = patience or Patience()
     place = folder / source.folder
     try:
@@ -146,7 +187,7 @@ def fetch(
             f"download that broke off goes on where it was), or fetch {name} by hand from {base} with a browser or on "
             f"another machine, put it into {place} and go on."
         ) from error
-    newest_here = source.found(folder)[0]
+    newest_here = source.releases(folder)[0]
     if release is None and newest_here.name != name:
         say(f"{newest_here} passes for a newer release and would be used: remove it")
     return _fetched(source, place / name, fresh=True)
@@ -158,7 +199,7 @@ def download(
     *,
     checksum: str | None = None,
     check: Callable[[Path], object] | None = None,
-    report: Report | None = None,
+    report: Received | None = None,
     say: Say = logger.info,
     patience: Patience | None = None,
 ) -> None:
@@ -250,7 +291,7 @@ def _retried(attempt: Callable[[], T], url: str, patience: Patience, say: Say) -
         raise DownloadError(f"{url}: {mishap}, at the last of {patience.attempts} attempts.") from None
 
 
-def _receive(url: str, part: _Part, report: Report | None, timeout: float) -> None:
+def _receive(url: str, part: _Part, report: Received | None, timeout: float) -> None:
     """Ask for what is not there yet, and append it; what cannot be continued is begun again."""
     held, mark = part.size, part.mark_of(url)
     headers = {"Range": f"bytes={held}-", "If-Range": mark} if held and mark else {}

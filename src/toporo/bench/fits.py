@@ -1,111 +1,317 @@
-"""How a method of each kind of model is fitted and measured: one function a kind, one registry."""
+"""How a method is fitted and measured: where its prior comes from, what its targets are, one function per model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from toporo.bench.assignment import Assignment, Fitted
-from toporo.bench.base import Benchmark
-from toporo.bench.deep_fits import fit_images, fit_segmentation
-from toporo.bench.definitions import Protocol
-from toporo.bench.methods import METHODS, Method
-from toporo.bench.tasks import TASKS
-from toporo.bench.tpt48 import mse_by_group
+from toporo.bench.base import BENCHMARKS, Benchmark
+from toporo.bench.loaded import BenchmarkData, ByGroup, mse_by_group
+from toporo.bench.methods import BENCH_METHODS, BenchMethod
+from toporo.bench.protocols import Protocol
+from toporo.bench.results import Job
 from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split
+from toporo.errors import SettingError
+from toporo.groups import Groups
 from toporo.models import MLP
-from toporo.objectives import make_objective
+from toporo.objectives import OBJECTIVES, Objective, make_objective
+from toporo.registry import Registry
 from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import RoundRecord, TrainSettings, features_of, train
+from toporo.training import RoundRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.types import Array, Name
 
-# ---------------------------------------------------------------------- networks
+#: A prior and, where it was learned, the graph behind it.
+PriorAndGraph: TypeAlias = tuple[Prior | None, GroupGraph | None]
+#: From settings of :func:`toporo.learn_topology` to the graph of the training groups, by features of an ERM model.
+Learn: TypeAlias = Callable[..., GroupGraph]
 
 
-def build_model(protocol: Protocol, benchmark: Benchmark, seed: int) -> MLP:
+@dataclass(frozen=True)
+class Runtime:
+    """Where and with what networks for images are trained; what of it decides a result is in the protocol too.
+
+    Attributes
+    ----------
+    device : ``"cpu"`` or ``"cuda"``.
+    weights, style : see :func:`toporo.models.read_weights`; None is a random start.
+    keep_models : whether to store every run's network.
+    """
+
+    device: str = "cpu"
+    weights: str | None = None
+    style: str | None = None
+    keep_models: bool = False
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What is to be fitted: a method, under a protocol, to a benchmark's data.
+
+    Attributes
+    ----------
+    protocol, method, seed, loaded : what decides the outcome.
+    checkpoint : from a phase to its file.
+    shared : from a name to the file that all runs of a seed share, made by the ERM run among them.
+    runtime : for networks on images.
+    """
+
+    protocol: Protocol
+    method: BenchMethod
+    seed: int
+    loaded: BenchmarkData
+    checkpoint: Callable[[str], Path]
+    shared: Callable[[str], Path]
+    runtime: Runtime = Runtime()
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark's definition."""
+        return BENCHMARKS[self.protocol.benchmark]
+
+    @functools.cached_property
+    def train(self) -> GroupedData:
+        """All rows of the training groups."""
+        return self.loaded.data.select(self.loaded.train)
+
+    @functools.cached_property
+    def test(self) -> GroupedData:
+        """All rows of the test groups."""
+        return self.loaded.data.select(self.loaded.test)
+
+    def split(self) -> Split:
+        """Rows of the training groups to train on and to validate on."""
+        return self.benchmark.split(self.loaded, self.seed, self.protocol.validation)
+
+    def prior(self, rows: GroupedData, learn: Learn | None = None) -> PriorAndGraph:
+        """The method's prior, made from these rows, and the graph behind it where it was learned."""
+        return (None, None) if self.method.prior is None else PRIORS[self.method.prior](self, rows, learn)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit leaves.
+
+    Attributes
+    ----------
+    history : one entry per evaluated round; a single one where there are no rounds.
+    tensors : the model.
+    prior, graph, choice : how groups were weighed, and how that was chosen.
+    samples : predictions for a report to show.
+    timing : how fast training was.
+    """
+
+    history: list[RoundRecord]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    prior: Prior | None = None
+    graph: GroupGraph | None = None
+    choice: Mapping[str, Any] | None = None
+    samples: Mapping[str, Any] | None = None
+    timing: Mapping[str, Any] | None = None
+
+
+#: Kind of model to how it is fitted.
+FITS: Registry[Callable[[Assignment], Fitted]] = Registry("fit")
+
+
+# ---------------------------------------------------------------------- priors
+
+#: Kind of prior to how it is made from an assignment, the rows trained on and a function that learns from features.
+PRIORS: Registry[Callable[[Assignment, GroupedData, Learn | None], PriorAndGraph]] = Registry("kind of prior")
+
+
+@PRIORS.register("uniform")
+def _uniform(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    return Prior.uniform(given.loaded.train), None
+
+
+@PRIORS.register("physical")
+def _physical(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    """The given graph, looking at the test groups."""
+    return given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors), None
+
+
+@PRIORS.register("shuffled")
+def _shuffled(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    """The physical one handed to other groups."""
+    prior = given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors)
+    return prior.shuffled(given.seed), None
+
+
+@PRIORS.register("data")
+def _data(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    """A graph learned from the ERM features of the training groups, as in the paper."""
+    if learn is None:
+        raise SettingError("a prior of kind 'data' comes from a network's features: use 'inputs' for other models.")
+    graph = learn(**given.protocol.data_topology)
+    return graph.prior(given.loaded.train, **given.protocol.priors), graph
+
+
+@PRIORS.register("inputs")
+def _inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    """A graph learned from the raw inputs of the training groups."""
+    settings, how = _for_inputs(given.protocol)
+    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+    return graph.prior(given.loaded.train, **how), graph
+
+
+@PRIORS.register("data-inputs")
+def _data_inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
+    """A graph learned from raw inputs of all groups, those of the test groups unlabelled."""
+    settings, how = _for_inputs(given.protocol)
+    graph = learn_topology(
+        rows.x, rows.ids, test_features=given.test.x, test_groups=given.test.ids, resamples=0, **settings
+    )
+    return graph.prior(given.loaded.train, given.loaded.test, **how), graph
+
+
+def _for_inputs(protocol: Protocol) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings for learning from inputs, and for the prior that follows."""
+    settings = dict(protocol.inputs_topology)
+    measure = settings.pop("measure", None)
+    return settings, dict(protocol.priors) | ({"measure": measure} if measure else {})
+
+
+# ---------------------------------------------------------------------- networks on plain rows
+
+
+@dataclass(frozen=True)
+class TargetKind:
+    """What classification and regression differ in.
+
+    Attributes
+    ----------
+    loss : per-sample loss ``(outputs, targets) -> (n,)``.
+    outputs : how many outputs a network needs.
+    by_group : a network's accuracy or error in every group.
+    """
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    outputs: Callable[[GroupedData], int]
+    by_group: Callable[[nn.Module, GroupedData], ByGroup]
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).sum(dim=1)
+
+
+#: Task to what its targets are.
+TARGETS: dict[str, TargetKind] = {
+    "classification": TargetKind(
+        loss=functools.partial(F.cross_entropy, reduction="none"),
+        outputs=lambda data: int(data.y.max()) + 1,
+        by_group=accuracy_by_group,
+    ),
+    "regression": TargetKind(
+        loss=_squared_error,
+        outputs=lambda data: int(np.prod(data.y.shape[1:], dtype=int)),
+        by_group=lambda model, data: mse_by_group(outputs_of(model, data).reshape(data.y.shape), data),
+    ),
+}
+
+
+def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
     """The protocol's network for a benchmark, freshly initialised."""
-    data = benchmark.data
-    return MLP(data.x.shape[1], TASKS[protocol.task].outputs(data), protocol.hidden, seed=seed)
+    data = loaded.data
+    return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed)
 
 
+def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
+    """What the network that a run left in the folder of results makes of these inputs: ``(points, classes)``."""
+    model = build_model(job.protocol, loaded, job.seed)
+    model.load_state_dict(load_file(job.model_path(out)))
+    probabilities: Array = model.predict(torch.as_tensor(points)).softmax(dim=1).numpy()
+    return probabilities
+
+
+def method_objective(method: BenchMethod, groups: Groups, prior: Prior | None, network: nn.Module) -> Objective:
+    """The method's objective; one that looks at features is told how many there are."""
+    name = method.objective or "erm"
+    extra = {"width": network.width} if "width" in inspect.signature(OBJECTIVES[name]).parameters else {}
+    return make_objective(name, groups, prior, **method.settings, **extra)
+
+
+@FITS.register("mlp")
 def _network(given: Assignment) -> Fitted:
-    split = given.train.split(given.protocol.validation, given.seed)
+    split = given.split()
 
     def learn(**settings: Any) -> GroupGraph:
-        model = build_model(given.protocol, given.benchmark, given.seed)
-        _train(given, split, model, METHODS["erm"], None, given.checkpoint("features"))
+        model = build_model(given.protocol, given.loaded, given.seed)
+        _train(given, split, model, BENCH_METHODS["erm"], None, given.checkpoint("features"))
         return learn_topology(features_of(model, split.train), split.train.ids, resamples=0, **settings)
 
     prior, graph = given.prior(split.train, learn)
-    model = build_model(given.protocol, given.benchmark, given.seed)
+    model = build_model(given.protocol, given.loaded, given.seed)
     history = _train(given, split, model, given.method, prior, given.checkpoint("main"))
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
 
 
 def _train(
-    given: Assignment, split: Split, model: nn.Module, method: Method, prior: Prior | None, checkpoint: Path
+    given: Assignment, split: Split, model: nn.Module, method: BenchMethod, prior: Prior | None, checkpoint: Path
 ) -> list[RoundRecord]:
     protocol = given.protocol
-    objective = make_objective(method.objective or "erm", split.train.groups, prior, **method.settings)
     settings = TrainSettings(
-        rounds=protocol.epochs, per_group=protocol.per_group, learning_rate=protocol.learning_rate, seed=given.seed
+        rounds=protocol.rounds, per_group=protocol.per_group, learning_rate=protocol.learning_rate, seed=given.seed
     )
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
         model,
-        objective,
+        method_objective(method, split.train.groups, prior, model),
         split.train,
-        TASKS[protocol.task].loss,
+        TARGETS[protocol.task].loss,
         settings,
         evaluate=lambda network: _evaluate(network, given, split.validation),
         evaluate_every=protocol.evaluate_every,
         checkpoint=checkpoint,
-        checkpoint_every=max(25, protocol.epochs // 8),
+        checkpoint_every=max(25, protocol.rounds // 8),
     )
 
 
 def _evaluate(model: nn.Module, given: Assignment, validation: GroupedData) -> dict[str, Any]:
-    task = TASKS[given.protocol.task]
-    held_out = task.by_group(model, validation)
-    found = task.summary(task.by_group(model, given.test), given.benchmark)
-    return {"validation": float(np.mean(list(held_out.values()))), **found}
+    by_group = TARGETS[given.protocol.task].by_group
+    metrics = given.benchmark.summary(by_group(model, given.test), given.loaded)
+    return {"validation": float(np.mean(list(by_group(model, validation).values()))), **metrics}
 
 
-# ---------------------------------------------------------------------- models without epochs
+# ---------------------------------------------------------------------- regressions without rounds
 
 
 def _measured(
-    given: Assignment,
-    predict: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
-    weights: Mapping[Hashable, float] | None = None,
-    **kept: Any,
+    given: Assignment, predict: Callable[[Array], Array], weights: Mapping[Name, float] | None = None, **kept: Any
 ) -> Fitted:
-    """The one entry of a regression without epochs: its training loss, its weights, its errors."""
+    """The one entry of a regression without rounds: its training loss, its weights, its errors."""
     loss = float(np.mean(list(mse_by_group(predict(given.train.x), given.train).values())))
-    errors = mse_by_group(predict(given.test.x), given.test)
-    metrics = TASKS[given.protocol.task].summary(errors, given.benchmark)
+    metrics = given.benchmark.summary(mse_by_group(predict(given.test.x), given.test), given.loaded)
     return Fitted([RoundRecord(1, loss, dict(weights or {}), metrics)], **kept)
 
 
+@FITS.register("linear")
 def _linear(given: Assignment) -> Fitted:
-    """The convex problem solved exactly, on all rows of the training groups: there is no epoch to validate."""
+    """The convex problem solved exactly, on all rows of the training groups: there is no round to validate."""
     prior, graph = given.prior(given.train)
     return _solved(given, prior, given.method.settings, graph=graph)
 
 
+@FITS.register("linear-chosen")
 def _linear_chosen(given: Assignment) -> Fitted:
     """The same under a prior and a penalty that a rule chooses without a label of any test group."""
-    case = given.benchmark
-    choice = choose_configuration(case.data, case.graph, case.train, case.test, **given.method.settings)
+    choice = choose_configuration(
+        given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings
+    )
     return _solved(given, choice.prior, choice.settings, choice=choice.to_dict())
 
 
@@ -115,32 +321,8 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
     return _measured(given, fit.predict, fit.weights, tensors=tensors, prior=prior, **kept)
 
 
-def _persistence(given: Assignment) -> Fitted:
-    """The last month that is given, for every month to come."""
-    ahead = given.train.y.shape[1]
-    return _measured(given, lambda x: np.repeat(x[:, -1:], ahead, axis=1))
-
-
-def _climatology(given: Assignment) -> Fitted:
-    """What the training states' months to come were on average: for test windows, the mean July to December."""
-    step = SLIDES[given.benchmark.about["window"]]
-    rows = np.concatenate([given.train.rows(name)[::step] for name in given.train.groups])
-    usual = given.train.y[rows].mean(axis=0)
-    return _measured(
-        given, lambda x: np.broadcast_to(usual, (len(x), len(usual))), tensors={"mean": torch.as_tensor(usual)}
-    )
-
-
-#: Windows of a training state from one that starts in January to the next.
-SLIDES = {"season": 1, "sliding": 12}
-
-#: Kind of model to how it is fitted.
-FITS: dict[str, Callable[[Assignment], Fitted]] = {
-    "mlp": _network,
-    "images": fit_images,
-    "segmentation": fit_segmentation,
-    "linear": _linear,
-    "linear-chosen": _linear_chosen,
-    "persistence": _persistence,
-    "climatology": _climatology,
-}
+@FITS.register("rule")
+def _rule_of_thumb(given: Assignment) -> Fitted:
+    """A prediction that is written down, not fitted: the benchmark's rule of the method's name."""
+    rule = given.benchmark.rules[given.method.name](given.train, given.loaded)
+    return _measured(given, rule.predict, tensors={name: torch.as_tensor(value) for name, value in rule.kept.items()})

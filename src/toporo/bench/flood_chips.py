@@ -1,14 +1,16 @@
-"""Radar chips of Sen1Floods11: an image and a label each, read in parallel, checked and cut into tiles."""
+"""Radar chips of Sen1Floods11: read in parallel, checked, cut into tiles, and scaled by training rows alone."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import array_api_compat
 import numpy as np
 import numpy.typing as npt
 
@@ -23,7 +25,10 @@ CHANNELS = ("VV", "VH")
 IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
 LABELS = Path("data/flood_events/HandLabeled/LabelHand")
 
-Array = npt.NDArray[Any]
+#: Tiles whose sums are taken at a time.
+_BLOCK = 64
+
+Pixels: TypeAlias = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ def _read_tiles(root: Path, chip: str, tile: int) -> _Tiles:
     return _Tiles(tiles_x[usable], tiles_y[usable], corners[usable], why, len(tiles_y))
 
 
-def _cut(pixels: Array, tile: int) -> Array:
+def _cut(pixels: Pixels, tile: int) -> Pixels:
     """Channels, height and width to tiles, row by row: ``(tiles, channels, tile, tile)``."""
     channels, height, width = pixels.shape
     grid = pixels.reshape(channels, height // tile, tile, width // tile, tile)
@@ -66,7 +71,7 @@ def _corners(size: tuple[int, ...], tile: int) -> npt.NDArray[np.int64]:
     return tile * np.indices([side // tile for side in size], dtype=np.int64).reshape(2, -1).T
 
 
-def _why_unusable(measured: Array, labelled: Array) -> str:
+def _why_unusable(measured: Pixels, labelled: Pixels) -> str:
     if not measured.any():
         return "no measurement: every pixel is NaN"
     if not labelled.any():
@@ -94,7 +99,7 @@ def _read_image(path: Path) -> npt.NDArray[np.float32]:
 def _read_label(path: Path) -> npt.NDArray[np.int8]:
     pixels = read_geotiff(path)
     if len(pixels) != 1:
-        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label a pixel.")
+        raise DataError(f"{path} has {len(pixels)} channels, expected 1: a label per pixel.")
     known = np.isin(pixels, (-1, 0, 1))
     if not known.all():
         others = np.unique(pixels[~known]).tolist()
@@ -163,9 +168,88 @@ def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progres
     )
 
 
-def _digest(x: Array, y: Array, corners: Array, *names: tuple[str, ...]) -> str:
+def _digest(x: Pixels, y: Pixels, corners: Pixels, *names: tuple[str, ...]) -> str:
     digest = hashlib.sha256(repr((x.shape, names)).encode())
     for array in (x, y, corners):
         for row in array:
             digest.update(np.ascontiguousarray(row).data)
     return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------- scaling
+
+
+@dataclass(frozen=True)
+class ChannelScaling:
+    """Mean and standard deviation of every channel, in decibels."""
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+
+def fit_scaling(store: TileStore, rows: npt.ArrayLike) -> ChannelScaling:
+    """Mean and standard deviation of the measurements in these rows of a store; pixels without one do not count."""
+    chosen = _checked_rows(store, rows)
+    channels = [_moments(store, chosen, channel) for channel in range(store.x.shape[1])]
+    return ChannelScaling(tuple(mean for mean, _ in channels), tuple(sd for _, sd in channels))
+
+
+def _moments(store: TileStore, rows: npt.NDArray[np.int64], channel: int) -> tuple[float, float]:
+    """In two passes, block by block: a bucket's pixels in double precision would not fit beside themselves."""
+
+    def measured() -> Iterator[npt.NDArray[np.float64]]:
+        for start in range(0, len(rows), _BLOCK):
+            values = store.x[rows[start : start + _BLOCK], channel]
+            yield values[np.isfinite(values)].astype(np.float64)
+
+    count, total, lowest, highest = 0, 0.0, math.inf, -math.inf
+    for values in measured():
+        count, total = count + values.size, total + float(values.sum())
+        lowest = min(lowest, float(values.min(initial=math.inf)))
+        highest = max(highest, float(values.max(initial=-math.inf)))
+    if not count:
+        raise DataError(
+            f"{_channel(channel)} has no measurement in the {len(rows)} row(s) to scale by: expected at least one."
+        )
+    if lowest == highest:
+        raise DataError(
+            f"{_channel(channel)} is {lowest:g} in every pixel of the {len(rows)} row(s) to scale by: expected "
+            "measurements that differ."
+        )
+    mean = total / count
+    return mean, math.sqrt(sum(float(((values - mean) ** 2).sum()) for values in measured()) / count)
+
+
+def apply_scaling(x: Any, scaling: ChannelScaling) -> Any:
+    """Standardise ``(…, channels, height, width)``, a numpy array or a torch tensor; what is missing becomes 0."""
+    if x.ndim < 3 or x.shape[-3] != len(scaling.mean):
+        raise DataError(
+            f"x has shape {tuple(x.shape)}, expected (…, {len(scaling.mean)}, height, width): the scaling is of "
+            f"{len(scaling.mean)} channels."
+        )
+    xp = array_api_compat.array_namespace(x)
+    mean, sd = (
+        xp.reshape(xp.asarray(values, dtype=x.dtype, device=array_api_compat.device(x)), (-1, 1, 1))
+        for values in (scaling.mean, scaling.sd)
+    )
+    scaled = (x - mean) / sd
+    return xp.where(xp.isfinite(scaled), scaled, xp.zeros_like(scaled))
+
+
+def _checked_rows(store: TileStore, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    chosen = np.asarray(rows)
+    if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
+        raise DataError(
+            f"the rows to scale by are {chosen.dtype} of shape {chosen.shape}: expected a list of row numbers, at "
+            "least one."
+        )
+    if chosen.min() < 0 or chosen.max() >= len(store):
+        raise DataError(
+            f"the rows to scale by run from {chosen.min()} to {chosen.max()}, but the store has rows 0 to "
+            f"{len(store) - 1}."
+        )
+    return chosen.astype(np.int64)
+
+
+def _channel(number: int) -> str:
+    return f"channel {number} ({CHANNELS[number]})" if number < len(CHANNELS) else f"channel {number}"

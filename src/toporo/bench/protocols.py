@@ -1,182 +1,142 @@
-"""The paper's tables as data: which methods, under which settings, beside which published figures.
+"""What a table of the paper consists of: a protocol, its variants and its columns.
 
-One protocol holds for all methods of a table: the same split, network, optimiser, batches and number of epochs. All
-settings are fixed here.
-
-DG-15 and DG-60 share theirs, but for the numbers of epochs and the cuts, which are those of the paper's published
-code. They were not chosen blind: λ, the network and the learning rate were settled with test accuracies in view
-(``benchmarks/sensitivity.py`` shows what λ does), and how ``tro-data-inputs`` learns its topology follows an
-exploration that had seen DG-15's test groups.
-
-TPT-48 has the same settings for all four variants. Learning rate, batches and number of steps of the networks were
-settled by the loss of ERM on validation windows of the training states, before any test error of a network was looked
-at. λ and the step of the weights lie in the paper's grids; the ridge of the linear models is that of earlier
-explorations, which had seen test errors.
+One protocol holds for all methods of a benchmark: the same split, network, optimiser, batches and number of rounds. It
+is data: every benchmark's own file has its protocol, all settings fixed there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toporo.bench.deep_protocols import DEEP
-from toporo.bench.definitions import Metric, Protocol, Variant
-from toporo.errors import UnknownNameError
-
-_ACCURACY = "test accuracy (%)"
+from toporo.bench.methods import BENCH_METHODS, BenchMethod, further_methods
+from toporo.errors import SettingError, UnknownNameError
 
 
-def _accuracies(**by_method: float) -> dict[str, dict[str, float]]:
-    return {name.replace("_", "-"): {_ACCURACY: value} for name, value in by_method.items()}
+@dataclass(frozen=True)
+class Metric:
+    """A column: its name, where an evaluation's metrics have it, and what to multiply it by."""
+
+    name: str
+    key: str
+    scale: float = 1.0
 
 
-_DG: dict[str, Any] = {
-    "methods": (
-        "erm", "iw-erm", "irm", "vrex", "sd", "group-dro", "tro-physical", "tro-data", "tro-data-inputs", "tro-uniform",
-        "tro-lambda0",
-    ),
-    "per_group": 10,
-    "learning_rate": 1e-3,
-    "hidden": (64, 64),
-    "validation": 0.2,
-    "metric": _ACCURACY,
-    "metrics": (Metric(_ACCURACY, "test", 100.0),),
-    "inputs_topology": {"scales": 5, "sigma": "knn", "cut": "mst-knn", "measure": "harmonic"},
-}  # fmt: skip
+@dataclass(frozen=True)
+class Variant:
+    """One way to pose a benchmark, with a table of its own.
 
-# ---------------------------------------------------------------------- TPT-48
+    Attributes
+    ----------
+    name, title : for files and for people; empty where there is one variant only.
+    options : of :func:`toporo.load_dataset`.
+    training : what of the protocol's training differs.
+    paper : published figures, by method and metric.
+    """
 
-_HOPS = ("hop 1", "hop 2", "hop 3", "all")
-
-
-def _errors(*values: float) -> dict[str, float]:
-    """Published figures by hop class, or the one over all states where the paper has no other."""
-    return dict(zip(_HOPS[-len(values) :], values, strict=True))
+    name: str = ""
+    title: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-_TPT_PAPER = {
-    "east-west": {
-        "erm": _errors(1.693, 1.800, 1.672, 1.716),
-        "irm": _errors(1.724),
-        "vrex": _errors(1.616),
-        "sd": _errors(1.722),
-        "group-dro": _errors(1.684),
-        "tro-physical": _errors(1.445, 1.576, 1.400, 1.466),
-        "tro-data": _errors(1.435, 1.569, 1.392, 1.458),
-    },
-    "north-south": {
-        "erm": _errors(1.084, 1.265, 1.975, 1.426),
-        "iw-erm": _errors(1.829),
-        "irm": _errors(1.474),
-        "vrex": _errors(0.487, 0.944, 2.266, 1.194),
-        "sd": _errors(1.523),
-        "group-dro": _errors(1.356),
-        "tro-physical": _errors(0.889, 0.991, 1.678, 1.177),
-        "tro-data": _errors(0.855, 0.950, 1.604, 1.129),
-    },
-}
-_TPT_SPLITS = {"east-west": "E→W", "north-south": "N→S"}
-# 2 000 steps either way: an epoch is two batches of 10 windows a state, or ten batches of 106.
-_TPT_WINDOWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "season": ("season-aligned windows", {"epochs": 1000, "per_group": 5, "evaluate_every": 20}),
-    "sliding": ("sliding windows", {"epochs": 200, "per_group": 10, "evaluate_every": 4}),
-}
-_TPT_TRO = {"penalty": 1.0, "step": 0.1}
+@dataclass(frozen=True)
+class Protocol:
+    """How every method of a benchmark is trained and measured, and what the paper reports for it.
 
-#: Benchmark to protocol.
-PROTOCOLS: dict[str, Protocol] = {
-    protocol.benchmark: protocol
-    for protocol in (
-        Protocol(
-            benchmark="dg15",
-            title="DG-15",
-            epochs=20,
-            variants=(
-                Variant(
-                    paper=_accuracies(
-                        erm=58.00, irm=57.87, vrex=57.22, sd=57.56, group_dro=43.22, tro_physical=67.56, tro_data=67.89
-                    )
-                ),
-            ),
-            data_topology={"scales": 10, "sigma": "knn", "cut": "percentile", "percentile": 80.0},
-            notes=("20 epochs, the published code's budget; there ERM is still falling (see the epochs figure).",),
-            **_DG,
-        ),
-        Protocol(
-            benchmark="dg60",
-            title="DG-60",
-            epochs=300,
-            variants=(
-                Variant(
-                    paper=_accuracies(
-                        erm=76.02, irm=76.61, vrex=86.89, sd=81.04, group_dro=79.59, tro_physical=89.19, tro_data=90.72
-                    )
-                ),
-            ),
-            data_topology={"scales": 10, "sigma": "knn", "cut": "percentile", "percentile": 40.0},
-            notes=("300 epochs, the published code's budget.",),
-            **_DG,
-        ),
-        Protocol(
-            benchmark="tpt48",
-            title="TPT-48",
-            methods=(
-                "persistence", "climatology", "linear-erm", "erm", "iw-erm", "irm", "vrex", "sd", "group-dro",
-                "tro-physical", "tro-data", "tro-uniform", "tro-shuffled", "tro-lambda0", "linear-iw-erm", "linear-dro",
-                "linear-tro-physical", "linear-tro-data", "linear-tro-uniform", "linear-tro-shuffled",
-                "linear-chosen", "linear-chosen-id",
-            ),
-            epochs=200,
-            per_group=10,
-            learning_rate=3e-3,
-            hidden=(64, 64),
-            validation=0.2,
-            metric="test MSE (standardised; summed over six months, mean over windows, then states)",
-            metrics=tuple(Metric(name, "test" if name == "all" else name) for name in _HOPS),
-            data_topology={"scales": 10, "sigma": "knn", "cut": "mst-knn"},
-            inputs_topology={"scales": 10, "sigma": "knn", "cut": "mst-knn"},
-            variants=tuple(
-                Variant(
-                    name=f"{split}/{window}",
-                    title=f"{arrow}, {title}",
-                    options={"split": split, "window": window},
-                    training=training,
-                    paper=_TPT_PAPER[split],
-                )
-                for split, arrow in _TPT_SPLITS.items()
-                for window, (title, training) in _TPT_WINDOWS.items()
-            ),
-            task="regression",
-            better="lower",
-            digits=3,
-            priors={"normalization": "sum"},
-            changes={
-                "erm": {"title": "MLP ERM"},
-                "tro-physical": {"settings": _TPT_TRO},
-                "tro-data": {"settings": _TPT_TRO},
-                "tro-uniform": {"settings": _TPT_TRO},
-                "tro-shuffled": {"settings": _TPT_TRO},
-            },
-            notes=(
-                "The paper does not say which windows it trained on, so that its figures stand beside both. Neither "
-                "does it give its network.",
-                "Priors are betweenness divided by its sum. The softmax of the raw path counts, as the paper prints "
-                "it, would put all weight on one of the 24 states.",
-                "A network trains on 80 % of the training states' windows and has the others for validation; sliding "
-                "windows overlap, so that validation windows share months with training windows. Persistence, "
-                "climatology and the linear models have no epoch to choose: they use all training windows, the linear "
-                "ones are solved exactly. What no seed changes has a figure without ±.",
-                "TRO-data learns its topology from the features of an MLP trained by ERM, linear TRO-data from the "
-                "inputs; both from training states alone. Shuffled priors are the physical one, handed to other states "
-                "at random, anew for each seed.",
-            ),
-        ),
-        *DEEP,
-    )
-}  # fmt: skip
+    Attributes
+    ----------
+    benchmark, title : its name in the registry, and for people.
+    methods : names in :data:`~toporo.bench.methods.BENCH_METHODS`, in the order of the table.
+    rounds, unit : how long a run lasts, in ``"epochs"`` or ``"steps"``.
+    metric, metrics : what the figures are, in words; and the columns, of which the last one is over all test groups.
+    task : what targets are, for networks on plain rows: a name in :data:`toporo.bench.fits.TARGETS`.
+    better : whether ``"higher"`` or ``"lower"`` figures are better.
+    digits : decimals of a figure.
+    per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
+        layers, share of the training rows that is set aside.
+    evaluate_every : rounds from one evaluation to the next.
+    priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
+    data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
+    variants : each has a table of its own.
+    model : what takes the place of ``"mlp"`` in all methods: a name in :data:`toporo.bench.fits.FITS`.
+    network : of the models for images: architecture, weights, precision, …
+    extra : names of further methods, which run when they are asked for by name.
+    changes : what of a method (a field of :class:`BenchMethod`) is particular to this benchmark, by its name.
+    headline : the selection rule whose figures stand for a method where there is room for one.
+    average : published averages over the variants by method, where such an average means something; None where not.
+    notes : for the report; ``{rounds}`` stands for the rounds of a run.
+    """
 
+    benchmark: str
+    title: str
+    methods: tuple[str, ...]
+    rounds: int
+    metric: str
+    metrics: tuple[Metric, ...]
+    unit: str = "epochs"
+    task: str = "classification"
+    better: str = "higher"
+    digits: int = 2
+    per_group: int = 10
+    learning_rate: float = 1e-3
+    hidden: tuple[int, ...] = (64, 64)
+    validation: float = 0.2
+    evaluate_every: int = 1
+    priors: Mapping[str, Any] = field(default_factory=dict)
+    data_topology: Mapping[str, Any] = field(default_factory=dict)
+    inputs_topology: Mapping[str, Any] = field(default_factory=dict)
+    variants: tuple[Variant, ...] = (Variant(),)
+    model: str = "mlp"
+    network: Mapping[str, Any] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    headline: str = "last"
+    average: Mapping[str, float] | None = None
+    notes: tuple[str, ...] = ()
 
-def get_protocol(name: str) -> Protocol:
-    """A protocol by its benchmark's name."""
-    if name not in PROTOCOLS:
-        raise UnknownNameError("benchmark", name, PROTOCOLS)
-    return PROTOCOLS[name]
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Names of all methods, in the order of the table; those that other packages bring come last."""
+        return tuple(dict.fromkeys((*self.methods, *self.extra, *further_methods())))
+
+    @property
+    def moment(self) -> str:
+        """What a model is evaluated after: an epoch or a step."""
+        return self.unit.removesuffix("s")
+
+    @property
+    def whole(self) -> Metric:
+        """The metric over all test groups."""
+        return self.metrics[-1]
+
+    def method(self, name: str) -> BenchMethod:
+        """A method as this benchmark has it."""
+        if name in (*self.methods, *self.extra):
+            method = BENCH_METHODS[name]
+        elif name in (further := further_methods()):
+            method = further[name]
+        else:
+            raise UnknownNameError("method", name, self.known)
+        model = self.model if method.model == "mlp" else method.model
+        return replace(method, **{"model": model, **self.changes.get(name, {})})
+
+    def get_methods(self, names: Iterable[str] | None = None) -> list[BenchMethod]:
+        """Methods by name, in the order of the table; all of them for None."""
+        if names is None:
+            return [self.method(name) for name in self.known]
+        wanted = [self.method(name.strip()) for name in names if name.strip()]
+        if not wanted:
+            raise SettingError(f"no method named: choose from {', '.join(self.known)}.")
+        return [method for method in self.get_methods() if method in wanted]
+
+    def for_variant(self, variant: Variant) -> Protocol:
+        """The protocol as it stands for one of its variants."""
+        return replace(self, variants=(variant,), **variant.training)
+
+    def paper(self, variant: str, method: str, metric: str) -> float | None:
+        """The published figure, where there is one."""
+        own = next((v for v in self.variants if v.name == variant), Variant())
+        return own.paper.get(method, {}).get(metric)

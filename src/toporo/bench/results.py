@@ -1,17 +1,21 @@
-"""From run records to the rows of a table."""
+"""What runs leave: jobs named by what decides them, their records, the rows of a table, and the files of all these."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toporo.bench.definitions import Metric, Protocol
-from toporo.bench.methods import Method
+from toporo.bench.loaded import BenchmarkData
+from toporo.bench.methods import BenchMethod
+from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.choice.selection import SELECTIONS, SelectionRule, select
 from toporo.errors import DataError
 from toporo.files import write_text
@@ -20,14 +24,92 @@ from toporo.types import Record
 
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
-SCHEMA = "toporo.results/2"
+SCHEMA, RUN_SCHEMA = "toporo.results/2", "toporo.run/2"
+#: Sources that no run depends on: packages and modules of toporo that only show results, or are for other uses.
+SHOWING = (
+    "cli", "doctor", "estimators", "pages", "tables", "theory", "__main__.py", "bench/report.py", "bench/results.py",
+    "bench/sections.py", "bench/study.py", "bench/tables.py",
+)  # fmt: skip
+#: What of a protocol does not decide how a run comes out.
+UNDECIDING = (
+    "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
+    "headline", "average",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------- runs
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome.
+
+    That includes toporo's own sources: a change to a method makes its stored runs another run's.
+    """
+
+    protocol: Protocol
+    method: BenchMethod
+    seed: int
+    fingerprint: str
+    variant: str = ""
+
+    @property
+    def key(self) -> str:
+        """``method-seed-hash``: equal keys mean equal results."""
+        content = {
+            "schema": RUN_SCHEMA,
+            "code": _code(),
+            "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in UNDECIDING},
+            "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control", "everywhere")},
+            "seed": self.seed,
+            "variant": self.variant,
+            "data": self.fingerprint,
+        }
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
+        return f"{self.method.name}-s{self.seed}-{digest[:12]}"
+
+    def record_path(self, out: Path) -> Path:
+        """Where its record goes once it is done."""
+        return out / "runs" / f"{self.key}.json"
+
+    def model_path(self, out: Path) -> Path:
+        """Where its trained model goes."""
+        return out / "runs" / f"{self.key}.safetensors"
+
+    def checkpoint_path(self, out: Path, phase: str) -> Path:
+        """Where a phase of it leaves its checkpoints."""
+        return out / "runs" / f"{self.key}.{phase}.checkpoint"
+
+    def finished(self, out: Path, *, network: bool = False) -> dict[str, Any] | None:
+        """Its stored record, if it is done; where its network is wanted, if that was stored too."""
+        try:
+            record: dict[str, Any] = json.loads(self.record_path(out).read_text(encoding="utf-8"))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        lacking = network and not record.get("network_kept", True)
+        return record if record.get("key") == self.key and self.model_path(out).is_file() and not lacking else None
+
+
+@functools.cache
+def _code() -> str:
+    """A checksum of what runs consist of: toporo's sources but for those that only show results, and torch."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(version("torch").encode())
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if name not in SHOWING and name.split("/")[0] not in SHOWING:
+            digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------- rows
 
 
 @dataclass(frozen=True)
 class Row:
     """One method, metric and selection rule: mean and sample standard deviation over seeds, and what it saw.
 
-    A method without epochs has rows of the rule ``last`` alone: the model as it was fitted. One that no seed changes
+    A method without rounds has rows of the rule ``last`` alone: the model as it was fitted. One that no seed changes
     has a single value and no standard deviation.
     """
 
@@ -47,16 +129,16 @@ class Row:
 
 def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
     """Rows of all variants, methods, selection rules and metrics, in the tables' order; seeds in ascending order."""
-    found: dict[tuple[str, str], list[Record]] = {}
+    runs: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: r["seed"]):
-        found.setdefault((record["variant"], record["method"]), []).append(record)
+        runs.setdefault((record["variant"], record["method"]), []).append(record)
     rows = [
-        _row(protocol, method, metric, rule, found[variant.name, method.name])
+        _row(protocol, method, metric, rule, runs[variant.name, method.name])
         for variant in protocol.variants
         for method in protocol.get_methods()
-        if (variant.name, method.name) in found
+        if (variant.name, method.name) in runs
         for rule in SELECTIONS.values()
-        if method.has_epochs or rule.name == "last"
+        if method.trained or rule.name == "last"
         for metric in protocol.metrics
     ]
     return rows if protocol.average is None else [*rows, *_averages(protocol, rows)]
@@ -80,12 +162,12 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
             mean=round(float(np.mean(values)), 6),
             sd=round(float(np.std(values, ddof=1)), 6) if seeds > 1 else None,
             per_seed=values,
-            paper=published.get(method) if metric == protocol.metrics[-1].name else None,
+            paper=published.get(method) if metric == protocol.whole.name else None,
             variant=AVERAGE,
         )
 
 
-def _row(protocol: Protocol, method: Method, metric: Metric, rule: SelectionRule, runs: Sequence[Record]) -> Row:
+def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: SelectionRule, runs: Sequence[Record]) -> Row:
     values = []
     for run in runs:
         epochs = [epoch["metrics"] for epoch in run["history"]]
@@ -113,8 +195,8 @@ def write_rows(rows: Iterable[Row], path: Path, about: Mapping[str, Any] | None 
 
     With ``about`` (hardware, time, settings) as an object that has the array under ``"rows"``.
     """
-    found = [asdict(row) for row in rows]
-    content = found if about is None else {"schema": SCHEMA, "about": about, "rows": found}
+    plain = [asdict(row) for row in rows]
+    content = plain if about is None else {"schema": SCHEMA, "about": about, "rows": plain}
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -145,3 +227,52 @@ def _read(path: Path) -> Any:
         raise DataError(f"{path} is a folder: give the results.json in it.") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not a results file of toporo ({error}).") from None
+
+
+# ---------------------------------------------------------------------- a whole table
+
+
+@dataclass(frozen=True)
+class VariantOutcome:
+    """One variant of an outcome: its own protocol, data, rows, records and jobs."""
+
+    variant: Variant
+    protocol: Protocol
+    loaded: BenchmarkData
+    rows: list[Row]
+    records: list[Record]
+    jobs: list[Job]
+
+    @property
+    def title(self) -> str:
+        """The benchmark's title with the variant's."""
+        return f"{self.protocol.title} {self.variant.title}".strip()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a reproduction gives: rows of all tables, the records behind them, and the data by variant."""
+
+    protocol: Protocol
+    loaded: Mapping[str, BenchmarkData]
+    rows: list[Row]
+    records: list[Record]
+    jobs: list[Job]
+    resumed: int
+    about: Mapping[str, Any] | None = None
+
+    @property
+    def parts(self) -> list[VariantOutcome]:
+        """Each variant by itself."""
+        return [
+            VariantOutcome(
+                variant,
+                self.protocol.for_variant(variant),
+                self.loaded[variant.name],
+                [row for row in self.rows if row.variant == variant.name],
+                [record for record in self.records if record["variant"] == variant.name],
+                [job for job in self.jobs if job.variant == variant.name],
+            )
+            for variant in self.protocol.variants
+            if variant.name in self.loaded
+        ]

@@ -1,77 +1,34 @@
-"""A table from start to end: jobs, in parallel and resumable; rows; files."""
+"""A table from start to end: runs, in parallel and resumable; rows; files."""
 
 from __future__ import annotations
 
+import functools
+import json
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from toporo.bench.assignment import Runtime
-from toporo.bench.base import Benchmark
-from toporo.bench.datasets import load_dataset
-from toporo.bench.deep import Deep, check_rows, describe, dropped_chips, settle
-from toporo.bench.definitions import Protocol, Variant
-from toporo.bench.jobs import Job, run_job
-from toporo.bench.protocols import get_protocol
-from toporo.bench.results import Row, make_rows, write_rows
-from toporo.errors import DataError, NothingToTestError, SettingError
+import torch
+from safetensors.torch import save
+
+from toporo.bench.base import BENCHMARKS, load_dataset
+from toporo.bench.fits import FITS, Assignment, Runtime
+from toporo.bench.loaded import BenchmarkData
+from toporo.bench.protocols import Variant
+from toporo.bench.results import RUN_SCHEMA, Job, Outcome, make_rows, write_rows
+from toporo.bench.vision import VisionChoices, check_rows, describe, settle
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning
+from toporo.files import write_text, write_whole
 from toporo.types import Record
 
-#: Called with (jobs done, jobs in all, the job that just ended or None at the start, images a second it trained at).
+#: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
-#: Chips left out that are named one by one before the runs.
-NAMED = 5
-
-
-@dataclass(frozen=True)
-class Part:
-    """One variant of an outcome: its own protocol, benchmark, rows, records and jobs."""
-
-    variant: Variant
-    protocol: Protocol
-    benchmark: Benchmark
-    rows: list[Row]
-    records: list[Record]
-    jobs: list[Job]
-
-    @property
-    def title(self) -> str:
-        """The benchmark's title with the variant's."""
-        return f"{self.protocol.title} {self.variant.title}".strip()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a reproduction gives: rows of all tables, the records behind them, and the benchmark by variant."""
-
-    protocol: Protocol
-    benchmarks: Mapping[str, Benchmark]
-    rows: list[Row]
-    records: list[Record]
-    jobs: list[Job]
-    resumed: int
-    about: Mapping[str, Any] | None = None
-
-    @property
-    def parts(self) -> list[Part]:
-        """Each variant by itself."""
-        return [
-            Part(
-                variant,
-                self.protocol.for_variant(variant),
-                self.benchmarks[variant.name],
-                [row for row in self.rows if row.variant == variant.name],
-                [record for record in self.records if record["variant"] == variant.name],
-                [job for job in self.jobs if job.variant == variant.name],
-            )
-            for variant in self.protocol.variants
-            if variant.name in self.benchmarks
-        ]
 
 
 def reproduce(
@@ -85,7 +42,7 @@ def reproduce(
     workers: int = 1,
     progress: Progress | None = None,
     once: Iterable[str] = (),
-    deep: Deep | None = None,
+    vision: VisionChoices | None = None,
     say: Callable[[str], object] | None = None,
     **options: str | None,
 ) -> Outcome:
@@ -97,21 +54,21 @@ def reproduce(
 
     Parameters
     ----------
+    name : of the benchmark.
+    out : folder for results; made if need be.
+    seeds : how many: 0, 1, …
     methods : names; those of the protocol's table unless given.
+    data, source : see :func:`toporo.load_dataset`.
+    workers : runs at a time.
+    progress : called as runs end.
     once : names of further methods, for the first seed alone.
-    deep : where and how to train networks for images.
+    vision : where and how to train networks for images.
     say : called before the first run with a line on what of the data cannot be used, if anything.
+    options : of the variants.
     """
-    protocol = get_protocol(name)
-    variants = protocol.get_variants(**options)
-    runtime = Runtime()
-    loading: dict[str, Any] = {}
-    if protocol.unit == "steps":
-        protocol, runtime, loading = settle(protocol, deep or Deep(), Path(out))
-    elif deep is not None:
-        raise SettingError(
-            f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
-        )
+    benchmark = BENCHMARKS[name]
+    variants = benchmark.get_variants(**options)
+    protocol, runtime, loading = settle(benchmark, vision, Path(out))
     # As they are settled: a user's choices are in them too.
     chosen = protocol.get_methods(protocol.methods if methods is None else methods)
     single = [method for method in (protocol.get_methods(once) if once else []) if method not in chosen]
@@ -120,17 +77,16 @@ def reproduce(
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
-    benchmarks, skipped = _load(name, variants, data, source, loading)
-    if protocol.unit == "steps":
-        check_rows(protocol, benchmarks.values())
-    if say is not None and (dropped := dropped_chips(benchmarks.values())):
-        say(_left_out(dropped))
+    loaded, skipped = _load(name, variants, data, source, loading)
+    check_rows(benchmark, loaded.values())
+    if say is not None and (line := benchmark.left_out(list(loaded.values()))):
+        say(line)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     jobs = [
-        Job(protocol.for_variant(variant), method, seed, benchmarks[variant.name].fingerprint, variant.name)
+        Job(protocol.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
         for methods_now, seeds_now in ((chosen, seeds), (single, 1))
         for variant in variants
-        if variant.name in benchmarks
+        if variant.name in loaded
         for method in methods_now
         for seed in range(seeds_now if method.seeded else 1)
     ]
@@ -141,47 +97,91 @@ def reproduce(
     pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     if progress is not None:
         progress(resumed, len(jobs), None, None)
-    for job, record in _run_all(pending, benchmarks, folder, workers, runtime):
+    for job, record in _run_all(pending, loaded, folder, workers, runtime):
         records[job.key] = record
         if progress is not None:
             progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     ordered = [records[key] for key in keys]
     rows = make_rows(protocol, ordered)
-    about = describe(protocol, ordered, list(benchmarks.values()), skipped) if protocol.unit == "steps" else None
+    about = describe(benchmark, protocol, ordered, list(loaded.values()), skipped)
     write_rows(rows, folder / "results.json", about)
-    return Outcome(protocol, benchmarks, rows, ordered, jobs, resumed, about)
+    return Outcome(protocol, loaded, rows, ordered, jobs, resumed, about)
 
 
 def _load(
-    name: str, variants: list[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
-) -> tuple[dict[str, Benchmark], dict[str, str]]:
-    """The benchmark of every variant; and why some have none, where that is the data's fault and others have one."""
-    found: dict[str, Benchmark] = {}
+    name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
+) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
+    """The data of every variant; and why some have none, where others have some."""
+    loaded: dict[str, BenchmarkData] = {}
     skipped: dict[str, str] = {}
     for variant in variants:
         try:
-            found[variant.name] = load_dataset(name, data, source=source, **variant.options, **loading)
+            loaded[variant.name] = load_dataset(name, data, source=source, **variant.options, **loading)
         except NothingToTestError as error:
             if len(variants) == 1:
                 raise
             skipped[variant.name] = str(error)
-    if not found:
+    if not loaded:
         raise DataError("; ".join(skipped.values()))
-    return found, skipped
+    return loaded, skipped
 
 
-def _left_out(dropped: Mapping[str, str]) -> str:
-    named = ", ".join(f"{chip} ({why})" for chip, why in islice(dropped.items(), NAMED))
-    more = f", … ({len(dropped)} in all; results.json names them)" if len(dropped) > NAMED else ""
-    return f"left out, without a usable pixel: {named}{more}"
+def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
+    """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
+    runtime = runtime or Runtime()
+    done = job.finished(out, network=runtime.keep_models)
+    if done is not None:
+        return done
+    torch.set_num_threads(1)  # the same bytes on any machine; runs, not operations, are done in parallel
+    checkpoint = functools.partial(job.checkpoint_path, out)
+    plain = replace(job, method=job.protocol.method("erm")) if "erm" in job.protocol.known else job
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TopoRoWarning)
+        fitted = FITS[job.method.model](
+            Assignment(
+                job.protocol,
+                job.method,
+                job.seed,
+                loaded,
+                checkpoint,
+                lambda name: out / "runs" / f"{plain.key}.{name}",
+                runtime,
+            )
+        )
+    record = {
+        "schema": RUN_SCHEMA,
+        "key": job.key,
+        "benchmark": loaded.name,
+        "variant": job.variant,
+        "source": loaded.source,
+        "method": job.method.name,
+        "settings": {"objective": job.method.objective, **job.method.settings, "prior": job.method.prior},
+        "seed": job.seed,
+        "prior": fitted.prior.to_dict() if fitted.prior else None,
+        "topology": json.loads(fitted.graph.to_json()) if fitted.graph else None,
+        "choice": fitted.choice,
+        "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
+        "history": [entry.to_dict() for entry in fitted.history],
+    }
+    for name, value in (("samples", fitted.samples), ("timing", fitted.timing)):
+        if value is not None:
+            record[name] = dict(value)
+    if fitted.timing is not None:
+        record["network_kept"] = runtime.keep_models
+    tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
+    write_whole(job.model_path(out), lambda temporary: temporary.write_bytes(save(tensors)))
+    write_text(job.record_path(out), json.dumps(record))
+    for phase in ("features", "main"):
+        checkpoint(phase).unlink(missing_ok=True)
+    return record
 
 
 def _run_all(
-    jobs: list[Job], benchmarks: Mapping[str, Benchmark], out: Path, workers: int, runtime: Runtime
+    jobs: list[Job], loaded: Mapping[str, BenchmarkData], out: Path, workers: int, runtime: Runtime
 ) -> Iterable[tuple[Job, Record]]:
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
-            yield job, run_job(job, benchmarks[job.variant], out, runtime)
+            yield job, run_job(job, loaded[job.variant], out, runtime)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
@@ -191,7 +191,7 @@ def _run_all(
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
             for job in islice(waiting, workers - len(running)):
-                running[pool.submit(run_job, job, benchmarks[job.variant], out, runtime)] = job
+                running[pool.submit(run_job, job, loaded[job.variant], out, runtime)] = job
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch.nn.functional as F
 
-from toporo.bench.base import Benchmark
-from toporo.bench.datasets import load_dataset
+from toporo.bench.base import load_dataset
+from toporo.bench.loaded import BenchmarkData
 from toporo.data.grouped import GroupedData
 from toporo.models import MLP
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
@@ -50,7 +50,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     return TheoryStudy(settings, benchmark.source, benchmark.train, cases, curves, bounds)
 
 
-def _shown_groups(benchmark: Benchmark, settings: StudySettings) -> list[Name]:
+def _shown_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Name]:
     """Test groups by angle, which on this one-sided arc is by distance from training."""
     angles = benchmark.about["angles"]
     ordered = sorted(benchmark.test, key=lambda name: angles[name])
@@ -100,7 +100,7 @@ def _stationarity(
 
 def _bounds(
     data: GroupedData,
-    benchmark: Benchmark,
+    benchmark: BenchmarkData,
     prior: Prior,
     scale: float,
     shown: Sequence[Name],

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from toporo.bench.base import BENCHMARKS
 from toporo.cli.common import RunProgress, interruptible, option, register
-from toporo.errors import DataError
 from toporo.machine import cores
-
-if TYPE_CHECKING:
-    from toporo.bench.definitions import Protocol
-    from toporo.bench.results import Row
-
 
 _IMAGES = "Benchmarks on images"
 
 
 def _list_methods(wanted: bool) -> None:
     if wanted:
-        from toporo.bench.protocols import PROTOCOLS
+        from toporo.bench.tables import methods_text  # torch takes seconds that the other commands need not wait for
 
-        tables: dict[tuple[str, ...], list[str]] = {}
-        for protocol in PROTOCOLS.values():
-            lines = [f"  {m.name:<20} {m.title}{' (control)' if m.control else ''}" for m in protocol.get_methods()]
-            tables.setdefault(tuple(lines), []).append(protocol.benchmark)
-        for lines_of, benchmarks in tables.items():
-            typer.echo("\n".join([f"{', '.join(benchmarks)}:", *lines_of]))
+        typer.echo(methods_text())
         raise typer.Exit
 
 
@@ -41,7 +27,8 @@ def reproduce(
     benchmark: Annotated[
         str,
         typer.Argument(
-            metavar="BENCHMARK", help="dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11."
+            metavar="BENCHMARK",
+            help="dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11; see toporo data list.",
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …")] = 3,
@@ -96,7 +83,7 @@ def reproduce(
         str | None,
         option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
     ] = None,
-    steps: Annotated[int | None, option("Steps a run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
+    steps: Annotated[int | None, option("Steps per run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
     evaluate_every: Annotated[
         int | None, option("Steps to the next evaluation.", _IMAGES, min=1, show_default="a quarter of the run")
     ] = None,
@@ -114,7 +101,7 @@ def reproduce(
     ] = False,
     jobs: Annotated[
         int,
-        typer.Option(min=0, help="Runs at a time; 0 is one a core, on a GPU one.", show_default="0; on images 1"),
+        typer.Option(min=0, help="Runs at a time; 0 is one per core, on a GPU one.", show_default="0; on images 1"),
     ] = 0,
     show: Annotated[
         Path | None,
@@ -131,25 +118,26 @@ def reproduce(
     Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
     from where it was and gives the same figures.
     """
-    from toporo.bench.deep import Deep
-    from toporo.bench.protocols import get_protocol
+    # torch and matplotlib take seconds that the other commands need not wait for
+    from toporo.bench.report import write_report
     from toporo.bench.runner import reproduce as run
-    from toporo.pages.html import write_report
+    from toporo.bench.tables import print_rows, stored_table
+    from toporo.bench.vision import VisionChoices
 
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
+    style_of_rows = "json" if as_json else "markdown" if as_markdown else "terminal"
     if show is not None:
-        _print(*_stored(benchmark, show), as_json, as_markdown)
+        print_rows(*stored_table(benchmark, show), style=style_of_rows)
         return
     folder = out or Path("runs") / benchmark
     chosen: dict[str, Any] = {
         "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
         "per_group": per_group, "evaluate_every": evaluate_every, "precision": precision, "size": size, "cache": cache,
-        "penalty": penalty,
-        "keep_models": keep_models or None,
+        "penalty": penalty, "keep_models": keep_models or None,
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    on_images = get_protocol(benchmark).unit == "steps"
+    on_images = BENCHMARKS[benchmark].vision is not None
     kept = "what is done is kept, and the same command goes on from here"
     with interruptible(kept), RunProgress(benchmark) as progress:
         outcome = run(
@@ -162,7 +150,7 @@ def reproduce(
             workers=jobs or (1 if on_images else cores()),
             progress=progress.report,
             once=once.split(",") if once is not None else (),
-            deep=Deep(**chosen) if chosen else None,
+            vision=VisionChoices(**chosen) if chosen else None,
             say=progress.say,
             split=split,
             window=window,
@@ -171,56 +159,5 @@ def reproduce(
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
         typer.echo(f"toporo: not run: {name}. {why}", err=True)
-    _print(outcome.protocol, outcome.rows, outcome.about, as_json, as_markdown)
+    print_rows(outcome.protocol, outcome.rows, outcome.about, style=style_of_rows)
     typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
-
-
-def _stored(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mapping[str, Any]]:
-    """A table that was made before: the protocol as it was run, its rows, and what is said about them."""
-    from toporo.bench.protocols import get_protocol
-    from toporo.bench.results import read_about, read_rows
-
-    protocol, rows = get_protocol(benchmark), read_rows(path)
-    other = sorted({row.benchmark for row in rows} - {benchmark})
-    if other or not rows:
-        found = f"results of {', '.join(other)}" if other else "no rows"
-        raise DataError(f"{path} has {found}: expected those of {benchmark}.")
-    about = read_about(path)
-    return replace(protocol, epochs=about.get("settings", {}).get("steps", protocol.epochs)), rows, about
-
-
-def _print(
-    protocol: Protocol, rows: list[Row], about: Mapping[str, Any] | None, as_json: bool, as_markdown: bool
-) -> None:
-    from rich.console import Console
-
-    from toporo.bench.tables import (
-        caption,
-        markdown_table,
-        overview_markdown,
-        overview_tables,
-        terminal_tables,
-    )
-
-    if as_json:
-        typer.echo(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False))
-        return
-    by_variant = {variant.name: [row for row in rows if row.variant == variant.name] for variant in protocol.variants}
-    parts = [
-        (protocol.for_variant(variant), by_variant[variant.name])
-        for variant in protocol.variants
-        if by_variant[variant.name]
-    ]
-    if as_markdown:
-        tables = [f"{caption(each, found, about)}\n\n{markdown_table(found)}" for each, found in parts]
-        if len(tables) > 1:
-            tables.insert(0, overview_markdown(protocol, rows))
-        typer.echo("\n\n".join(tables))
-        return
-    console = Console(width=None if sys.stdout.isatty() else 132)
-    for each, found in parts:
-        for table in terminal_tables(each, found, about):
-            console.print(table)
-    if len(parts) > 1:
-        for table in overview_tables(protocol, rows):
-            console.print(table)

@@ -15,7 +15,13 @@ class MLP(nn.Module):
     """``inputs -> hidden (ReLU) -> … -> outputs``.
 
     ``features(x)`` are the activations before the last layer, from which the data-driven topology is learned;
-    ``model(x)`` are logits or predicted values. Initial weights depend on ``seed`` alone.
+    ``model(x)`` are logits or predicted values.
+
+    Parameters
+    ----------
+    inputs, outputs : how many numbers go in and come out.
+    hidden : widths of the layers between.
+    seed : initial weights depend on it alone.
     """
 
     def __init__(self, inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), *, seed: int = 0) -> None:
@@ -29,6 +35,7 @@ class MLP(nn.Module):
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
             layers += [_linear(before, after, generator), nn.ReLU()]
+        self.width = sizes[-1]
         self.body = nn.Sequential(*layers)
         self.head = _linear(sizes[-1], outputs, generator)
 
