@@ -13,7 +13,7 @@ from toporo.bench.records import last_metrics, last_weights, lowest_seeds, of_me
 from toporo.bench.results import Row
 from toporo.bench.runner import Outcome, Part
 from toporo.bench.us_states import SPLITS
-from toporo.choice.penalty import Configuration
+from toporo.choice.penalty import Candidate
 from toporo.pages import figures, maps
 from toporo.pages.charts import figure_section, line_styles
 from toporo.pages.maps import learned_on_map
@@ -234,7 +234,7 @@ def _selection(part: Part) -> list[Section]:
 
 
 def _label(candidate: dict[str, Any]) -> str:
-    return Configuration(candidate["prior"], float(candidate["penalty"]), candidate["score"], candidate["test"]).label
+    return Candidate(candidate["prior"], float(candidate["penalty"]), candidate["score"], candidate["test"]).label
 
 
 # ---------------------------------------------------------------------- sentences
