@@ -292,7 +292,7 @@ def _judge(
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Candidate:
     """A prior and a penalty, its validation score (lower is better) and, for the record, its test error (an oracle)."""
 
     prior: str
@@ -324,10 +324,10 @@ class ConfigurationChoice:
     """
 
     rule: str
-    chosen: Configuration
+    chosen: Candidate
     prior: Prior
     settings: dict[str, Any]
-    candidates: tuple[Configuration, ...]
+    candidates: tuple[Candidate, ...]
     folds: int
     held_out_hops: float | None
     test_hops: float | None
@@ -378,7 +378,7 @@ def choose_configuration(
         for key, fit in _paths(graph, fold.kept, fold.ahead, ridge, ROUGH).items():
             scores[key] += _error(fit, fold.held_out) / len(folds)
     final = _paths(graph, inside, test, ridge, FINE)
-    candidates = tuple(Configuration(*key, score, _error(final[key], outside)) for key, score in scores.items())
+    candidates = tuple(Candidate(*key, score, _error(final[key], outside)) for key, score in scores.items())
     best = min(candidates, key=lambda candidate: candidate.score)
     return ConfigurationChoice(
         rule=rule,
