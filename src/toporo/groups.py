@@ -28,6 +28,10 @@ class Groups:
     The order depends on the names alone, never on the order in which they were met, so shuffling rows changes
     nothing downstream. Names may be any hashable values: strings, integers, tuples, …
 
+    Parameters
+    ----------
+    names : of the groups; each counts once.
+
     >>> groups = Groups(["PA", "NY"])
     >>> groups.names
     ('NY', 'PA')
@@ -131,8 +135,12 @@ class Groups:
 class GroupIds:
     """Group codes together with the groups they are codes of.
 
-    ``codes`` is an integer array of any library (numpy, torch); everything that needs one code a row takes either
-    this or plain codes whose groups it was told.
+    Whatever needs one code per row takes either this or plain codes whose groups it was told.
+
+    Parameters
+    ----------
+    codes : an integer array of any library (numpy, torch), one code per row.
+    groups : what they are codes of.
     """
 
     codes: Any

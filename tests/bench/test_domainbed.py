@@ -20,8 +20,7 @@ from toporo.bench import domainbed
 from toporo.bench.domainbed import SPECS, ImageFolder, load, load_images
 from toporo.bench.loaded import BenchmarkData
 from toporo.data import images
-from toporo.data.images import Decoded, decode, decode_portions, find_images
-from toporo.data.stores import ImageStore
+from toporo.data.images import Decoded, ImageStore, decode, decode_portions, find_images
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
 
 PACS = SPECS["pacs"]

@@ -31,7 +31,7 @@ from toporo.bench.flood_chips import ChannelScaling, apply_scaling, fit_scaling
 from toporo.bench.geotiff import read_geotiff
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.sen1floods11 import load, validation_rows
-from toporo.data.stores import TileStore
+from toporo.data.images import TileStore
 from toporo.errors import DataError, DatasetNotFoundError, NothingToTestError, SettingError, UnknownNameError
 from toporo.files import sha256
 

@@ -30,7 +30,7 @@ from toporo.bench.sen1floods11 import left_out, validation_rows
 from toporo.bench.tables import caption, make_overview, overview_tables, paper_title
 from toporo.bench.vision import VisionChoices, settle
 from toporo.data.grouped import GroupedData
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, NothingToTestError, SettingError, UnknownNameError
 from toporo.groups import Groups
 from toporo.models import NETWORKS, UNet

@@ -538,7 +538,7 @@ def test_columns_of_python_and_numpy(values: Any, kind: str, found: list[Any]) -
         ([1, 2], "cannot read a table from list"),
         (3, "cannot read a table from int"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_no_table_in_memory(source: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -17,10 +17,19 @@ from numpy.testing import assert_array_equal
 
 from tests.bench.tiny_images import CLASSES, write_tiny
 from toporo.bench.domainbed import SPECS, load
-from toporo.data import images, packed
-from toporo.data.images import ImageFile, decode_all, find_images
-from toporo.data.packed import MANIFEST, PIXELS, load_packed, open_packed, read_manifest, verify
-from toporo.data.stores import ImageStore
+from toporo.data import images
+from toporo.data.images import (
+    MANIFEST,
+    PIXELS,
+    ImageFile,
+    ImageStore,
+    decode_all,
+    find_images,
+    load_packed,
+    open_packed,
+    read_manifest,
+    verify,
+)
 from toporo.errors import DataError
 
 SIZE = 16
@@ -260,11 +269,11 @@ def test_the_length_is_compared_at_every_opening(cache: Path, source: Path) -> N
 def test_the_checksum_is_computed_at_the_first_opening_only(
     cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed.pack(cache, find_images(source, source), CLASSES, SIZE, progress=False)
+    images.pack(cache, find_images(source, source), CLASSES, SIZE, progress=False)
     assert read_manifest(cache).checked is None
     seen: list[Path] = []
-    original = packed.sha256
-    monkeypatch.setattr(packed, "sha256", lambda path: seen.append(path) or original(path))
+    original = images.sha256
+    monkeypatch.setattr(images, "sha256", lambda path: seen.append(path) or original(path))
     for _ in range(3):
         load_tiny(cache, source)
     assert seen == [cache / PIXELS]
@@ -332,11 +341,11 @@ def test_new_pixels_are_not_taken_for_those_of_an_old_manifest(
     load_tiny(cache, source)
     remove(source)
 
-    def die(folder: Path, manifest: packed.Manifest) -> None:
+    def die(folder: Path, manifest: images.Manifest) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(packed, "_write_manifest", die)
+        patch.setattr(images, "_write_manifest", die)
         with pytest.raises(KeyboardInterrupt):
             load_tiny(cache, source)
     assert [path.name for path in cache.iterdir()] == [PIXELS]
@@ -390,7 +399,7 @@ def test_a_cache_that_cannot_be_written_to_is_still_read(
     def refuse(path: Path, text: str) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(packed, "write_text", refuse)
+    monkeypatch.setattr(images, "write_text", refuse)
     assert load_tiny(cache, source).digest == before.digest
 
 

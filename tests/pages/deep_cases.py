@@ -16,7 +16,7 @@ from toporo.bench.loaded import BenchmarkData
 from toporo.bench.methods import PENALTIES
 from toporo.bench.results import Job, Outcome, make_rows
 from toporo.data.grouped import GroupedData
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.groups import name_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior

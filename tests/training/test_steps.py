@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from toporo.data.grouped import GroupedData
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES, make_objective
 from toporo.topology.prior import Prior

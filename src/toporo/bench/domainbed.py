@@ -43,9 +43,7 @@ from toporo.bench.sections import (
     when,
 )
 from toporo.data.grouped import GroupedData
-from toporo.data.images import ENDINGS, ImageFile, decode_all, find_images
-from toporo.data.packed import load_packed
-from toporo.data.stores import ImageStore, image_digest
+from toporo.data.images import ENDINGS, ImageFile, ImageStore, decode_all, find_images, image_digest, load_packed
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, closest, listed, warn
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
@@ -115,7 +113,7 @@ def load(
     test : the domain that training never sees; the first unless told.
     size : height and width that images are resized to.
     cache : a folder for decoded images. They are packed there once, as ``<name>-<size>``, and mapped from then on; see
-        :mod:`toporo.data.packed`. Without it they are decoded into memory (PACS: 1.5 GB).
+        :mod:`toporo.data.images`. Without it they are decoded into memory (PACS: 1.5 GB).
     workers : threads that decode; one per core unless told.
     progress : see :class:`toporo.progress.Progress`.
     """

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.bench.geotiff import read_geotiff
-from toporo.data.stores import TileStore
+from toporo.data.images import TileStore
 from toporo.errors import DataError, listed
 from toporo.machine import cores
 from toporo.progress import Progress, Report

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from toporo.data.grouped import GroupedData, Split
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, DatasetNotFoundError
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name

@@ -59,7 +59,7 @@ from toporo.bench.sections import (
     when,
 )
 from toporo.data.grouped import GroupedData, Split
-from toporo.data.stores import TileStore
+from toporo.data.images import TileStore
 from toporo.errors import (
     DataError,
     DatasetNotFoundError,

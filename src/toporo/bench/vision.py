@@ -24,7 +24,7 @@ from toporo.bench.loaded import BenchmarkData
 from toporo.bench.methods import BENCH_METHODS, BenchMethod
 from toporo.bench.protocols import Protocol
 from toporo.data.grouped import GroupedData, Split, group_rng
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
 from toporo.files import write_text
 from toporo.models import NETWORKS, Weights, make_network, read_weights

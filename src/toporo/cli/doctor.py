@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toporo.cli.common import (
+    PICTURES,
     Categorical,
     Delimiter,
     Exclude,
@@ -20,12 +21,14 @@ from toporo.cli.common import (
     check_writable,
     data_source,
     interruptible,
+    names_or_file,
     option,
+    print_table,
     register,
     split_names,
+    write_picture,
 )
 from toporo.cli.fit import TaskName
-from toporo.cli.output import PICTURES, names_or_file, print_table, write_picture
 from toporo.doctor import SEVERITIES, Diagnosis, examine
 from toporo.doctor.results import first_step, group_table, percent
 from toporo.errors import DataError

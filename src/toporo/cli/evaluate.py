@@ -17,9 +17,10 @@ from toporo.cli.common import (
     data_source,
     interruptible,
     option,
+    print_table,
+    refuse_inside,
     register,
 )
-from toporo.cli.output import print_table, refuse_inside
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.tables.evaluate import Evaluation, compare

@@ -8,8 +8,16 @@ from typing import Annotated
 
 import typer
 
-from toporo.cli.common import ModelFolder, check_writable, option, register
-from toporo.cli.output import PICTURES, graph_figure, refuse_inside, write_picture
+from toporo.cli.common import (
+    PICTURES,
+    ModelFolder,
+    check_writable,
+    graph_figure,
+    option,
+    refuse_inside,
+    register,
+    write_picture,
+)
 from toporo.files import write_text
 from toporo.tables.model import load_model
 

@@ -18,12 +18,13 @@ from toporo.cli.common import (
     data_source,
     either,
     interruptible,
+    names_or_file,
     one_of,
     option,
+    print_table,
     register,
     split_names,
 )
-from toporo.cli.output import names_or_file, print_table
 from toporo.errors import listed
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, fit_table

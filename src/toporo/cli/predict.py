@@ -25,10 +25,10 @@ from toporo.cli.common import (
     data_source,
     interruptible,
     option,
+    refuse_inside,
     register,
     split_names,
 )
-from toporo.cli.output import refuse_inside
 from toporo.errors import SettingError, listed
 from toporo.tables.model import Prediction, TableModel, load_model
 

@@ -8,6 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from toporo.bench.base import BENCHMARKS
+from toporo.bench.report import write_report
+from toporo.bench.runner import reproduce as run
+from toporo.bench.tables import methods_text, print_rows, stored_table
+from toporo.bench.vision import VisionChoices
 from toporo.cli.common import RunProgress, interruptible, option, register
 from toporo.machine import cores
 
@@ -16,8 +20,6 @@ _IMAGES = "Benchmarks on images"
 
 def _list_methods(wanted: bool) -> None:
     if wanted:
-        from toporo.bench.tables import methods_text  # torch takes seconds that the other commands need not wait for
-
         typer.echo(methods_text())
         raise typer.Exit
 
@@ -118,12 +120,6 @@ def reproduce(
     Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
     from where it was and gives the same figures.
     """
-    # torch and matplotlib take seconds that the other commands need not wait for
-    from toporo.bench.report import write_report
-    from toporo.bench.runner import reproduce as run
-    from toporo.bench.tables import print_rows, stored_table
-    from toporo.bench.vision import VisionChoices
-
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
     style_of_rows = "json" if as_json else "markdown" if as_markdown else "terminal"

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toporo.bench.study import run_study
 from toporo.cli.common import interruptible, register
 from toporo.errors import SettingError
+from toporo.pages.render import Grid
+from toporo.pages.theory import tables, write_theory_report
+from toporo.theory.results import StudySettings, TheoryStudy
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from toporo.pages.render import Grid
-    from toporo.theory.results import TheoryStudy
 
 
 @register("theory")
@@ -49,8 +50,6 @@ def theory(
     else:
         from rich.console import Console
 
-        from toporo.pages.theory import tables
-
         console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
         for table in tables(study):
             console.print(_rich(table))
@@ -60,10 +59,6 @@ def theory(
 
 
 def _run(out: Path, seeds: int | None, quick: bool) -> tuple[TheoryStudy, Path]:
-    from toporo.bench.study import run_study
-    from toporo.pages.theory import write_theory_report
-    from toporo.theory.results import StudySettings
-
     changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "training_seeds": min(seeds, 1 if quick else 3)}
     study = run_study(StudySettings.quick(**changes) if quick else StudySettings(**changes))
     return study, write_theory_report(study, out)

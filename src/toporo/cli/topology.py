@@ -16,18 +16,21 @@ from rich.table import Table
 from rich.text import Text
 
 from toporo.cli.common import (
+    PICTURES,
     Delimiter,
     Exclude,
     GroupColumn,
     check_writable,
     data_source,
+    graph_figure,
     interruptible,
+    names_or_file,
     one_of,
     option,
     register,
     split_names,
+    write_picture,
 )
-from toporo.cli.output import PICTURES, graph_figure, names_or_file, write_picture
 from toporo.errors import DataError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import Groups

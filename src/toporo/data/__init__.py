@@ -1,4 +1,4 @@
-"""Rows in groups and tables. Batches are in :mod:`toporo.data.batches`, which needs torch."""
+"""Rows in groups and tables. Batches are in :mod:`toporo.data.grouped`, which needs torch."""
 
 from toporo.data.grouped import GroupedData, Split
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from toporo.checks import number, positive
-from toporo.data.batches import batch_rows, tensors
-from toporo.data.grouped import GroupedData
+from toporo.data.grouped import GroupedData, batch_rows, tensors
 from toporo.errors import DataError, SettingError
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective

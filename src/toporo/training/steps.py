@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from toporo.checks import number, one_of
 from toporo.data.grouped import GroupedData, group_rng
-from toporo.data.stores import ImageStore, TileStore
+from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError
 from toporo.objectives import Objective
 from toporo.training.loop import Loss, Resumable, RoundRecord, TrainSettings, require_finite, seeded
