@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from tests.bench.small_network import SmallNet
 from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.bench.tiny_images import write_tiny
-from toporo.bench import report, runner
+from toporo.bench import runner
 from toporo.bench.domainbed import SPECS
 from toporo.models import NETWORKS, ResNet, save_weights
 
@@ -44,7 +44,7 @@ def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "write_report", lambda outcome, out: out / "report.html")
+    monkeypatch.setattr("toporo.cli.reproduce.write_report", lambda outcome, out: out / "report.html")
 
 
 @pytest.fixture(scope="module")

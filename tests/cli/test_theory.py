@@ -12,9 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.theory.cases import tiny_study
-from toporo.bench import study as study_module
 from toporo.cli import app
-from toporo.pages import theory as report_module
 from toporo.theory.results import StudySettings
 
 COMMAND = [sys.executable, "-m", "toporo", "theory"]
@@ -29,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[StudySettings]:
         seen.append(settings)
         return tiny_study()
 
-    monkeypatch.setattr(study_module, "run_study", instead)
+    monkeypatch.setattr("toporo.cli.theory.run_study", instead)
     return seen
 
 
@@ -53,7 +51,7 @@ def test_tables_and_files(asked: list[StudySettings], tmp_path: Path) -> None:
 
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_module, "write_theory_report", lambda study, out: out / "report.html")
+    monkeypatch.setattr("toporo.cli.theory.write_theory_report", lambda study, out: out / "report.html")
 
 
 @pytest.mark.usefixtures("unwritten")
