@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def block(name: str, values: np.ndarray) -> Any:
     from toporo.topology import fused
 
     filters, points, columns = values.shape
-    padded = fused._zeros(filters, points, -(-columns // fused.LANES) * fused.LANES)
+    padded = fused._zeros(filters, points, 8 * -(-columns // 8))
     padded[:, :, :columns] = values
     return fused._Block(padded, columns)
 
@@ -106,6 +107,64 @@ def test_fields_are_those_of_numpy_at_any_width(name: str, as_sparse: bool, devi
     found = plain(make_engine(name, operator, device, 0.0).fields(measures, rows, nothing))
     assert found.shape == (4, 130, columns)
     np.testing.assert_allclose(found, reference(operator, measures, rows), rtol=0, atol=1e-13)
+
+
+#: Lists of features as LLVM has them, by what they are called.
+PROCESSORS = {
+    "AVX-512": "+avx,+avx2,+avx512f,+fma",
+    "AVX2": "+avx,+avx2,+fma,-avx512f",
+    "SSE": "+sse4.2,-avx,-avx2",
+    "NEON": "+neon",
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("features", PROCESSORS.values(), ids=PROCESSORS)
+def test_the_vectors_of_another_processor_give_the_same_bytes(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors that a processor does not have are made of those it has, so this runs anywhere."""
+    from toporo.topology import fused
+
+    shape = fused.Registers.of(features)
+    assert shape.widest % shape.lanes == 0
+    runner, rows = fused.FusedEngine(make_operator(130)), make_rows([4, 1, 13, 8])
+    for columns in (1, 5, shape.widest):
+        measures = make_measures(130, columns)
+        own = plain(runner.fields(measures, rows, nothing))
+        with monkeypatch.context() as patch:
+            patch.setattr(fused, "registers", lambda: shape)
+            assert runner.widest() == shape.widest
+            there = runner.fields(measures, rows, nothing)
+        assert there.fields.shape[2] == shape.lanes * -(-columns // shape.lanes)
+        np.testing.assert_array_equal(plain(there), own)
+
+
+@needs_numba
+def test_the_vectors_are_those_that_numba_was_told_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toporo.topology import fused
+
+    for features, shape in (("+avx512f,+avx2", (8, 56)), ("+avx2,+fma", (4, 28)), ("", (4, 24))):
+        codegen = SimpleNamespace(magic_tuple=lambda features=features: ("x86_64", "some", features))
+        context = SimpleNamespace(codegen=lambda codegen=codegen: codegen)
+        monkeypatch.setattr(fused, "cpu_target", SimpleNamespace(target_context=context))
+        assert fused.registers.__wrapped__() == shape
+
+
+@needs_numba
+@pytest.mark.parametrize("n", [1, 5, 130, 1000])
+def test_rows_are_fetched_before_they_are_needed_and_each_once(n: int) -> None:
+    from toporo.topology import fused
+
+    matrix = make_operator(n).symmetric
+    due, coming = fused._fetch_order(matrix)
+    assert sorted(coming[:n]) == list(range(n))
+    steps = np.diff(due)
+    assert due[0] == 0
+    assert ((steps >= 0) & (steps <= fused.FETCHES)).all()
+    assert due.max() + fused.FETCHES <= len(coming)
+    first_use = matrix.indices[matrix.indptr[:-1]]
+    fetched_by = {int(c): row for row in reversed(range(n)) for c in coming[due[row] : due[row] + fused.FETCHES]}
+    late = [first_use[c] for c in range(n) if fetched_by.get(c, n) > first_use[c]]
+    assert max(late, default=0) < 100, "behind where the first rows need many at once, from then on in time"
 
 
 @needs_numba
