@@ -25,8 +25,8 @@ from toporo.topology import diffusion, operator
 from toporo.topology.affinity import dense_affinity, knn_affinity
 from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
-from toporo.topology.engine import TorchEngine, installed
-from toporo.topology.plan import Plan, graph_bytes
+from toporo.topology.engine import TorchEngine
+from toporo.topology.plan import Plan, graph_bytes, installed
 
 quick = settings(deadline=None, max_examples=25)
 

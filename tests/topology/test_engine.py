@@ -16,9 +16,10 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.topology import engine
-from toporo.topology.engine import TorchEngine, available_threads, choose_device, installed, make_engine, one_thread
+from toporo.topology import plan
+from toporo.topology.engine import TorchEngine, available_threads, one_thread
 from toporo.topology.operator import DiffusionOperator
+from toporo.topology.plan import choose_device, installed, make_engine
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -335,7 +336,7 @@ def test_one_thread_gives_the_others_back_also_after_an_error() -> None:
 @needs_numba
 def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
     small, dense = make_operator(20), make_operator(20, as_sparse=False)
-    much = engine.WORTH_COMPILING
+    much = plan.WORTH_COMPILING
     assert make_engine("auto", small, "cpu", much).name == "numba"
     assert make_engine("auto", small, "cpu", 0.99 * much).name == "torch"
     assert make_engine("auto", dense, "cpu", much).name == "torch"
@@ -344,13 +345,47 @@ def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
 
 
 def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "installed", lambda name: False)
+    monkeypatch.setattr(plan, "installed", lambda name: False)
     operator = make_operator(20)
     assert make_engine("auto", operator, "cpu", 1e12).name == "torch"
     with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
         make_engine("numba", operator, "cpu", 1e12)
     with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
         make_engine("triton", operator, "cuda", 1e12)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Any:
+    """What a plain install, without the extra ``fast``, writes into the log, as if nothing had been said yet."""
+    monkeypatch.setattr(plan, "installed", lambda name: name == "torch")
+    plan._mention_the_extra.cache_clear()
+    yield lambda: [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    plan._mention_the_extra.cache_clear()
+
+
+def test_a_plain_install_says_once_that_large_work_can_be_faster(said: Any) -> None:
+    operator = make_operator(20)
+    for _ in range(3):
+        make_engine("auto", operator, "cpu", plan.WORTH_SAYING)
+    ((logger, level, message),) = said()
+    assert (logger, level) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
+    assert "three times as fast" in message
+    assert "pip install 'toporo[fast]'" in message
+
+
+def test_a_plain_install_is_quiet_where_the_extra_would_not_help(said: Any) -> None:
+    operator = make_operator(20)
+    make_engine("auto", operator, "cpu", 0.99 * plan.WORTH_SAYING)
+    make_engine("auto", make_operator(20, as_sparse=False), "cpu", 1e12)
+    make_engine("torch", operator, "cpu", 1e12)
+    assert said() == []
+
+
+@needs_numba
+def test_with_the_extra_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    plan._mention_the_extra.cache_clear()
+    assert make_engine("auto", make_operator(20), "cpu", 1e12).name == "numba"
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("as_sparse", "device"), [(False, "cpu"), (True, "cuda"), (True, "cuda:1")])
@@ -389,7 +424,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_auto_moves_large_work_to_a_gpu_that_is_there(gpus: Any) -> None:
-    much = engine.WORTH_MOVING
+    much = plan.WORTH_MOVING
     gpus(1)
     assert choose_device("auto", much) == "cuda"
     assert choose_device("auto", 0.99 * much) == "cpu"

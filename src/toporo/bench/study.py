@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from toporo.bench.base import Benchmark
 from toporo.bench.datasets import load_dataset
+from toporo.checks import whole
 from toporo.data.grouped import GroupedData
 from toporo.errors import SettingError
 from toporo.groups import name_to_json
@@ -30,7 +31,6 @@ from toporo.theory.problem import SaddleProblem
 from toporo.theory.stationarity import Stationarity
 from toporo.topology.engine import one_thread
 from toporo.topology.prior import Prior
-from toporo.topology.settings import whole
 from toporo.training import TrainSettings, train
 from toporo.types import Array, Name
 

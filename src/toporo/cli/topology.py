@@ -269,8 +269,9 @@ def _learn(table: Table, test: list[str], scaled: bool, **settings: Any) -> Lear
     import numpy as np
 
     from toporo.groups import Groups
-    from toporo.topology.graph import GroupGraph, Origin
+    from toporo.topology.graph import GroupGraph
     from toporo.topology.learn import learn
+    from toporo.topology.structure import Origin
 
     if test:
         coming = np.isin(table.ids.codes, table.ids.groups.encode(test))

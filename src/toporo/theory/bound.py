@@ -39,12 +39,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from toporo.checks import whole
 from toporo.data.grouped import GroupedData, group_rng
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.groups import GroupIds, Groups, name_to_json
 from toporo.theory.problem import design, targets
 from toporo.topology.diffusion import GroupDiffusion
-from toporo.topology.settings import whole
 from toporo.types import Array
 
 #: Sign vectors drawn at a time, so that memory stays small beside large data.

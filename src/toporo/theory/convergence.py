@@ -46,12 +46,12 @@ from typing import Any
 
 import numpy as np
 
+from toporo.checks import whole
 from toporo.errors import SettingError
 from toporo.progress import Progress, Report
 from toporo.robust import project_simplex
 from toporo.theory.gap import duality_gap
 from toporo.theory.problem import LOSSES, SaddleProblem, project_ball
-from toporo.topology.settings import whole
 from toporo.types import Array
 
 #: Steps whose random rows are drawn at once.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from toporo.checks import whole
 from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.robust import best_response, project_simplex
 from toporo.theory.problem import LOSSES, SaddleProblem, project_ball
-from toporo.topology.settings import whole
 from toporo.types import Array
 
 #: Newton steps on the ball, and halvings of one, before giving up; a handful is the rule.
