@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from toporo.errors import GraphError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.topology import MEASURES, GroupGraph, centrality
 from toporo.topology.centrality import betweenness
+from toporo.topology.structure import GraphStructure
 
 from .strategies import graphs
 
@@ -262,3 +263,23 @@ def test_harmonic_stays_a_distribution_on_graphs_in_pieces(split: Any) -> None:
         values = centrality(graph, train, test, measure="harmonic")
     assert sum(values.values()) == pytest.approx(1.0, abs=1e-12)
     assert min(values.values()) >= 0
+
+
+# ---------------------------------------------------------------------- one more
+
+
+def test_a_measure_of_one_s_own_is_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MEASURES, "_things", dict(MEASURES))
+
+    @MEASURES.register("nearness")
+    def nearness(graph: GraphStructure, train: list[Any], test: list[Any] | None, weighted: bool) -> dict[Any, float]:
+        """One over the hops to the nearest test group."""
+        hops = graph.hops(test or train)
+        return {name: 1.0 / hops[name] for name in train}
+
+    assert centrality(CHAIN, "abc", "xy", measure="nearness") == {"a": 1 / 3, "b": 1 / 2, "c": 1}
+    assert CHAIN.prior("abc", "xy", measure="nearness", normalization="sum")["c"] == pytest.approx(6 / 11)
+    with pytest.raises(SettingError, match="already a centrality measure named 'degree'"):
+        MEASURES.register("degree")(nearness)
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'nearness'"):
+        centrality(CHAIN, "abc", "xy", measure="nearnes")

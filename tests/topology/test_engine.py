@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
-from toporo.topology import engine
-from toporo.topology.engine import TorchEngine, available_threads, choose_device, installed, make_engine, one_thread
+from toporo.topology import plan
+from toporo.topology.engine import TorchEngine, available_threads, one_thread
 from toporo.topology.operator import DiffusionOperator
+from toporo.topology.plan import choose_device, installed, make_engine
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -86,7 +88,7 @@ def block(name: str, values: np.ndarray) -> Any:
     from toporo.topology import fused
 
     filters, points, columns = values.shape
-    padded = fused._zeros(filters, points, -(-columns // fused.LANES) * fused.LANES)
+    padded = fused._zeros(filters, points, 8 * -(-columns // 8))
     padded[:, :, :columns] = values
     return fused._Block(padded, columns)
 
@@ -106,6 +108,64 @@ def test_fields_are_those_of_numpy_at_any_width(name: str, as_sparse: bool, devi
     found = plain(make_engine(name, operator, device, 0.0).fields(measures, rows, nothing))
     assert found.shape == (4, 130, columns)
     np.testing.assert_allclose(found, reference(operator, measures, rows), rtol=0, atol=1e-13)
+
+
+#: Lists of features as LLVM has them, by what they are called.
+PROCESSORS = {
+    "AVX-512": "+avx,+avx2,+avx512f,+fma",
+    "AVX2": "+avx,+avx2,+fma,-avx512f",
+    "SSE": "+sse4.2,-avx,-avx2",
+    "NEON": "+neon",
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("features", PROCESSORS.values(), ids=PROCESSORS)
+def test_the_vectors_of_another_processor_give_the_same_bytes(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors that a processor does not have are made of those it has, so this runs anywhere."""
+    from toporo.topology import fused
+
+    shape = fused.Registers.of(features)
+    assert shape.widest % shape.lanes == 0
+    runner, rows = fused.FusedEngine(make_operator(130)), make_rows([4, 1, 13, 8])
+    for columns in (1, 5, shape.widest):
+        measures = make_measures(130, columns)
+        own = plain(runner.fields(measures, rows, nothing))
+        with monkeypatch.context() as patch:
+            patch.setattr(fused, "registers", lambda: shape)
+            assert runner.widest() == shape.widest
+            there = runner.fields(measures, rows, nothing)
+        assert there.fields.shape[2] == shape.lanes * -(-columns // shape.lanes)
+        np.testing.assert_array_equal(plain(there), own)
+
+
+@needs_numba
+def test_the_vectors_are_those_that_numba_was_told_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toporo.topology import fused
+
+    for features, shape in (("+avx512f,+avx2", (8, 56)), ("+avx2,+fma", (4, 28)), ("", (4, 24))):
+        codegen = SimpleNamespace(magic_tuple=lambda features=features: ("x86_64", "some", features))
+        context = SimpleNamespace(codegen=lambda codegen=codegen: codegen)
+        monkeypatch.setattr(fused, "cpu_target", SimpleNamespace(target_context=context))
+        assert fused.registers.__wrapped__() == shape
+
+
+@needs_numba
+@pytest.mark.parametrize("n", [1, 5, 130, 1000])
+def test_rows_are_fetched_before_they_are_needed_and_each_once(n: int) -> None:
+    from toporo.topology import fused
+
+    matrix = make_operator(n).symmetric
+    due, coming = fused._fetch_order(matrix)
+    assert sorted(coming[:n]) == list(range(n))
+    steps = np.diff(due)
+    assert due[0] == 0
+    assert ((steps >= 0) & (steps <= fused.FETCHES)).all()
+    assert due.max() + fused.FETCHES <= len(coming)
+    first_use = matrix.indices[matrix.indptr[:-1]]
+    fetched_by = {int(c): row for row in reversed(range(n)) for c in coming[due[row] : due[row] + fused.FETCHES]}
+    late = [first_use[c] for c in range(n) if fetched_by.get(c, n) > first_use[c]]
+    assert max(late, default=0) < 100, "behind where the first rows need many at once, from then on in time"
 
 
 @needs_numba
@@ -276,7 +336,7 @@ def test_one_thread_gives_the_others_back_also_after_an_error() -> None:
 @needs_numba
 def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
     small, dense = make_operator(20), make_operator(20, as_sparse=False)
-    much = engine.WORTH_COMPILING
+    much = plan.WORTH_COMPILING
     assert make_engine("auto", small, "cpu", much).name == "numba"
     assert make_engine("auto", small, "cpu", 0.99 * much).name == "torch"
     assert make_engine("auto", dense, "cpu", much).name == "torch"
@@ -285,13 +345,47 @@ def test_auto_compiles_only_for_large_work_on_sparse_operators() -> None:
 
 
 def test_without_numba_auto_is_torch_and_numba_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "installed", lambda name: False)
+    monkeypatch.setattr(plan, "installed", lambda name: False)
     operator = make_operator(20)
     assert make_engine("auto", operator, "cpu", 1e12).name == "torch"
     with pytest.raises(SettingError, match=r"needs numba, which is not installed: pip install 'toporo\[fast\]'"):
         make_engine("numba", operator, "cpu", 1e12)
     with pytest.raises(SettingError, match=r"needs triton, which is not installed: install a build of torch with CUDA"):
         make_engine("triton", operator, "cuda", 1e12)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Any:
+    """What a plain install, without the extra ``fast``, writes into the log, as if nothing had been said yet."""
+    monkeypatch.setattr(plan, "installed", lambda name: name == "torch")
+    plan._mention_the_extra.cache_clear()
+    yield lambda: [(record.name, record.levelname, record.getMessage()) for record in caplog.records]
+    plan._mention_the_extra.cache_clear()
+
+
+def test_a_plain_install_says_once_that_large_work_can_be_faster(said: Any) -> None:
+    operator = make_operator(20)
+    for _ in range(3):
+        make_engine("auto", operator, "cpu", plan.WORTH_SAYING)
+    ((logger, level, message),) = said()
+    assert (logger, level) == ("toporo", "WARNING")  # shown where nobody has set up a log, too
+    assert "three times as fast" in message
+    assert "pip install 'toporo[fast]'" in message
+
+
+def test_a_plain_install_is_quiet_where_the_extra_would_not_help(said: Any) -> None:
+    operator = make_operator(20)
+    make_engine("auto", operator, "cpu", 0.99 * plan.WORTH_SAYING)
+    make_engine("auto", make_operator(20, as_sparse=False), "cpu", 1e12)
+    make_engine("torch", operator, "cpu", 1e12)
+    assert said() == []
+
+
+@needs_numba
+def test_with_the_extra_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    plan._mention_the_extra.cache_clear()
+    assert make_engine("auto", make_operator(20), "cpu", 1e12).name == "numba"
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("as_sparse", "device"), [(False, "cpu"), (True, "cuda"), (True, "cuda:1")])
@@ -330,7 +424,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_auto_moves_large_work_to_a_gpu_that_is_there(gpus: Any) -> None:
-    much = engine.WORTH_MOVING
+    much = plan.WORTH_MOVING
     gpus(1)
     assert choose_device("auto", much) == "cuda"
     assert choose_device("auto", 0.99 * much) == "cpu"

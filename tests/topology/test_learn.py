@@ -415,3 +415,16 @@ def test_stability_does_not_depend_on_the_order_of_the_rows() -> None:
     graph, shuffled = learn_topology(x, g, **settings), learn_topology(x[order], g[order], **settings)
     assert shuffled.stability == graph.stability
     assert shuffled.origin.details["contrast"] == pytest.approx(graph.origin.details["contrast"], rel=1e-9)
+
+
+def test_a_cut_of_one_s_own_is_one_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CUTS, "_things", dict(CUTS))
+
+    @CUTS.register("complete")
+    def complete(matrix: np.ndarray, percentile: float, k: int) -> np.ndarray:
+        """Every pair."""
+        return np.ones(matrix.shape, dtype=bool)
+
+    graph = learn_topology(*chain(), cut="complete", scales=4, resamples=0)
+    assert len(graph.edges) == len(graph) * (len(graph) - 1) // 2
+    assert graph.origin.details["cut"] == "complete"

@@ -36,9 +36,11 @@ from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.tables.read import Points, read_points
 from toporo.text import many
+from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
-from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.learn import CUTS, Learned, learn
+from toporo.topology.graph import GroupGraph
+from toporo.topology.learn import Learned, learn
+from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
 

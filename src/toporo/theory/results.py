@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from toporo.checks import whole
 from toporo.errors import SettingError
 from toporo.groups import name_to_json
 from toporo.theory.bound import BoundBreakdown
 from toporo.theory.convergence import Convergence
-from toporo.topology.settings import whole
 from toporo.types import Array, Name
 
 #: The settings were not chosen blind; a report of this study says so.

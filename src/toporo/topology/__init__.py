@@ -1,4 +1,4 @@
-"""Phase 1: how the groups hang together, and what prior follows from it."""
+"""Phase 1: how the groups are related, and what prior follows from it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from toporo.topology.centrality import MEASURES, centrality
-from toporo.topology.graph import GroupGraph, Origin
+from toporo.topology.cuts import CUTS
+from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior, make_prior
+from toporo.topology.structure import Origin
 
 if TYPE_CHECKING:
     from toporo.topology.differentiable import differentiable_emd
     from toporo.topology.diffusion import GroupDistances, diffusion_emd
-    from toporo.topology.learn import CUTS, cut_graph, learn_topology
+    from toporo.topology.learn import cut_graph, learn_topology
 
 __all__ = [
     "CUTS",
@@ -31,7 +33,6 @@ __all__ = [
 
 # What learns a topology needs torch, which a given graph does not: it loads when first used.
 _HOME = {
-    "CUTS": "learn",
     "GroupDistances": "diffusion",
     "cut_graph": "learn",
     "differentiable_emd": "differentiable",

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.spatial.distance import cdist, pdist
 
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed
+from toporo.groups import GroupIds
 from toporo.topology.neighbors import Neighbors, nearest
 from toporo.types import Array
 
@@ -42,6 +43,29 @@ def check_features(features: Any, *, what: str = "features") -> Array:
             f"{int(np.argmax(bad))}). Impute or drop those rows first."
         )
     return array
+
+
+def check_codes(points: int, ids: GroupIds) -> npt.NDArray[Any]:
+    """One code per point, at least two groups, every group with a point."""
+    if len(ids.groups) < 2:
+        raise DataError(f"only one group, {ids.groups.names[0]!r}: distances between groups need at least two.")
+    if points != len(ids):
+        raise DataError(f"{points} points but {len(ids)} group labels: give one label per point, in the same order.")
+    codes = np.asarray(ids.codes.detach().cpu() if hasattr(ids.codes, "detach") else ids.codes)
+    if codes.shape != (points,) or codes.dtype.kind not in "iu":
+        raise GroupMismatchError(
+            f"group codes are {codes.dtype} of shape {codes.shape}: expected one integer per point."
+        )
+    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
+        raise GroupMismatchError(
+            f"group codes are {codes.dtype} from {codes.min()} to {codes.max()}: expected integers from 0 to "
+            f"{len(ids.groups) - 1}."
+        )
+    counts = np.bincount(codes, minlength=len(ids.groups))
+    if (counts == 0).any():
+        empty = [name for name, count in zip(ids.groups, counts, strict=True) if count == 0]
+        raise DataError(f"group(s) without a single point: {listed(empty)}. Leave them out or give them points.")
+    return codes
 
 
 @dataclass(frozen=True)
@@ -109,18 +133,18 @@ def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) ->
     among j's, else 0.
     """
     points = _centered(features)
-    found = nearest(points, neighbors, exact=True)
-    return knn_kernel(found, bandwidth(points, sigma, neighbors=neighbors, found=found))
+    known = nearest(points, neighbors, exact=True)
+    return knn_kernel(known, bandwidth(points, sigma, neighbors=neighbors, known=known))
 
 
-def knn_kernel(found: Neighbors, width: float) -> sparse.csr_array:
+def knn_kernel(known: Neighbors, width: float) -> sparse.csr_array:
     """The kernel of :func:`knn_affinity` from neighbours that are known."""
-    n, k = found.indices.shape
-    values = found.distances / width
+    n, k = known.indices.shape
+    values = known.distances / width
     np.square(values, out=values)
     np.exp(-values, out=values)
     starts = np.arange(0, n * k + 1, k, dtype=np.int32 if n * k < 2**31 else np.int64)
-    directed = sparse.csr_array((values.ravel(), found.indices.ravel(), starts), shape=(n, n))
+    directed = sparse.csr_array((values.ravel(), known.indices.ravel(), starts), shape=(n, n))
     kernel = directed.maximum(directed.T.tocsr())
     del directed, values
     kernel = sparse.csr_array(kernel + sparse.eye_array(n, format="csr"))  # a point is not its own neighbour
@@ -128,11 +152,12 @@ def knn_kernel(found: Neighbors, width: float) -> sparse.csr_array:
     return kernel
 
 
-def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, found: Neighbors | None = None) -> float:
+def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, known: Neighbors | None = None) -> float:
     """The kernel width: a positive number as given, ``"median"`` or ``"knn"``.
 
     ``"median"`` is the median distance between two points; ``"knn"`` the median distance from a point to its
-    ``neighbors``-th nearest one, which follows the local spacing of the data and not its extent.
+    ``neighbors``-th nearest one, which follows the local spacing of the data and not its extent. Neighbours that are
+    ``known`` are not looked for again.
     """
     if isinstance(sigma, str):
         if sigma == "median":
@@ -141,8 +166,8 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, found: Neig
                 sample = features[np.random.default_rng(0).choice(len(features), MEDIAN_SAMPLE, replace=False)]
             width = float(np.median(pdist(sample)))
         elif sigma == "knn":
-            found = found or nearest(features, neighbors, exact=True)
-            width = float(np.median(found.distances[:, -1]))
+            known = known or nearest(features, neighbors, exact=True)
+            width = float(np.median(known.distances[:, -1]))
         else:
             raise UnknownNameError("sigma", sigma, ["median", "knn", "a positive number"])
         if width == 0.0:

@@ -1,40 +1,51 @@
 r"""How central each training group is.
 
-Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it looks
-from the training groups towards them (the paper's physical topology); without, among the training groups (its
-data-driven topology). Shortest paths may pass through any group of the graph.
+Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures
+from the training groups to them (the paper's physical topology); without (``test`` is None), among the training groups
+(its data-driven topology). Shortest paths may pass through any group of the graph. ``weighted`` says whether edge
+lengths count. Names are checked before it is called. ``@MEASURES.register("name")`` adds one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from toporo.errors import GraphError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
-from toporo.topology.graph import GroupGraph
+from toporo.errors import GraphError, GroupMismatchError, SettingError, listed, warn
+from toporo.registry import Registry
+from toporo.topology.structure import GraphStructure
 from toporo.types import Name
 
-Values = dict[Name, float]
+Values: TypeAlias = dict[Name, float]
+Measure: TypeAlias = Callable[[GraphStructure, list[Name], list[Name] | None, bool], Values]
+
+#: Name of a measure to its function; entry points of the group ``toporo.centralities`` add to it.
+MEASURES: Registry[Measure] = Registry("centrality measure", "toporo.centralities")
 
 
 def centrality(
-    graph: GroupGraph,
+    graph: GraphStructure,
     train: Iterable[Name],
     test: Iterable[Name] | None = None,
     *,
     measure: str = "betweenness",
     weighted: bool = False,
 ) -> Values:
-    """Centrality of each training group by a measure's name; see :data:`MEASURES`.
+    """Centrality of each training group.
 
-    ``weighted`` decides whether edge lengths count. In the paper they do not: one hop is one hop.
+    Parameters
+    ----------
+    graph : a given or learned graph.
+    train, test : names of groups; ``test=None`` for a centrality among the training groups.
+    measure : a name of :data:`MEASURES`.
+    weighted : whether edge lengths count. In the paper they do not: one hop is one hop.
     """
-    if measure not in MEASURES:
-        raise UnknownNameError("centrality measure", measure, MEASURES)
+    function = MEASURES[measure]
     inside = graph.require(train, what="training group(s)")
     outside = graph.require(test, what="test group(s)") if test is not None else None
     if len(inside) < 2:
@@ -47,10 +58,11 @@ def centrality(
             f"training group(s) without any edge: {listed(isolated)}. Their centrality is the lowest possible; "
             "add their edges, or leave them out.",
         )
-    return MEASURES[measure](graph, inside, outside, weighted)
+    return function(graph, inside, outside, weighted)
 
 
-def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+@MEASURES.register("betweenness")
+def betweenness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     r"""How many shortest paths pass through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
 
     s runs over training groups and t over test groups (every pair once), or over unordered pairs of training groups
@@ -66,7 +78,8 @@ def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, w
     return {name: factor * counts[name] for name in train}
 
 
-def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+@MEASURES.register("degree")
+def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     """How many groups touch a group: of all groups, or without test groups of the training groups.
 
     With ``weighted``, a neighbour counts as 1 / length.
@@ -80,7 +93,8 @@ def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weight
     }
 
 
-def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+@MEASURES.register("closeness")
+def closeness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     """One over the mean distance to the test groups (or the other training groups); unreachable ones do not count.
 
     As usual for graphs in pieces, the value is multiplied by the fraction of targets that can be reached.
@@ -93,12 +107,13 @@ def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None, wei
     for name in train:
         reach = nx.single_source_dijkstra_path_length(full, name, weight="weight" if weighted else None)
         others = [other for other in targets if other != name]
-        found = [reach[other] for other in others if other in reach]
-        values[name] = (len(found) / sum(found)) * (len(found) / len(others)) if found else 0.0
+        lengths = [reach[other] for other in others if other in reach]
+        values[name] = (len(lengths) / sum(lengths)) * (len(lengths) / len(others)) if lengths else 0.0
     return values
 
 
-def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+@MEASURES.register("harmonic")
+def harmonic(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     r"""Where a random walk from the test groups first enters the training set.
 
     The walk starts at a test group drawn uniformly and steps to a neighbour drawn uniformly (with ``weighted``,
@@ -130,16 +145,7 @@ def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weig
     return {name: float(value) for name, value in zip(train, np.atleast_1d(visits) @ enter, strict=True)}
 
 
-#: Name of a measure to its function.
-MEASURES: dict[str, Callable[[GroupGraph, list[Name], list[Name] | None, bool], Values]] = {
-    "betweenness": betweenness,
-    "degree": degree,
-    "closeness": closeness,
-    "harmonic": harmonic,
-}
-
-
-def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
+def _check_test(graph: GraphStructure, train: list[Name], test: list[Name]) -> None:
     if not test:
         raise GraphError("the list of test groups is empty: name at least one, or pass test=None.")
     both = [name for name in test if name in set(train)]

@@ -9,14 +9,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from scipy.stats import binom
 
+from toporo.checks import as_number, whole
+from toporo.errors import SettingError
 from toporo.types import Array
+
+#: The coarsest diffusion time is 2^scales; beyond this nothing is left to diffuse, only memory to fill.
+MOST_SCALES = 20
+#: The smallest distance to expect; the first series is cut for it.
+LIKELY_SMALLEST = 0.05
 
 #: Coefficients below this cannot change a float64 sum; a series is never continued beyond.
 FINEST_TAIL = 1e-17
+
+
+def check_scales(scales: Any, alpha: Any, tol: Any) -> tuple[int, float, float]:
+    """The number of scales, the damping of fine ones and the accuracy, as numbers within their bounds."""
+    count = whole(scales, "scales", 1, MOST_SCALES, " (the paper uses 10)")
+    damping, accuracy = as_number(alpha), as_number(tol)
+    if not (damping > 0 and np.isfinite(damping)):
+        raise SettingError(f"alpha is {alpha!r}: expected a positive number (the paper uses 0.5).")
+    if not 0 < accuracy < 1:
+        raise SettingError(f"tol is {tol!r}: expected a relative accuracy between 0 and 1.")
+    return count, damping, accuracy
 
 
 def dyadic_coefficients(scales: int, tail: float) -> Array:

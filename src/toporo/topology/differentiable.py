@@ -4,7 +4,7 @@ The distances are those at the head of :mod:`toporo.topology.diffusion`, over th
 (2023) compute the topology once, from features that stay as they are, and leave learning it end to end to future work:
 this is what such work would differentiate. Three steps have their derivative written out, each in operations that can
 be differentiated again: the kernel, the Chebyshev recurrence (whose adjoint is Clenshaw's, so that the n x n gradient
-is one product instead of one a step) and the l1 distances (which recompute signs instead of storing all pairs).
+is one product instead of one per step) and the l1 distances (which recompute signs instead of storing all pairs).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from torch.autograd import Function
 
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.topology.affinity import DistinctPoints, bandwidth
-from toporo.topology.chebyshev import dyadic_coefficients
-from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales
+from toporo.topology.affinity import DistinctPoints, bandwidth, check_codes
+from toporo.topology.chebyshev import LIKELY_SMALLEST, check_scales, dyadic_coefficients
 
 #: Beyond this many points the n x n matrices fill tens of gigabytes.
 MOST_POINTS = 20_000
@@ -46,7 +45,7 @@ def differentiable_emd(
     Parameters
     ----------
     features : (n, d) tensor, float32 or float64.
-    groups : one group name a row, or :class:`~toporo.groups.GroupIds`.
+    groups : one group name per row, or :class:`~toporo.groups.GroupIds`.
     sigma : width of the kernel. ``"median"`` and ``"knn"`` are computed from the detached features and held constant:
         no gradient flows through them. A tensor with one number gets a gradient of its own.
     neighbors : of ``sigma="knn"``.
@@ -62,9 +61,9 @@ def differentiable_emd(
     the recurrence (about 150 to 200 for scales=10, twice as many for every two scales more).
     """
     if not isinstance(features, Tensor) or features.dtype not in (torch.float32, torch.float64):
-        found = f"a {features.dtype} tensor" if isinstance(features, Tensor) else type(features).__name__
+        given = f"a {features.dtype} tensor" if isinstance(features, Tensor) else type(features).__name__
         raise DataError(
-            f"features are {found}: expected a float32 or float64 torch tensor. Pass torch.as_tensor(features, "
+            f"features are {given}: expected a float32 or float64 torch tensor. Pass torch.as_tensor(features, "
             "dtype=torch.float32); without a gradient, diffusion_emd takes arrays of any kind."
         )
     scales, alpha, tol = check_scales(scales, alpha, tol)

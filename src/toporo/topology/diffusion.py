@@ -12,8 +12,8 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
 
 The steps, each in a module of its own: coincident points are merged and a kernel is built (:mod:`.affinity`, with
 :mod:`.neighbors`), made a symmetric operator (:mod:`.operator`), and all filters :math:`T_k` come out of one Chebyshev
-recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`) in portions that fit the
-memory (:mod:`.plan`).
+recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), which is chosen, and
+given portions that fit the memory, in :mod:`.plan`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,35 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from toporo.checks import whole
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.progress import Progress, Report
-from toporo.topology.affinity import DistinctPoints, Sigma, bandwidth, check_features, dense_affinity, knn_kernel
-from toporo.topology.chebyshev import FINEST_TAIL, DyadicFilters
-from toporo.topology.engine import ENGINES, Engine, choose_device, make_engine, one_thread
+from toporo.topology.affinity import (
+    DistinctPoints,
+    Sigma,
+    bandwidth,
+    check_codes,
+    check_features,
+    dense_affinity,
+    knn_kernel,
+)
+from toporo.topology.chebyshev import FINEST_TAIL, LIKELY_SMALLEST, DyadicFilters, check_scales
+from toporo.topology.engine import Engine, one_thread
 from toporo.topology.neighbors import BACKENDS, locality_order, nearest
 from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
-from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
-from toporo.topology.settings import LIKELY_SMALLEST, check_codes, check_scales, whole
+from toporo.topology.plan import (
+    ENGINES,
+    WORTH_SAYING,
+    Plan,
+    choose_device,
+    free_memory,
+    graph_bytes,
+    human,
+    make_engine,
+    make_plan,
+    parse_memory,
+)
 from toporo.types import Array
 
 Places: TypeAlias = npt.NDArray[np.intp]
@@ -54,8 +73,6 @@ PIECES_ADVICE = {
 }
 #: A group with a larger share of the points makes the data graph its own.
 LARGEST_SHARE = 0.95
-#: Multiplications from which on a run says what it is about to do.
-WORTH_SAYING = 2e10
 
 
 @dataclass(frozen=True)
@@ -108,7 +125,7 @@ def diffusion_emd(
     Parameters
     ----------
     features : (n, d) numbers, numpy or torch; may be None if ``affinity`` is given.
-    groups : one group name a row, or :class:`~toporo.groups.GroupIds`.
+    groups : one group name per row, or :class:`~toporo.groups.GroupIds`.
     affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse. Features given beside it only help
         to put a large one into an order that memory likes.
     kernel : ``"dense"``, ``"knn"``, or ``"auto"`` (dense up to 2000 points).
@@ -147,6 +164,7 @@ class GroupDiffusion:
     engine : what runs the recurrence.
     limit : bytes to stay within, or None.
     settings : what the graph was made from.
+    progress : as :func:`diffusion_emd` takes it.
     """
 
     operator: DiffusionOperator
@@ -334,11 +352,11 @@ class GroupDiffusion:
 def group_measures(
     ids: GroupIds, place: Places, operator: DiffusionOperator, row_weights: Array | None = None
 ) -> sparse.csc_array:
-    """Columns :math:`1_{X_e} / n_e`, one a group, as means over the rows that each point stands for."""
+    """Columns :math:`1_{X_e} / n_e`, one per group, as means over the rows that each point stands for."""
     codes = np.asarray(ids.codes)
     weights = np.ones(len(codes)) if row_weights is None else np.asarray(row_weights, dtype=np.float64)
     if weights.shape != codes.shape:
-        raise DataError(f"row_weights have shape {weights.shape} for {len(codes)} rows: give one weight a row.")
+        raise DataError(f"row_weights have shape {weights.shape} for {len(codes)} rows: give one weight per row.")
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError("row_weights hold negative or NaN or infinite values: weights are finite and at least 0.")
     totals = np.bincount(codes, weights, minlength=len(ids.groups))
@@ -442,18 +460,18 @@ def _build_kernel(
     described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
     if kernel == "knn":
         distinct = distinct.reordered(locality_order(distinct.points))
-    found = None
+    known = None
     if kernel == "knn" or sigma == "knn":
         where = device if device.startswith("cuda") else "cpu"
         backend = "auto" if search == "exact" else search
         exact = search == "exact" or kernel == "dense"
         centered = distinct.points - distinct.points.mean(axis=0)
-        found = nearest(centered, neighbors, backend=backend, exact=exact, device=where)
-        described |= {"neighbors": neighbors, "search": found.backend, "recall": found.recall}
-    width = bandwidth(distinct.points, sigma, neighbors=neighbors, found=found)
+        known = nearest(centered, neighbors, backend=backend, exact=exact, device=where)
+        described |= {"neighbors": neighbors, "search": known.backend, "recall": known.recall}
+    width = bandwidth(distinct.points, sigma, neighbors=neighbors, known=known)
     described["sigma_value"] = width
-    if kernel == "knn" and found is not None:
-        return knn_kernel(found, width), distinct, described
+    if kernel == "knn" and known is not None:
+        return knn_kernel(known, width), distinct, described
     return dense_affinity(distinct.points, width, neighbors=neighbors), distinct, described
 
 

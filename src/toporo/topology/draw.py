@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import cmath
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from toporo.groups import plain_name
-from toporo.types import Array
+from toporo.topology.structure import GraphStructure
+from toporo.types import Array, Name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from toporo.topology.graph import GroupGraph
-
 
 TRAIN_COLOR = "#2563a8"
 TEST_COLOR = "#d97706"
@@ -47,11 +45,11 @@ DARK = "#111827"
 
 
 def draw_graph(
-    graph: GroupGraph,
+    graph: GraphStructure,
     ax: Axes | None = None,
     *,
-    train: Iterable[Hashable] | None = None,
-    test: Iterable[Hashable] | None = None,
+    train: Iterable[Name] | None = None,
+    test: Iterable[Name] | None = None,
     sizes: Mapping[Any, float] | None = None,
     labels: bool | None = None,
 ) -> Axes:
@@ -77,8 +75,8 @@ def draw_graph(
         ("test groups", TEST_COLOR, "s", [name for name in graph.names if name in outside]),
         (others, OTHER_COLOR, "o", [name for name in graph.names if name not in inside | outside]),
     )
-    reach: dict[Hashable, float] = {}  # from the middle of a node to its border, in points
-    on: dict[Hashable, str] = {}  # the colour of a name that stands on its node
+    reach: dict[Name, float] = {}  # from the middle of a node to its border, in points
+    on: dict[Name, str] = {}  # the colour of a name that stands on its node
     for title, color, shape, names in kinds:
         if not names:
             continue
@@ -110,7 +108,7 @@ def draw_graph(
     return ax
 
 
-def _draw_edges(graph: GroupGraph, drawn: Any, at: Mapping[Hashable, Any], ax: Axes) -> None:
+def _draw_edges(graph: GraphStructure, drawn: Any, at: Mapping[Name, Any], ax: Axes) -> None:
     """Edges alike, or, where it is known, the thicker and darker the more resamples keep them."""
     import networkx as nx
 
@@ -145,7 +143,7 @@ def _stability_legend(ax: Axes) -> None:
 
 
 def _names(
-    graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes, reach: Mapping[Hashable, float], on: Mapping[Hashable, str]
+    graph: GraphStructure, at: Mapping[Name, Any], ax: Axes, reach: Mapping[Name, float], on: Mapping[Name, str]
 ) -> None:
     """Names on nodes that would hold the widest of them, so that nodes of one size look alike; the others beside."""
     texts = {name: _shown(name) for name in graph.names}
@@ -170,41 +168,41 @@ def _names(
         )  # fmt: skip
 
 
-def _shown(name: Hashable) -> str:
+def _shown(name: Name) -> str:
     """A name on one line; one too long to leave room for the graph loses its middle."""
     text = " ".join(str(name).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2].rstrip()}…{text[1 - LONGEST // 2 :].lstrip()}"
 
 
-def _widths(ax: Axes, texts: Mapping[Hashable, str]) -> dict[Hashable, float]:
+def _widths(ax: Axes, texts: Mapping[Name, str]) -> dict[Name, float]:
     """How wide names are, in ems."""
     sample = ax.text(0.5, 0.5, "", size=100.0, transform=ax.transAxes)
-    found = {}
+    widths = {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # said when the picture is made
         for name, text in texts.items():
             sample.set_text(text)
-            found[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
+            widths[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
     sample.remove()
-    return found
+    return widths
 
 
-def _places(graph: GroupGraph, at: Mapping[Hashable, Any], ax: Axes) -> Array:
+def _places(graph: GraphStructure, at: Mapping[Name, Any], ax: Axes) -> Array:
     """Where the nodes stand, in points."""
     points = ax.transData.transform([at[name] for name in graph.names]) * 72.0 / ax.figure.dpi
     return np.asarray(points, dtype=np.float64)
 
 
 def _sides(
-    graph: GroupGraph, places: Array, reach: Mapping[Hashable, float], widths: Mapping[Hashable, float]
-) -> dict[Hashable, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
+    graph: GraphStructure, places: Array, reach: Mapping[Name, float], widths: Mapping[Name, float]
+) -> dict[Name, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
     """For each name the side where it covers the fewest nodes and names, then edges; far from its own."""
     index = {name: i for i, name in enumerate(graph.names)}
     radii = np.array([reach[name] for name in graph.names])[:, None]
     taken = np.hstack([places - radii, places + radii])
     edges = np.array([[index[a], index[b]] for a, b in graph.edges], dtype=np.intp).reshape(-1, 2)
     starts, ends = places[edges[:, 0]], places[edges[:, 1]]
-    found = {}
+    chosen = {}
     for name, width in widths.items():
         here = places[index[name]]
         others = np.delete(taken, index[name], axis=0)
@@ -220,9 +218,9 @@ def _sides(
             for box, (side, _, _) in zip(boxes, SIDES, strict=True)
         ]
         best = min(range(len(SIDES)), key=costs.__getitem__)
-        found[name] = SIDES[best]
+        chosen[name] = SIDES[best]
         taken = np.vstack([taken, boxes[best]])
-    return found
+    return chosen
 
 
 def _box(here: Array, far: complex, ha: str, va: str, width: float) -> Array:
@@ -251,7 +249,7 @@ def _between(a: complex, b: complex) -> float:
     return abs(cmath.phase(a * b.conjugate()))
 
 
-def layout(graph: GroupGraph) -> dict[Hashable, Any]:
+def layout(graph: GraphStructure) -> dict[Name, Any]:
     """Positions of the groups: the graph's own where it has them, else a layout that is the same at every call."""
     import networkx as nx
 

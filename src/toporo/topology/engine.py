@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_limits
 
-from toporo.errors import SettingError, UnknownNameError
 from toporo.machine import cores
 from toporo.topology.operator import DiffusionOperator
 from toporo.types import Array
@@ -23,14 +22,10 @@ from toporo.types import Array
 Tick: TypeAlias = Callable[[], None]
 Advance: TypeAlias = Callable[[int, torch.Tensor, torch.Tensor], None]
 
-ENGINES = ("auto", "numba", "torch", "triton")
 #: Columns that the torch engine takes through the recurrence at a time.
 TORCH_WIDTH = 64
 #: Points compared at a time, on the CPU and on a GPU; fixed, so that the order of sums is.
 CHUNK, CUDA_CHUNK = 4096, 65536
-#: Multiplications below which compiling (numba) or moving to the GPU takes longer than the work.
-WORTH_COMPILING = 2e9
-WORTH_MOVING = 2e9
 
 
 class Engine(Protocol):
@@ -178,62 +173,6 @@ class Schedule:
         return cls(np.cumsum(counts), np.concatenate(use), np.concatenate(before), np.concatenate(after))
 
 
-def make_engine(name: str, operator: DiffusionOperator, device: str, work: float) -> Engine:
-    """The engine by name; ``"auto"`` is the fused one for the device where it is installed, usable and worth it."""
-    if name not in ENGINES:
-        raise UnknownNameError("engine", name, ENGINES)
-    usable = {
-        "numba": device == "cpu" and operator.is_sparse and operator.nonzeros < 2**31,
-        "triton": device != "cpu" and operator.is_sparse,
-    }
-    if name == "auto":
-        worth = [kind for kind, fits in usable.items() if fits and installed(kind)]
-        name = worth[0] if worth and (device != "cpu" or work >= WORTH_COMPILING) else "torch"
-    elif not usable.get(name, True):
-        where = {"numba": "the CPU", "triton": "a GPU (device='cuda')"}[name]
-        raise SettingError(
-            f"engine={name!r} works on {where} and on sparse kernels; use engine='auto' or kernel='knn'."
-        )
-    elif not installed(name):
-        advice = "pip install 'toporo[fast]'" if name == "numba" else "install a build of torch with CUDA"
-        raise SettingError(f"engine={name!r} needs {name}, which is not installed: {advice}.")
-    if name == "numba":
-        from toporo.topology.fused import FusedEngine
-
-        return FusedEngine(operator)
-    if name == "triton":
-        from toporo.topology.gpu import TritonEngine
-
-        return TritonEngine(operator, device)
-    return TorchEngine(operator, device)
-
-
-def installed(name: str) -> bool:
-    """Whether a module can be imported, without importing it."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:  # sys.modules[name] is None
-        return False
-
-
-def choose_device(device: str, work: float) -> str:
-    """``"auto"`` is the GPU where there is one and the work is worth moving; anything else must exist."""
-    if device == "auto":
-        return "cuda" if work >= WORTH_MOVING and torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0"]) from None
-    if kind.type not in ("cpu", "cuda"):
-        raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0"])
-    if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
-        raise SettingError(
-            f"device={device!r}, but torch sees {torch.cuda.device_count()} GPU(s) here. Use device='cpu' or 'auto', "
-            "or install a build of torch with CUDA."
-        )
-    return "cpu" if kind.type == "cpu" else str(kind)
-
-
 def available_threads() -> int:
     """Threads to use: torch's setting, within what the process may run on."""
     return max(1, min(torch.get_num_threads(), cores()))
@@ -254,8 +193,6 @@ def one_thread() -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without torch's notices that CSR tensors are in beta and are not checked."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse ", category=UserWarning)
         yield

@@ -9,18 +9,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
-from scipy.sparse.csgraph import minimum_spanning_tree
 
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError, listed, warn
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.topology.affinity import check_features
+from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
-from toporo.topology.graph import GroupGraph, Origin
+from toporo.topology.graph import GroupGraph
+from toporo.topology.structure import Origin
 from toporo.types import Array
-
-Mask = npt.NDArray[np.bool_]
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
 MANY, FEW_POINTS = 20, 10_000
@@ -45,12 +42,12 @@ def learn_topology(
     seed: int = 0,
     **emd: Any,
 ) -> GroupGraph:
-    """Learn which groups hang together: diffusion EMD between them, then a cut.
+    """Learn which groups are related: diffusion EMD between them, then a cut.
 
     Parameters
     ----------
     features, groups : of the training rows; penultimate activations of an ERM model (as in the paper) or raw inputs.
-    test_features, test_groups : unlabelled rows of groups to come. The graph then spans them too, and it and every
+    test_features, test_groups : unlabelled rows of test groups. The graph then spans them too, and it and every
         prior made from it record that test inputs were seen.
     cut, percentile, nearest_groups : see :func:`cut_graph`.
     resamples : how often to draw the points of every group anew, with replacement, to see which edges stay; the data
@@ -122,7 +119,7 @@ def learn(
     if count and (np.bincount(np.asarray(ids.codes)) == 1).any():
         single = [name for name, size in zip(ids.groups, np.bincount(np.asarray(ids.codes)), strict=True) if size == 1]
         warn(
-            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so that edges look "
+            f"group(s) with a single point: {listed(single)}. Drawing it anew gives the same point, so edges look "
             "more stable than they are."
         )
     resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
@@ -156,7 +153,7 @@ class Resampled:
 
     Attributes
     ----------
-    draws : one :class:`~toporo.topology.diffusion.GroupDistances` a resample.
+    draws : one :class:`~toporo.topology.diffusion.GroupDistances` per resample.
     """
 
     draws: tuple[GroupDistances, ...]
@@ -256,12 +253,11 @@ def _check_count(resamples: int) -> int:
 
 def _kept(matrix: Array, cut: str, percentile: float, nearest_groups: int | None) -> Mask:
     """Which pairs a cut keeps."""
-    if cut not in CUTS:
-        raise UnknownNameError("cut", cut, CUTS)
+    choose = CUTS[cut]
     if not 0 < percentile <= 100:
         raise SettingError(f"percentile is {percentile!r}: expected a number above 0 and at most 100.")
     m = len(matrix)
-    return CUTS[cut](matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
+    return choose(matrix, percentile, min(_nearest_groups(nearest_groups, m), m - 1))
 
 
 def _nearest_groups(given: int | None, groups: int) -> int:
@@ -269,33 +265,6 @@ def _nearest_groups(given: int | None, groups: int) -> int:
     if int(k) != k or not k >= 1:
         raise SettingError(f"nearest_groups is {k!r}: expected a whole number of at least 1.")
     return int(k)
-
-
-def _percentile(matrix: Array, percentile: float, k: int) -> Mask:
-    return np.asarray(matrix < np.percentile(matrix, percentile))
-
-
-def _knn(matrix: Array, percentile: float, k: int) -> Mask:
-    others = matrix + np.diag(np.full(len(matrix), np.inf))
-    order = np.argsort(others, axis=1, kind="stable")[:, :k]
-    keep = np.zeros(matrix.shape, dtype=bool)
-    keep[np.arange(len(matrix))[:, None], order] = True
-    return keep | keep.T
-
-
-def _mst_knn(matrix: Array, percentile: float, k: int) -> Mask:
-    positive = np.maximum(matrix, np.finfo(np.float64).tiny)  # a zero would read as 'no edge'
-    # Sparse on purpose: scipy reads very short lengths in a dense matrix as missing edges.
-    tree = minimum_spanning_tree(sparse.csr_array(np.triu(positive, 1))).toarray() > 0
-    return np.asarray(tree | tree.T | _knn(matrix, percentile, k))
-
-
-#: Name of a cut to (distance matrix, percentile, k) -> which pairs to keep.
-CUTS: dict[str, Callable[[Array, float, int], Mask]] = {
-    "percentile": _percentile,
-    "knn": _knn,
-    "mst-knn": _mst_knn,
-}
 
 
 def _append_test(features: Any, ids: GroupIds, test_features: Any, test_groups: Any) -> tuple[Array, GroupIds]:
@@ -309,7 +278,7 @@ def _append_test(features: Any, ids: GroupIds, test_features: Any, test_groups: 
         raise GroupMismatchError(
             f"group(s) both in training and in test: {listed(both)}. A test group is one that training never sees."
         )
-    for what, found, labels in (("features", train, ids), ("test_features", test, test_ids)):
-        if len(found) != len(labels):
-            raise DataError(f"{what} has {len(found)} rows but {len(labels)} group labels: give one label a row.")
+    for what, rows, labels in (("features", train, ids), ("test_features", test, test_ids)):
+        if len(rows) != len(labels):
+            raise DataError(f"{what} has {len(rows)} rows but {len(labels)} group labels: give one label per row.")
     return np.concatenate([train, test]), Groups.of([*ids.names, *test_ids.names])

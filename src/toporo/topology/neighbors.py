@@ -91,12 +91,12 @@ def nearest(
     if backend == "auto":
         backend = _exact_backend(dimensions, device)
         faiss = _faiss() if backend == "scikit-learn" and n >= LARGE and not exact else None
-        found = _inverted_file(faiss, points, k, WORTHWHILE) if faiss else BACKENDS[backend](points, k, device)
+        known = _inverted_file(faiss, points, k, WORTHWHILE) if faiss else BACKENDS[backend](points, k, device)
     else:
-        found = BACKENDS[backend](points, k, device)
+        known = BACKENDS[backend](points, k, device)
     if scale != 1.0:
-        found.distances[...] *= scale
-    return found
+        known.distances[...] *= scale
+    return known
 
 
 def locality_order(points: Array) -> npt.NDArray[np.intp]:
@@ -128,10 +128,10 @@ def _tree(points: Array, k: int, _device: str) -> Neighbors:
     distances, indices = _empty(len(points), k)
     for part in _chunks(len(points)):
         rows = order[part]
-        far, found = tree.query(points[rows], k=k + 1, workers=workers)
-        own = found == rows[:, None]
+        far, nearby = tree.query(points[rows], k=k + 1, workers=workers)
+        own = nearby == rows[:, None]
         own[~own.any(axis=1), -1] = True  # among duplicates a point may not find itself
-        distances[rows], indices[rows] = far[~own].reshape(-1, k), found[~own].reshape(-1, k)
+        distances[rows], indices[rows] = far[~own].reshape(-1, k), nearby[~own].reshape(-1, k)
     return Neighbors(distances, indices, "kd-tree", 1.0)
 
 
@@ -146,8 +146,8 @@ def _scikit(points: Array, k: int, _device: str) -> Neighbors:
     parts = list(_chunks(n))
     with _rows_in_parallel(len(range(n)[parts[-1]])):
         for part in parts:
-            found = model.kneighbors(centred[part], return_distance=False)
-            _settle(points, np.arange(n)[part], found, distances, indices)
+            candidates = model.kneighbors(centred[part], return_distance=False)
+            _settle(points, np.arange(n)[part], candidates, distances, indices)
     return Neighbors(distances, indices, "scikit-learn", 1.0)
 
 
@@ -245,8 +245,8 @@ def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Nei
         with threadpool_limits(1):
             far, which = quantizer.search(queries, probes)
         index.nprobe = probes
-        found: npt.NDArray[np.int64] = index.search_preassigned(queries, wanted, which, far)[1]
-        return found
+        candidates: npt.NDArray[np.int64] = index.search_preassigned(queries, wanted, which, far)[1]
+        return candidates
 
     sample = np.sort(np.random.default_rng(0).choice(n, min(n, SAMPLE), replace=False))
     true = _settled(points, sample, _exact_rows(centred, sample, wanted), k)[0]
@@ -262,11 +262,11 @@ def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Nei
     order = locality_order(points)
     for part in _chunks(n, max(1, min(CHUNK, BLOCK_BYTES // 12 // probes))):
         rows = order[part]
-        found = search(rows, probes)
-        short = np.flatnonzero(np.sum((found >= 0) & (found != rows[:, None]), axis=1) < k)
+        candidates = search(rows, probes)
+        short = np.flatnonzero(np.sum((candidates >= 0) & (candidates != rows[:, None]), axis=1) < k)
         if len(short):
-            found[short] = _exact_rows(centred, rows[short], wanted)
-        _settle(points, rows, found, distances, indices)
+            candidates[short] = _exact_rows(centred, rows[short], wanted)
+        _settle(points, rows, candidates, distances, indices)
     return Neighbors(distances, indices, "faiss-ivf", _recall(distances[sample], true))
 
 
@@ -282,41 +282,41 @@ def _exact_rows(centred: Array, rows: npt.NDArray[np.intp], k: int) -> npt.NDArr
     """The ``k`` points nearest to each of a few rows, themselves among them, in no particular order."""
     from threadpoolctl import threadpool_limits
 
-    found = np.empty((len(rows), k), dtype=np.int64)
+    nearby = np.empty((len(rows), k), dtype=np.int64)
     squares = np.einsum("ij,ij->i", centred, centred)
     with threadpool_limits(1):
         for part in _chunks(len(rows), max(1, BLOCK_BYTES // 16 // len(centred))):
             block = centred[rows[part]] @ centred.T
             block *= -2.0
             block += squares
-            found[part] = np.argpartition(block, k - 1, axis=1)[:, :k]
-    return found
+            nearby[part] = np.argpartition(block, k - 1, axis=1)[:, :k]
+    return nearby
 
 
 # ---------------------------------------------------------------------- shared parts
 
 
-def _settle(points: Array, rows: Any, found: npt.NDArray[Any], distances: Array, indices: Indices) -> None:
-    """Write the candidates ``found`` for ``rows`` into the results."""
-    distances[rows], indices[rows] = _settled(points, rows, found, distances.shape[1])
+def _settle(points: Array, rows: Any, candidates: npt.NDArray[Any], distances: Array, indices: Indices) -> None:
+    """Write the ``candidates`` for ``rows`` into the results."""
+    distances[rows], indices[rows] = _settled(points, rows, candidates, distances.shape[1])
 
 
-def _settled(points: Array, rows: Any, found: npt.NDArray[Any], k: int) -> tuple[Array, npt.NDArray[Any]]:
+def _settled(points: Array, rows: Any, candidates: npt.NDArray[Any], k: int) -> tuple[Array, npt.NDArray[Any]]:
     """The ``k`` nearest of each row's candidates, without the point itself, by distance and then by index.
 
-    The distances are those of the points as given, whichever way the candidates were found; -1 is no candidate.
+    The distances are those of the points as given, whichever way the candidates were come by; -1 is no candidate.
     """
-    found = np.sort(found, axis=1)
-    measured = np.empty(found.shape)
-    height = max(1, (BLOCK_BYTES >> 4) // (8 * found.shape[1] * points.shape[1]))
-    for part in _chunks(len(found), height):
-        difference = points[found[part]]
+    candidates = np.sort(candidates, axis=1)
+    measured = np.empty(candidates.shape)
+    height = max(1, (BLOCK_BYTES >> 4) // (8 * candidates.shape[1] * points.shape[1]))
+    for part in _chunks(len(candidates), height):
+        difference = points[candidates[part]]
         difference -= points[rows[part], None, :]
         measured[part] = np.einsum("ijk,ijk->ij", difference, difference)
     np.sqrt(measured, out=measured)
-    measured[(found == np.asarray(rows)[:, None]) | (found < 0)] = np.inf
+    measured[(candidates == np.asarray(rows)[:, None]) | (candidates < 0)] = np.inf
     order = np.argsort(measured, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(measured, order, axis=1), np.take_along_axis(found, order, axis=1)
+    return np.take_along_axis(measured, order, axis=1), np.take_along_axis(candidates, order, axis=1)
 
 
 def _scaled(points: Array) -> tuple[Array, float]:

@@ -1,17 +1,104 @@
-"""How much to hold in memory at a time: filters and groups in portions that fit a limit."""
+"""What is settled before the work: which engine does it and where, and how much it holds in memory at a time."""
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from toporo.errors import SettingError
+import torch
+
+from toporo.errors import SettingError, UnknownNameError
+from toporo.progress import logger
+from toporo.topology.engine import Engine, TorchEngine
+from toporo.topology.operator import DiffusionOperator
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9,
           "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+ENGINES = ("auto", "numba", "torch", "triton")
+#: Multiplications below which compiling (numba) or moving to the GPU takes longer than the work.
+WORTH_COMPILING = 2e9
+WORTH_MOVING = 2e9
+#: Multiplications from which on a run says what it is about to do.
+WORTH_SAYING = 2e10
+
+
+def make_engine(name: str, operator: DiffusionOperator, device: str, work: float) -> Engine:
+    """The engine by name; ``"auto"`` is the fused one for the device where it is installed, usable and worth it.
+
+    Parameters
+    ----------
+    name : one of :data:`ENGINES`.
+    operator : what the engine is for.
+    device : ``"cpu"`` or a GPU, as :func:`choose_device` gives it.
+    work : multiplications to come.
+    """
+    if name not in ENGINES:
+        raise UnknownNameError("engine", name, ENGINES)
+    usable = {
+        "numba": device == "cpu" and operator.is_sparse and operator.nonzeros < 2**31,
+        "triton": device != "cpu" and operator.is_sparse,
+    }
+    if name == "auto":
+        worth = [kind for kind, fits in usable.items() if fits and installed(kind)]
+        name = worth[0] if worth and (device != "cpu" or work >= WORTH_COMPILING) else "torch"
+        if usable["numba"] and not worth and work >= WORTH_SAYING:
+            _mention_the_extra()
+    elif not usable.get(name, True):
+        where = {"numba": "the CPU", "triton": "a GPU (device='cuda')"}[name]
+        raise SettingError(
+            f"engine={name!r} works on {where} and on sparse kernels; use engine='auto' or kernel='knn'."
+        )
+    elif not installed(name):
+        advice = "pip install 'toporo[fast]'" if name == "numba" else "install a build of torch with CUDA"
+        raise SettingError(f"engine={name!r} needs {name}, which is not installed: {advice}.")
+    if name == "numba":
+        from toporo.topology.fused import FusedEngine  # numba is an extra, and takes a while to load
+
+        return FusedEngine(operator)
+    if name == "triton":
+        from toporo.topology.gpu import TritonEngine  # triton comes with CUDA builds of torch alone
+
+        return TritonEngine(operator, device)
+    return TorchEngine(operator, device)
+
+
+def installed(name: str) -> bool:
+    """Whether a module can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # sys.modules[name] is None
+        return False
+
+
+@cache
+def _mention_the_extra() -> None:
+    """Say, once in a process, what would make large work faster; where nobody set up a log, on standard error."""
+    logger.warning("diffusion EMD is about three times as fast with numba: pip install 'toporo[fast]'.")
+
+
+def choose_device(device: str, work: float) -> str:
+    """``"auto"`` is the GPU where there is one and the work is worth moving; anything else must exist."""
+    if device == "auto":
+        return "cuda" if work >= WORTH_MOVING and torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0"]) from None
+    if kind.type not in ("cpu", "cuda"):
+        raise UnknownNameError("device", device, ["auto", "cpu", "cuda", "cuda:0"])
+    if kind.type == "cuda" and (kind.index or 0) >= torch.cuda.device_count():
+        raise SettingError(
+            f"device={device!r}, but torch sees {torch.cuda.device_count()} GPU(s) here. Use device='cpu' or 'auto', "
+            "or install a build of torch with CUDA."
+        )
+    return "cpu" if kind.type == "cpu" else str(kind)
 
 
 @dataclass(frozen=True)
@@ -119,8 +206,6 @@ def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]
 def free_memory(device: str) -> int | None:
     """Nine tenths of the bytes free on a device, or None where the system does not tell."""
     if device != "cpu":
-        import torch
-
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, to be reused
         return int(0.9 * (torch.cuda.mem_get_info(device)[0] + cached))
     try:

@@ -12,7 +12,7 @@ import numpy as np
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.topology.centrality import centrality
-from toporo.topology.graph import GroupGraph
+from toporo.topology.structure import GraphStructure
 from toporo.types import Name
 
 NORMALIZATIONS = ("softmax", "sum")
@@ -158,7 +158,7 @@ class Prior:
 
 
 def make_prior(
-    graph: GroupGraph,
+    graph: GraphStructure,
     train: Iterable[Name],
     test: Iterable[Name] | None = None,
     *,
@@ -171,17 +171,18 @@ def make_prior(
 
     Parameters
     ----------
-    graph : a given or learned :class:`GroupGraph`.
-    train, test : names; with ``test``, centrality looks from the training groups towards the test groups.
-    measure : ``"betweenness"`` (the paper's), ``"degree"``, ``"closeness"`` or ``"harmonic"``.
+    graph : a given or learned :class:`~toporo.GroupGraph`.
+    train, test : names; with ``test``, centrality is measured from the training groups to the test groups.
+    measure : ``"betweenness"`` (the paper's), ``"degree"``, ``"closeness"``, ``"harmonic"``, or another name of
+        :data:`~toporo.topology.centrality.MEASURES`.
     normalization : ``"softmax"``: :math:`p_e \propto \exp(c_e / T)` on raw values, as the paper prints it;
         ``"sum"``: :math:`p_e \propto c_e`. Softmax unless the measure is ``"harmonic"``, a distribution as it is.
     weighted : whether edge lengths count. They do not in the paper: one hop is one hop.
     temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the
         result of training depends on it, so it is recorded in the prior.
 
-    >>> graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
-    >>> graph.prior(train=["a", "b", "c"], test=["x"], normalization="sum").weights  # a-b-c-x: c is passed twice
+    >>> graph = GraphStructure("abcx", {("a", "b"): 1, ("b", "c"): 1, ("c", "x"): 1})
+    >>> make_prior(graph, train=["a", "b", "c"], test=["x"], normalization="sum").weights  # c is passed twice
     {'a': 0.0, 'b': 0.3333333333333333, 'c': 0.6666666666666666}
     """
     if normalization is None:

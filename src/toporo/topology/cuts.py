@@ -1,0 +1,50 @@
+"""From distances between groups to edges: which pairs a cut keeps.
+
+A cut is a function ``(matrix, percentile, k) -> mask`` of the symmetric (m, m) matrix of distances, the setting
+``percentile`` and the number ``k`` of nearest groups, at most m - 1. The mask, of the same shape, is symmetric and True
+where a pair is kept; its diagonal does not count. ``@CUTS.register("name")`` adds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from toporo.registry import Registry
+from toporo.types import Array
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Cut: TypeAlias = Callable[[Array, float, int], Mask]
+
+#: Name of a cut to its function; entry points of the group ``toporo.cuts`` add to it.
+CUTS: Registry[Cut] = Registry("cut")
+
+
+@CUTS.register("percentile")
+def percentile_cut(matrix: Array, percentile: float, k: int) -> Mask:
+    """Pairs closer than this percentile of the whole matrix, its diagonal included."""
+    return np.asarray(matrix < np.percentile(matrix, percentile))
+
+
+@CUTS.register("knn")
+def knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
+    """Pairs of which one is among the other's k nearest."""
+    others = matrix + np.diag(np.full(len(matrix), np.inf))
+    order = np.argsort(others, axis=1, kind="stable")[:, :k]
+    keep = np.zeros(matrix.shape, dtype=bool)
+    keep[np.arange(len(matrix))[:, None], order] = True
+    return keep | keep.T
+
+
+@CUTS.register("mst-knn")
+def mst_knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
+    """The same, united with the minimum spanning tree: the graph is connected."""
+    positive = np.maximum(matrix, np.finfo(np.float64).tiny)  # a zero would read as 'no edge'
+    # Sparse on purpose: scipy reads very short lengths in a dense matrix as missing edges.
+    tree = minimum_spanning_tree(sparse.csr_array(np.triu(positive, 1))).toarray() > 0
+    return np.asarray(tree | tree.T | knn_cut(matrix, percentile, k))
