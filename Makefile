@@ -7,8 +7,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 # One process a core, at most four; a file's tests stay together, so that they share what they prepare.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
-# What numba compiles for: Haswell, the first of Intel's CPUs with AVX2.
-AVX2 := NUMBA_CPU_NAME=haswell
+# What numba compiles for: a CPU with AVX2 and no AVX-512.
+AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 
 # Compile each module once and keep it; without this every process would compile torch anew where the variable is set.
 unexport PYTHONDONTWRITEBYTECODE
