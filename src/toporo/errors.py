@@ -79,5 +79,5 @@ def closest(given: str, names: list[str]) -> str | None:
 
     wanted, plain = given.lower(), {name.lower(): name for name in names}
     begins = [name for name in plain if wanted and name.startswith(wanted)]
-    found = begins or get_close_matches(wanted, list(plain), n=1, cutoff=0.6)
-    return plain[found[0]] if found else None
+    meant = begins or get_close_matches(wanted, list(plain), n=1, cutoff=0.6)
+    return plain[meant[0]] if meant else None

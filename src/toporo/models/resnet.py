@@ -119,12 +119,12 @@ class _Maker:
     def layer(self, inputs: int, width: int, count: int, stride: int, before: int, after: int) -> nn.Sequential:
         """``count`` blocks, of which the first takes the stride, or the step from one dilation to the next."""
         outputs = width * 4 if self.bottleneck else width
-        first = _Block(self, inputs, width, outputs, stride, before, after)
-        rest = (_Block(self, outputs, width, outputs, 1, after, after) for _ in range(count - 1))
+        first = _Residual(self, inputs, width, outputs, stride, before, after)
+        rest = (_Residual(self, outputs, width, outputs, 1, after, after) for _ in range(count - 1))
         return nn.Sequential(first, *rest)
 
 
-class _Block(nn.Module):
+class _Residual(nn.Module):
     """Two 3×3 convolutions, or 1×1, 3×3, 1×1 (bottleneck), added to what came in.
 
     A convolution up to and with the strided one works at the dilation ``before``, those after it at ``after``; so a
