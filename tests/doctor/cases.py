@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor.case import Case
 from toporo.doctor.diagnose import Asked, prepare
+from toporo.doctor.measure import Case
 
 GROUPS = ("ash", "birch", "cedar", "dogwood")
 CHAIN = [("ash", "birch"), ("birch", "cedar"), ("cedar", "dogwood"), ("dogwood", "elm")]

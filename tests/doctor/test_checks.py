@@ -12,7 +12,7 @@ import pytest
 from tests.doctor.cases import CHAIN, GROUPS, case_of, sound
 from toporo.data.frame import Frame, Numbers
 from toporo.doctor import CHECKS, SEVERITIES, Finding
-from toporo.doctor.case import Case
+from toporo.doctor.measure import Case
 from toporo.doctor.results import Distances, Separability
 from toporo.topology.graph import GroupGraph
 

@@ -554,7 +554,7 @@ def test_what_classes_are_called_does_not_matter():
 LARGE_FITS = """
 import hashlib
 import numpy as np
-from toporo.robust import rows
+from toporo.robust import group_losses as rows
 from toporo.robust.linear import fit_linear, fit_logistic
 
 n, d = rows.CHUNK + 4001, 32

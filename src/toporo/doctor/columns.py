@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from toporo.data.frame import Numbers, Texts
-from toporo.doctor.case import LUCK, TELLING, Case, Profile, agreement, check
-from toporo.doctor.measure import Codes, balanced_sample
+from toporo.doctor.measure import LUCK, TELLING, Case, Codes, Profile, agreement, balanced_sample, check
 from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
 from toporo.errors import listed
 from toporo.text import many

@@ -15,9 +15,16 @@ import numpy.typing as npt
 from toporo.choice.priors import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor.case import CHECKS, Case
 from toporo.doctor.columns import identifying
-from toporo.doctor.measure import MOST_GROUPS, balanced_sample, group_distances, group_separability, sample_size
+from toporo.doctor.measure import (
+    CHECKS,
+    MOST_GROUPS,
+    Case,
+    balanced_sample,
+    group_distances,
+    group_separability,
+    sample_size,
+)
 from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import numpy as np
 
-from toporo.doctor.case import Case, check
+from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
 from toporo.errors import listed
 from toporo.text import many

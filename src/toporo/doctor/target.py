@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.frame import Numbers
-from toporo.doctor.case import Case, check
+from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, note, percent, risky, serious, some
 from toporo.errors import listed
 from toporo.text import many

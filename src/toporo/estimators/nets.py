@@ -19,7 +19,7 @@ from toporo.estimators.rows import Rows, Scaling
 from toporo.estimators.settings import Settings
 from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
-from toporo.robust.rows import chunks
+from toporo.robust.group_losses import chunks
 from toporo.topology.prior import Prior
 from toporo.training import RoundRecord, TrainSettings, train
 from toporo.types import Array

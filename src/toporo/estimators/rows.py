@@ -13,7 +13,7 @@ from toporo import topology
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
-from toporo.robust.rows import chunks, in_chunks, members_of, weighted_rows
+from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.

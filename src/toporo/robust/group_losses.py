@@ -15,28 +15,202 @@ Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Protocol, Self
+from functools import cached_property, lru_cache
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg.lapack import dposv
 
-from toporo.errors import DataError
+from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.robust.rows import (
-    as_inputs,
-    as_targets,
-    chunks,
-    column_means,
-    for_each,
-    members_of,
-    refuse_infinite,
-    weighted_rows,
-)
+from toporo.machine import cores
 from toporo.types import Array, Name
+
+T = TypeVar("T")
+
+#: Rows that are worked on at a time, so that copies stay small beside the data.
+CHUNK = 1 << 16
+
+
+def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[Any, GroupIds]:
+    """Inputs as a matrix and the groups of its rows, checked against each other."""
+    inputs = as_numbers(x, "x")
+    if inputs.ndim != 2 or not inputs.size:
+        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
+    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+    if len(ids) != len(inputs):
+        raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
+    codes = as_numbers(ids.codes, "groups").astype(np.int64)
+    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
+        raise GroupMismatchError(
+            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
+        )
+    return inputs, GroupIds(codes, ids.groups)
+
+
+def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """An array of numbers from an array, a list or a tensor; text is refused."""
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
+    return array
+
+
+def as_targets(y: Any, rows: int) -> Any:
+    """Targets as a matrix with a row for every row of inputs."""
+    targets = as_numbers(y, "y")
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
+        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column per output.")
+    return targets
+
+
+def as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
+    """One label per row, none missing."""
+    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if labels.ndim != 1 or len(labels) != rows:
+        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one per row of x.")
+    if labels.dtype.kind == "f":
+        refuse_infinite(labels, "y")
+    if labels.dtype == object and any(label is None or label != label for label in labels):
+        raise DataError("y holds missing labels: drop those rows first.")
+    return labels
+
+
+def as_classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
+    """The classes in order, and every row's code among them."""
+    kinds = sorted({type(label).__name__ for label in labels}) if labels.dtype == object else []
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise DataError(f"y holds labels of types {', '.join(kinds)}, which have no order: use one type.") from None
+    if len(classes) < 2:
+        raise DataError(f"y holds a single class, {classes.tolist()[0]!r}: there is nothing to tell apart.")
+    if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
+        raise DataError(
+            f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
+            "fit_linear is for those."
+        )
+    return tuple(classes.tolist()), codes.astype(np.int64)
+
+
+def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
+    """Row weights, or None for equal ones; a group without weight is refused."""
+    if sample_weight is None:
+        counts = np.bincount(ids.codes, minlength=len(ids.groups))
+        _refuse_empty(ids.groups, counts)
+        return None
+    weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
+    if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(
+            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one per row."
+        )
+    _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
+    return weights
+
+
+def weighted_rows(
+    inputs: Any, targets: Any, ids: GroupIds, sample_weight: Any
+) -> tuple[Any, Any, GroupIds, Array | None]:
+    """Rows with their weights (None for equal ones); those without weight might as well not be there, and go."""
+    weights = as_weights(sample_weight, ids)
+    if weights is None or weights.all():
+        return inputs, targets, ids, weights
+    counted = weights > 0
+    return inputs[counted], targets[counted], GroupIds(ids.codes[counted], ids.groups), weights[counted]
+
+
+def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
+    empty = [name for name, count in zip(groups, mass, strict=True) if not count > 0]
+    if empty:
+        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
+
+
+def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
+    """Raise if a number is NaN or infinite, naming the first row."""
+    if values.dtype.kind != "f":
+        return
+    for start in range(0, len(values), CHUNK):
+        finite = np.isfinite(values[start : start + CHUNK])
+        if not finite.all():
+            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            raise DataError(
+                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
+                f"{int(np.argmax(bad))}). Impute or drop those rows first."
+            )
+
+
+def refuse_one_class(
+    groups: Groups,
+    targets: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.intp],
+    sizes: npt.NDArray[Any],
+    classes: Sequence[Any],
+) -> None:
+    """``targets`` in the order of groups."""
+    low, high = np.minimum.reduceat(targets, starts), np.maximum.reduceat(targets, starts)
+    lone = [name for name, a, b in zip(groups, low, high, strict=True) if a == b]
+    if lone:
+        first = groups.encode([lone[0]])[0]
+        raise DataError(
+            f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
+            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by "
+            "the group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
+        )
+
+
+def members_of(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
+    """The rows of each group, in order."""
+    codes = ids.codes
+    small = codes.astype(np.uint16) if len(ids.groups) < (1 << 16) else codes  # short keys are sorted in one pass
+    order = np.argsort(small, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=len(ids.groups)))[:-1])
+
+
+def column_means(values: npt.NDArray[Any]) -> Array:
+    """Column means; of NaN, NaN, which is reported later."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [values[start : start + CHUNK].sum(axis=0, dtype=np.float64) for start in range(0, len(values), CHUNK)]
+        return np.asarray(np.sum(sums, axis=0) / len(values), dtype=np.float64)
+
+
+def in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
+    """A product row by row, chunks in parallel."""
+    return np.concatenate(for_each(chunks(rows), work, rows))
+
+
+def chunks(rows: int) -> list[slice]:
+    """Spans of at most ``CHUNK`` rows."""
+    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
+
+
+def for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[T]:
+    """Work on every item, on all cores if there are many rows; the last bits do not depend on how many those are."""
+    with one_thread():
+        if len(items) == 1 or rows < CHUNK or cores() == 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(cores()) as pool:
+            return list(pool.map(work, items))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Linear algebra on a single thread: the same bytes everywhere, and faster for small matrices."""
+    with _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
 
 TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
 

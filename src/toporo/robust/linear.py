@@ -30,9 +30,8 @@ from toporo.checks import as_number, non_negative, number
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
 from toporo.robust.divergences import get_divergence
-from toporo.robust.group_losses import GroupLosses, SquaredLosses
+from toporo.robust.group_losses import GroupLosses, SquaredLosses, as_numbers, one_thread, refuse_infinite
 from toporo.robust.logistic import LogisticLosses
-from toporo.robust.rows import as_numbers, one_thread, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.types import Array, Name
 

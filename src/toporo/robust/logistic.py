@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import TOO_LARGE, Place
-from toporo.robust.rows import (
+from toporo.robust.group_losses import (
+    TOO_LARGE,
+    Place,
     as_classes,
     as_inputs,
     as_labels,

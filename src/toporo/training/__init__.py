@@ -1,7 +1,15 @@
 """The training loop, its checkpoints and its progress."""
 
-from toporo.training.checkpoint import load_checkpoint, save_checkpoint
-from toporo.training.loop import RoundRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.training.loop import (
+    RoundRecord,
+    TrainSettings,
+    accuracy_by_group,
+    features_of,
+    load_checkpoint,
+    outputs_of,
+    save_checkpoint,
+    train,
+)
 from toporo.training.steps import Resident, Stepper, StepSettings, Trained, outputs_at, pick_device, train_steps
 
 __all__ = [
