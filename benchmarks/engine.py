@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from accuracy import swiss_roll
 from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
 from scipy.sparse.csgraph import dijkstra
@@ -33,6 +34,8 @@ from toporo.topology.learn import resample
 from toporo.topology.neighbors import nearest
 
 GROUPS = 50
+#: Have numba compile for a processor with AVX2 and no more. Tests and all benchmarks can be run under it.
+AVX2 = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
 
 
 def roll(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +45,7 @@ def roll(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 
 def blobs(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping Gaussian clouds in three dimensions, one a group."""
+    """Overlapping Gaussian clouds in three dimensions, one per group."""
     rng = np.random.default_rng(seed)
     labels = np.arange(n) % m
     return 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3)), labels
@@ -68,51 +71,68 @@ def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
     return l1_distances(match_weights(transform_peer(fitted, indicators)))
 
 
+PEERS_HEAD = [
+    "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
+    "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+]
+
+
 def bench_peers() -> list[str]:
-    add_peers()
+    limits = " ".join(f"{key}={value}" for key, value in AVX2.items())
     lines = [
         f"The graph is given to both, {GROUPS} groups; single thread; CPU seconds from graph to distances: the median",
         "of three for toporo, one run for the peer. Errors are largest relative differences from toporo at",
         "`tol=1e-10`. `matched` is the loosest `tol` of 1e-6, 1e-5, … at which toporo is no less accurate than the",
         "peer at order 128.",
         "",
-        "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
-        "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+        *PEERS_HEAD,
     ]
-    with threadpool_limits(1):
-        for title, make, n in (
-            ("roll", roll, 2_000),
-            ("roll", roll, 20_000),
-            ("blobs", blobs, 20_000),
-            ("roll", roll, 100_000),
-            ("blobs", blobs, 100_000),
-        ):
-            points, labels = make(n)
-            kernel, indicators = knn_affinity(points), indicators_of(labels)
-            engine = "numba"
-            exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
-
-            def off(found: np.ndarray, exact: np.ndarray = exact) -> float:
-                return float((np.abs(found - exact)[exact > 0] / exact[exact > 0]).max())
-
-            peer(kernel, indicators, 4)  # imports and warms up
-            slow, slow_found = cpu(partial(peer, kernel, indicators, 128), 1)
-            fast, fast_found = cpu(partial(peer, kernel, indicators, 32), 1)
-            default, found = cpu(partial(ours, kernel, labels, engine=engine))
-            matched, matched_off = default, off(found.matrix)
-            for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
-                taken, looser = cpu(partial(ours, kernel, labels, tol=tol, engine=engine))
-                if off(looser.matrix) > off(slow_found):
-                    break
-                matched, matched_off = taken, off(looser.matrix)
-            lines.append(
-                f"| {title} | {n} | {slow:.2f} | {off(slow_found):.0e} | {fast:.2f} | {off(fast_found):.0e} | "
-                f"{default:.3f} | {off(found.matrix):.0e} | **{slow / default:.1f}×** | {matched:.3f} | "
-                f"{matched_off:.0e} | **{slow / matched:.1f}×** | {fast / default:.1f}× |"
-            )
-            print(lines[-1], flush=True)
+    for title, n in (("roll", 2_000), ("roll", 20_000), ("blobs", 20_000), ("roll", 100_000), ("blobs", 100_000)):
+        lines.append(peers_row(title, n))
+        print(lines[-1], flush=True)
+    lines += [
+        "",
+        "The same with the fused kernel limited to AVX2, in processes of their own; a row is printed by",
+        f"`{limits} python benchmarks/engine.py roll 20000`.",
+        "",
+        *PEERS_HEAD,
+    ]
+    for title in ("roll", "blobs"):
+        command = [sys.executable, __file__, title, "20000"]
+        done = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
+        lines.append(done.stdout.strip())
+        print(lines[-1], flush=True)
     return lines
+
+
+def peers_row(title: str, n: int) -> str:
+    """One line of the table: toporo and its peer on the same graph, one after the other."""
+    add_peers()
+    with threadpool_limits(1):
+        points, labels = {"roll": roll, "blobs": blobs}[title](n)
+        kernel, indicators = knn_affinity(points), indicators_of(labels)
+        engine = "numba"
+        exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
+
+        def off(distances: np.ndarray) -> float:
+            return float((np.abs(distances - exact)[exact > 0] / exact[exact > 0]).max())
+
+        peer(kernel, indicators, 4)  # imports and warms up
+        slow, slow_result = cpu(partial(peer, kernel, indicators, 128), 1)
+        fast, fast_result = cpu(partial(peer, kernel, indicators, 32), 1)
+        default, result = cpu(partial(ours, kernel, labels, engine=engine))
+        matched, matched_off = default, off(result.matrix)
+        for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
+            taken, looser = cpu(partial(ours, kernel, labels, tol=tol, engine=engine))
+            if off(looser.matrix) > off(slow_result):
+                break
+            matched, matched_off = taken, off(looser.matrix)
+    return (
+        f"| {title} | {n} | {slow:.2f} | {off(slow_result):.0e} | {fast:.2f} | {off(fast_result):.0e} | "
+        f"{default:.3f} | {off(result.matrix):.0e} | **{slow / default:.1f}×** | {matched:.3f} | "
+        f"{matched_off:.0e} | **{slow / matched:.1f}×** | {fast / default:.1f}× |"
+    )
 
 
 def bench_geodesic() -> list[str]:
@@ -290,12 +310,12 @@ def bench_neighbors() -> list[str]:
         centres = 3 * rng.normal(size=(GROUPS, d))
         points = centres[np.arange(n) % GROUPS] + rng.normal(size=(n, 4)) @ basis + 0.05 * rng.normal(size=(n, d))
         start = time.perf_counter()
-        found = nearest(points, 15)
+        neighbors = nearest(points, 15)
         took = time.perf_counter() - start
         start = time.perf_counter()
         nearest(points, 15, exact=True)
         exact = time.perf_counter() - start
-        lines.append(f"| {n} | {d} | {found.backend} | {took:.2f} | {found.recall:.3f} | {exact:.2f} | "
+        lines.append(f"| {n} | {d} | {neighbors.backend} | {took:.2f} | {neighbors.recall:.3f} | {exact:.2f} | "
                      f"{exact / took:.1f}× |")  # fmt: skip
         print(lines[-1], flush=True)
     return lines
@@ -343,10 +363,15 @@ def bench_large() -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for n, m, limit in ((1_000_000, 50, "3GiB"), (1_000_000, 50, "1500MiB"), (100_000, 500, "1GiB")):
-        found = run_large(n, m, limit)
+        run = run_large(n, m, limit)
         lines.append(
-            f"| {n} | {m} | {limit} | {found['threads']} | {found['wall']:.0f} | {found['cpu']:.0f} | "
-            f"{found['predicted'] / 2**30:.2f} | {found['peak'] / 2**30:.2f} |"
+            f"| {n} | {m} | {limit} | {run['threads']} | {run['wall']:.0f} | {run['cpu']:.0f} | "
+            f"{run['predicted'] / 2**30:.2f} | {run['peak'] / 2**30:.2f} |"
         )
         print(lines[-1], flush=True)
     return lines
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(peers_row(sys.argv[1], int(sys.argv[2])))

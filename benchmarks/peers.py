@@ -72,7 +72,7 @@ def fit_peer(kernel: Any, *, order: int, scales: int = 10, alpha: float = 0.5) -
 
 
 def transform_peer(model: Any, indicators: np.ndarray) -> np.ndarray:
-    r"""The peer's embeddings, one row a group, as its own ``transform`` gives them.
+    r"""The peer's embeddings, one row per group, as its own ``transform`` gives them.
 
     - It applies :math:`D^{-1/2} S^t D^{1/2} = P^t` with :math:`P = D^{-1} M`, the walk's averaging direction and not
       its transpose: the same as toporo.
@@ -105,7 +105,7 @@ def l1_distances(embeddings: np.ndarray) -> np.ndarray:
 
 
 def indicators_of(codes: np.ndarray) -> np.ndarray:
-    """Columns ``1_{X_e} / n_e``, one a group."""
+    """Columns ``1_{X_e} / n_e``, one per group."""
     counts = np.bincount(codes)
     indicators = np.zeros((len(codes), len(counts)))
     indicators[np.arange(len(codes)), codes] = 1.0 / counts[codes]
@@ -135,10 +135,10 @@ def weighted_l1(densities: list[np.ndarray], alpha: float = 0.5) -> np.ndarray:
     return total
 
 
-def relative_differences(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """One a pair."""
+def relative_differences(distances: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """One per pair."""
     pairs = np.triu_indices(len(exact), 1)
-    return np.abs(found - exact)[pairs] / exact[pairs]
+    return np.abs(distances - exact)[pairs] / exact[pairs]
 
 
 def main() -> None:
@@ -157,8 +157,8 @@ def main() -> None:
         rows = {"toporo, tol 1e-10": tr.diffusion_emd(None, codes, affinity=kernel, tol=1e-10).matrix}
         for order in (32, 128, 512):
             rows[f"DiffusionEMD, order {order}"] = l1_distances(diffusion_emd_peer(kernel, indicators, order=order))
-        for name, found in rows.items():
-            off = relative_differences(found, exact)
+        for name, distances in rows.items():
+            off = relative_differences(distances, exact)
             print(f"| {title} | {name} | {off.max():.1e} | {np.median(off):.1e} |")
 
 
