@@ -77,11 +77,14 @@ def test_a_method_and_a_divergence_are_held_to_the_laws(stranger: dict[str, str]
     assert sum("double-l2" in line for line in passed) >= 30
 
 
+@pytest.mark.slow
 def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: Toporo, tmp_path: Path) -> None:
     listed = toporo("reproduce", "--list-methods")
     assert re.search(r"^rivers.*:$", listed, re.MULTILINE)
     assert "  my-method " in listed
-    table = toporo("reproduce", "rivers", "--methods", "erm,tro-uniform,my-method", "--seeds", 1, "--out", "out")
+    table = toporo(
+        "reproduce", "rivers", "--methods", "erm,tro-uniform,my-method", "--seeds", 1, "--jobs", 1, "--out", "out"
+    )
     assert "my-method" in table
     rows = json.loads((tmp_path / "out/results.json").read_text(encoding="utf-8"))
     assert {row["method"] for row in rows} == {"erm", "tro-uniform", "my-method"}
@@ -93,6 +96,7 @@ def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: To
     assert "levels of a made-up river" in toporo("data", "list")
 
 
+@pytest.mark.slow
 def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Toporo, tmp_path: Path) -> None:
     _write_table(tmp_path)
     common = ("fit", "rows.csv", "--target", "y", "--group", "valley", "--graph", "edges.csv", "--test-groups", "d")
@@ -104,6 +108,7 @@ def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Toporo, tmp_pa
         assert name in toporo(*common, option, "no-such", "--out", "other", fails=True), "the error lists it"
 
 
+@pytest.mark.slow
 def test_a_cut_is_a_choice_of_topology(toporo: Toporo, tmp_path: Path) -> None:
     _write_table(tmp_path)
     common = ("topology", "rows.csv", "--group", "valley", "--target", "y", "--resamples", "0")

@@ -3,7 +3,7 @@ r"""How central each training group is.
 Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures
 from the training groups to them (the paper's physical topology); without (``test`` is None), among the training groups
 (its data-driven topology). Shortest paths may pass through any group of the graph. ``weighted`` says whether edge
-lengths count. Names are checked before it is called. ``@MEASURES.register("name")`` adds one.
+lengths count. Names are checked before it is called. ``@register("name")`` adds one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Measure: TypeAlias = Callable[[GraphStructure, list[Name], list[Name] | None, bo
 
 #: Name of a measure to its function; entry points of the group ``toporo.centralities`` add to it.
 MEASURES: Registry[Measure] = Registry("centrality measure", "toporo.centralities")
+register = MEASURES.register
 
 
 def centrality(
@@ -61,7 +62,7 @@ def centrality(
     return function(graph, inside, outside, weighted)
 
 
-@MEASURES.register("betweenness")
+@register("betweenness")
 def betweenness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     r"""How many shortest paths pass through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
 
@@ -78,7 +79,7 @@ def betweenness(graph: GraphStructure, train: list[Name], test: list[Name] | Non
     return {name: factor * counts[name] for name in train}
 
 
-@MEASURES.register("degree")
+@register("degree")
 def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     """How many groups touch a group: of all groups, or without test groups of the training groups.
 
@@ -93,7 +94,7 @@ def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, we
     }
 
 
-@MEASURES.register("closeness")
+@register("closeness")
 def closeness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     """One over the mean distance to the test groups (or the other training groups); unreachable ones do not count.
 
@@ -112,7 +113,7 @@ def closeness(graph: GraphStructure, train: list[Name], test: list[Name] | None,
     return values
 
 
-@MEASURES.register("harmonic")
+@register("harmonic")
 def harmonic(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
     r"""Where a random walk from the test groups first enters the training set.
 

@@ -2,7 +2,7 @@
 
 A cut is a function ``(matrix, percentile, k) -> mask`` of the symmetric (m, m) matrix of distances, the setting
 ``percentile`` and the number ``k`` of nearest groups, at most m - 1. The mask, of the same shape, is symmetric and True
-where a pair is kept; its diagonal does not count. ``@CUTS.register("name")`` adds one.
+where a pair is kept; its diagonal does not count. ``@register("name")`` adds one.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Cut: TypeAlias = Callable[[Array, float, int], Mask]
 
 #: Name of a cut to its function; entry points of the group ``toporo.cuts`` add to it.
 CUTS: Registry[Cut] = Registry("cut")
+register = CUTS.register
 
 
-@CUTS.register("percentile")
+@register("percentile")
 def percentile_cut(matrix: Array, percentile: float, k: int) -> Mask:
     """Pairs closer than this percentile of the whole matrix, its diagonal included."""
     return np.asarray(matrix < np.percentile(matrix, percentile))
 
 
-@CUTS.register("knn")
+@register("knn")
 def knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
     """Pairs of which one is among the other's k nearest."""
     others = matrix + np.diag(np.full(len(matrix), np.inf))
@@ -41,7 +42,7 @@ def knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
     return keep | keep.T
 
 
-@CUTS.register("mst-knn")
+@register("mst-knn")
 def mst_knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
     """The same, united with the minimum spanning tree: the graph is connected."""
     positive = np.maximum(matrix, np.finfo(np.float64).tiny)  # a zero would read as 'no edge'
