@@ -47,6 +47,7 @@ def run(
     return in_this_process
 
 
+@pytest.mark.slow
 def test_an_example_starts_from_the_command_line(tmp_path: Path) -> None:
     command = [sys.executable, EXAMPLES / "borders_to_prior.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -75,6 +76,7 @@ def test_no_example_is_left_out() -> None:
     assert [name for name in names if f'run("{name}"' not in tested] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_own_training_loop_shows_a_gain(run: Run) -> None:
     lines = dict(line.split(": ", 1) for line in run("own_training_loop.py").splitlines())
@@ -82,6 +84,7 @@ def test_own_training_loop_shows_a_gain(run: Run) -> None:
     assert tro > erm + 8
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_borders_to_prior_prints_weights_and_draws(run: Run, tmp_path: Path) -> None:
     text = run("borders_to_prior.py", str(tmp_path / "graph.png"))
@@ -89,6 +92,7 @@ def test_borders_to_prior_prints_weights_and_draws(run: Run, tmp_path: Path) -> 
     assert (tmp_path / "graph.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_topology_from_table_finds_the_true_neighbours(run: Run, tmp_path: Path) -> None:
     text = run("topology_from_table.py", str(tmp_path / "topology.png"), str(tmp_path / "dg15.csv"))
@@ -101,6 +105,7 @@ def test_topology_from_table_finds_the_true_neighbours(run: Run, tmp_path: Path)
     assert (tmp_path / "dg15.csv").read_text().startswith("domain,x,y\n")
 
 
+@pytest.mark.slow
 def test_exact_linear_gains_by_looking_down_the_river(run: Run) -> None:
     lines = run("exact_linear.py").splitlines()
     errors = [float(line.split("test error ")[1].split(",")[0]) for line in lines if "test error" in line]
@@ -110,6 +115,7 @@ def test_exact_linear_gains_by_looking_down_the_river(run: Run) -> None:
     assert all(float(line.rsplit(" ", 1)[1]) <= 1e-6 for line in lines if "gap at most" in line)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_table_to_report_gains_where_the_shift_has_a_direction(run: Run, tmp_path: Path) -> None:
     lines = run("table_to_report.py", str(tmp_path)).splitlines()
@@ -125,6 +131,7 @@ def test_table_to_report_gains_where_the_shift_has_a_direction(run: Run, tmp_pat
     assert "4 not trained on" in page, "the page shows the evaluation"
 
 
+@pytest.mark.slow
 def test_table_to_report_says_on_real_temperatures_that_it_makes_no_difference(
     run: Run, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +150,7 @@ def mean_errors(lines: list[str]) -> tuple[float, float]:
     return tuple(float(part.split()[-1]) for part in line.split("[")[:2])
 
 
+@pytest.mark.slow
 def test_scikit_learn_beats_its_control_at_planned_stops(run: Run) -> None:
     pytest.importorskip("pandas")
     text = run("scikit_learn.py")
@@ -155,6 +163,7 @@ def test_scikit_learn_beats_its_control_at_planned_stops(run: Run) -> None:
     assert text.endswith("read back, it predicts the same\n")
 
 
+@pytest.mark.slow
 def test_own_dataloader_gains_with_any_loss_and_batch(run: Run) -> None:
     text = run("own_dataloader.py")
     erm, tro = (float(text.split(f"{title}: median error ")[1].split()[0]) for title in ("ERM", "TRO"))
@@ -164,6 +173,7 @@ def test_own_dataloader_gains_with_any_loss_and_batch(run: Run) -> None:
     assert sum(weights.values()) == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_compare_methods_shows_where_the_gain_comes_from(run: Run) -> None:
     rows = [line.split(" mean ") for line in run("compare_methods.py").splitlines()]
@@ -178,6 +188,7 @@ def test_compare_methods_shows_where_the_gain_comes_from(run: Run) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
@@ -191,6 +202,7 @@ def test_images_learns_the_topology_and_is_right_in_a_domain_not_trained_on(run:
     assert {path.name for path in tmp_path.iterdir()} == {"depot", "forest", "harbour", "village"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_flood_tiles_finds_water_in_a_flood_not_trained_on(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("imagecodecs")

@@ -137,16 +137,19 @@ def done(tool: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
         yield folder, tool.run_steps(PAGE, folder)
 
 
+@pytest.mark.slow
 def test_outputs_are_what_the_commands_print_now(tool: Any, done: tuple[Path, dict[str, str]]) -> None:
     assert tool.same(tool.with_outputs(PAGE, done[1]), PAGE), "run python tools/tutorial_pictures.py"
 
 
+@pytest.mark.slow
 def test_pictures_can_be_drawn_again(tool: Any, done: tuple[Path, dict[str, str]]) -> None:
     drawn = tool.pictures(done[0])
     assert set(drawn) == {path.name for path in tool.IMAGES.glob("tutorial-*")}
     assert all(svg.rstrip().endswith("</svg>") for svg in drawn.values())
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_weights_is_so(done: tuple[Path, dict[str, str]]) -> None:
     from toporo.tables import load_model
 
@@ -159,6 +162,7 @@ def test_what_is_said_of_the_weights_is_so(done: tuple[Path, dict[str, str]]) ->
     assert table["RI"].hops > 3
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> None:
     from toporo.tables import load_model
 
@@ -183,6 +187,7 @@ def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> 
     assert hindsight.overall["rmse"].value < control.overall["rmse"].value
 
 
+@pytest.mark.slow
 def test_what_is_said_of_the_penalty_is_so(done: tuple[Path, dict[str, str]]) -> None:
     from toporo.tables import load_model
 

@@ -102,6 +102,7 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_with_the_same_figures(no_data: None, tmp_path: Path) -> None:
     """SIGKILL in the middle of `toporo reproduce dg60`, then the same command again."""
     command = [sys.executable, "-m", "toporo", "reproduce", "dg60", "--seeds", "1", "--methods", "erm,tro-physical"]

@@ -130,6 +130,7 @@ def test_bad_requests() -> None:
         choose(chain(groups=3, trained=2))
 
 
+@pytest.mark.slow
 def test_on_tpt48_the_choice_meets_its_targets(real_data: Path) -> None:
     """0.26 for east to west and 0.21 for north to south, without a test label; validation on rows misses both."""
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):

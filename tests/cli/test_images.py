@@ -170,6 +170,7 @@ def test_an_interrupt_says_that_the_same_command_goes_on(
     assert len(calls) == 4 + 5
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unwritten")
 def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: Run, data: Path, tmp_path: Path) -> None:
     arguments = (
