@@ -36,6 +36,8 @@ from toporo.topology.neighbors import nearest
 GROUPS = 50
 #: Have numba compile for a processor with AVX2 and no more. Tests and all benchmarks can be run under it.
 AVX2 = {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": "+avx2,+fma"}
+#: Have glibc keep the memory that a process frees, for that process.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1000000000", "MALLOC_TRIM_THRESHOLD_": "4000000000"}
 
 
 def roll(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -71,56 +73,64 @@ def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
     return l1_distances(match_weights(transform_peer(fitted, indicators)))
 
 
-PEERS_HEAD = [
-    "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
-    "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-]
-
-
 def bench_peers() -> list[str]:
-    limits = " ".join(f"{key}={value}" for key, value in AVX2.items())
-    lines = [
-        f"The graph is given to both, {GROUPS} groups; single thread; CPU seconds from graph to distances: the median",
-        "of three for toporo, one run for the peer. Errors are largest relative differences from toporo at",
-        "`tol=1e-10`. `matched` is the loosest `tol` of 1e-6, 1e-5, … at which toporo is no less accurate than the",
-        "peer at order 128.",
-        "",
-        *PEERS_HEAD,
+    add_peers()
+    head = [
+        "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
+        "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for title, n in (("roll", 2_000), ("roll", 20_000), ("blobs", 20_000), ("roll", 100_000), ("blobs", 100_000)):
-        lines.append(peers_row(title, n))
+    lines = [
+        f"The graph is given to both, {GROUPS} groups; single thread; CPU seconds from graph to distances, a process a",
+        "row: the median of three for toporo, one run for the peer, which goes first. Errors are largest relative",
+        "differences from toporo at `tol=1e-10`. `matched` is the loosest `tol` of 1e-6, 1e-5, … at which toporo is no",
+        "less accurate than the peer at order 128.",
+        "",
+        *head,
+    ]
+
+    def add(title: str, n: int, about: str = "", **environment: str) -> None:
+        command = [sys.executable, __file__, title, str(n)]
+        done = subprocess.run(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True)
+        lines.append(done.stdout.strip().replace(title, title + about, 1))
         print(lines[-1], flush=True)
+
+    for title, n in (("roll", 2_000), ("roll", 20_000), ("blobs", 20_000), ("roll", 100_000), ("blobs", 100_000)):
+        add(title, n)
+    limits, keep = (" ".join(f"{key}={value}" for key, value in each.items()) for each in (AVX2, KEEP_MEMORY))
     lines += [
         "",
-        "The same with the fused kernel limited to AVX2, in processes of their own; a row is printed by",
+        "The same with the fused kernel limited to AVX2: a row is printed by",
         f"`{limits} python benchmarks/engine.py roll 20000`.",
+        "Half of the peer's time goes into pages that it gives back to the system and asks for again at every step.",
+        f"Where the C library keeps them (`{keep}`, which a process",
+        "that freed a large array before may come near to), there is none of that; `memory kept` is the ratio of the",
+        "arithmetic alone.",
         "",
-        *PEERS_HEAD,
+        *head,
     ]
     for title in ("roll", "blobs"):
-        command = [sys.executable, __file__, title, "20000"]
-        done = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
-        lines.append(done.stdout.strip())
-        print(lines[-1], flush=True)
+        add(title, 20_000, ", AVX2", **AVX2)
+        add(title, 20_000, ", memory kept", **KEEP_MEMORY)
+        add(title, 20_000, ", AVX2, memory kept", **AVX2, **KEEP_MEMORY)
     return lines
 
 
 def peers_row(title: str, n: int) -> str:
-    """One line of the table: toporo and its peer on the same graph, one after the other."""
+    """One line of the table: toporo and its peer on the same graph, the peer first."""
     add_peers()
     with threadpool_limits(1):
         points, labels = {"roll": roll, "blobs": blobs}[title](n)
         kernel, indicators = knn_affinity(points), indicators_of(labels)
+        peer(kernel, indicators, 4)  # imports and warms up
+        slow, slow_result = cpu(partial(peer, kernel, indicators, 128), 1)
+        fast, fast_result = cpu(partial(peer, kernel, indicators, 32), 1)
         engine = "numba"
         exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
 
         def off(distances: np.ndarray) -> float:
             return float((np.abs(distances - exact)[exact > 0] / exact[exact > 0]).max())
 
-        peer(kernel, indicators, 4)  # imports and warms up
-        slow, slow_result = cpu(partial(peer, kernel, indicators, 128), 1)
-        fast, fast_result = cpu(partial(peer, kernel, indicators, 32), 1)
         default, result = cpu(partial(ours, kernel, labels, engine=engine))
         matched, matched_off = default, off(result.matrix)
         for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
