@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-BENCHMARKS = '''
+BENCHMARKS = """
 import numpy as np
 
 from toporo.bench import Benchmark, BenchmarkData, register
@@ -65,7 +65,7 @@ make(
     metric="test accuracy (%)",
     metrics=(Metric("test accuracy (%)", "test", 100.0),),
 )
-'''
+"""
 
 OBJECTIVE = '''
 from toporo.objectives import OBJECTIVES
