@@ -57,14 +57,14 @@ class Decoded:
 
 def find_images(folder: Path, root: Path) -> list[ImageFile]:
     """The image files in a folder and the folders in it, sorted by name; hidden files are passed over."""
-    found = []
+    files = []
     for place, _, names in os.walk(folder, followlinks=True):
         for name in names:
             path = Path(place, name)
             if path.suffix.lower() in ENDINGS and not name.startswith("."):
                 length, modified = _status(path)
-                found.append(ImageFile(path.relative_to(root).as_posix(), path, length, modified))
-    return sorted(found, key=lambda file: file.name)
+                files.append(ImageFile(path.relative_to(root).as_posix(), path, length, modified))
+    return sorted(files, key=lambda file: file.name)
 
 
 def _status(path: Path) -> tuple[int, int]:
@@ -99,13 +99,13 @@ def decode_portions(
     progress: bool | Report | None = None,
     title: str = "decoding images",
 ) -> Iterator[Portion]:
-    """Decode the files in order, a portion at a time, in ``workers`` threads (one a core unless told).
+    """Decode the files in order, a portion at a time, in ``workers`` threads (one per core unless told).
 
     If some cannot be decoded, the others still are, and a :class:`~toporo.errors.DataError` at the end names them.
     """
     _require_pillow()
     if workers is not None and workers < 1:
-        raise SettingError(f"workers is {workers!r}: expected a whole number of at least 1, or None for one a core.")
+        raise SettingError(f"workers is {workers!r}: expected a whole number of at least 1, or None for one per core.")
     step = max(1, PORTION // (3 * size * size))
     bad: list[tuple[ImageFile, str]] = []
     with ThreadPoolExecutor(workers or cores()) as pool, Progress(title, len(files), progress) as shown:

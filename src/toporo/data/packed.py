@@ -121,9 +121,9 @@ def _open(folder: Path, manifest: Manifest, *, verify: bool) -> ImageStore:
             f"{manifest.size} × {manifest.size}: it is cut short or of something else. {_again(folder)}"
         )
     if verify or manifest.checked != status.st_mtime_ns:
-        found = sha256(path)
-        if found != manifest.pixels:
-            raise DataError(f"{path} is corrupt: its sha256 is {found}, expected {manifest.pixels}. {_again(folder)}")
+        digest = sha256(path)
+        if digest != manifest.pixels:
+            raise DataError(f"{path} is corrupt: its sha256 is {digest}, expected {manifest.pixels}. {_again(folder)}")
         _remember(folder, replace(manifest, checked=status.st_mtime_ns))
     shape = (len(manifest.names), manifest.size, manifest.size, 3)
     return ImageStore(np.memmap(path, np.uint8, "r", shape=shape), manifest.names, manifest.classes, manifest.digest)
@@ -248,7 +248,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise DataError(f"{folder} is not a folder of packed images: it has no {MANIFEST}.")
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found = content.pop("schema")
+        schema = content.pop("schema")
         fields: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
         }
@@ -257,7 +257,7 @@ def read_manifest(folder: Path) -> Manifest:
         digest = image_digest(manifest.pixels, manifest.size, manifest.names, manifest.classes)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{path} is damaged: expected a manifest as {SCHEMA} has it. {_again(folder)}") from None
-    if found != SCHEMA or not whole or digest != manifest.digest:
+    if schema != SCHEMA or not whole or digest != manifest.digest:
         raise DataError(f"{path} does not fit {SCHEMA}, or contradicts itself. {_again(folder)}")
     return manifest
 

@@ -70,7 +70,7 @@ def _mapped(
 
 @dataclass(frozen=True, eq=False)
 class TileStore:
-    """Square pieces of radar chips with a label a pixel.
+    """Square pieces of radar chips with a label per pixel.
 
     Attributes
     ----------

@@ -163,11 +163,11 @@ class UNet(_Segmenter):
         return maps
 
     def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:  # noqa: ARG002  # back at the input's size anyway
-        *passed, found = maps
+        *passed, x = maps
         for up, join, level in zip(self.up, self.join, reversed(passed), strict=True):
-            risen = up(found)
-            found = join(torch.cat([level.to(risen.dtype), risen], dim=1))
-        logits: Tensor = self.head(found)
+            risen = up(x)
+            x = join(torch.cat([level.to(risen.dtype), risen], dim=1))
+        logits: Tensor = self.head(x)
         return logits
 
 

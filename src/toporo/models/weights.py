@@ -133,8 +133,8 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
 
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "not there"
-        raise DataError(f"{path} is {found}: expected a .safetensors file, timm:NAME or torchvision:NAME.")
+        what = "a folder" if path.is_dir() else "not there"
+        raise DataError(f"{path} is {what}: expected a .safetensors file, timm:NAME or torchvision:NAME.")
     data = path.read_bytes()
     # torch.save writes a zip archive, earlier a bare pickle; a header's length may well begin with \x80 too.
     if data.startswith((b"PK\x03\x04", b"\x80")) and data[8:9] != b"{":
@@ -254,11 +254,11 @@ def _shapes(depth: int) -> Mapping[str, tuple[int, ...]]:
 
 def _fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: str, depth: int) -> None:
     """Every tensor but those of the head has its place and its shape, or an error says what was found instead."""
-    found = _family(tensors)
-    if found != depth:
-        what = f"a ResNet-{found}" if found else f"not a ResNet (tensors {listed(sorted(tensors), 4)})"
-        network = f"pass depth={found} (on the command line --network resnet{found}), or other weights"
-        advice = network if found in (18, 50) else "pass other weights"
+    held = _family(tensors)
+    if held != depth:
+        what = f"a ResNet-{held}" if held else f"not a ResNet (tensors {listed(sorted(tensors), 4)})"
+        network = f"pass depth={held} (on the command line --network resnet{held}), or other weights"
+        advice = network if held in (18, 50) else "pass other weights"
         raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {advice}.")
     wanted = {name for name in shapes if not name.endswith(COUNTER)} - set(HEAD)
     present = set(tensors) - set(HEAD)
