@@ -14,8 +14,8 @@ from toporo.bench import BENCHMARKS
 from toporo.bench.results import AVERAGE, Row, read_about, read_rows
 from toporo.bench.tables import (
     caption,
-    make_lines,
     make_overview,
+    make_table,
     markdown_table,
     overview_markdown,
     overview_tables,
@@ -23,6 +23,7 @@ from toporo.bench.tables import (
 )
 from toporo.choice.selection import SELECTIONS
 from toporo.errors import DataError
+from toporo.pages.benchmark import ScoreTable
 
 ROOT = Path(__file__).parents[2]
 ROW = Row("dg15", "erm", "test accuracy (%)", "last", 50.0, 1.234, [49.0, 51.0], 58.0, [], "generated", False)
@@ -33,9 +34,15 @@ def rows(method: str, mean: float, **changes: object) -> list[Row]:
     return [replace(base, selection=rule) for rule in ("last", "validation", "oracle")]
 
 
+def best(table: ScoreTable) -> list[set[int]]:
+    """Where each line is marked."""
+    return [{i for i, cell in enumerate(line.cells) if cell.best} for line in table.lines]
+
+
 def test_the_best_mean_of_each_rule_is_marked() -> None:
-    lines = make_lines([*rows("erm", 50.0), *rows("tro-physical", 60.0)])
-    assert [sorted(rule for _, rule in line.best) for line in lines] == [[], ["last", "oracle", "validation"]]
+    table = make_table([*rows("erm", 50.0), *rows("tro-physical", 60.0)])
+    assert [head.text for head in table.heads[1:4]] == ["last epoch", "validation-selected", "best epoch (oracle)"]
+    assert best(table) == [set(), {1, 2, 3}]
 
 
 def test_markdown_has_a_line_a_method_with_the_papers_figure_and_what_it_saw() -> None:
@@ -106,8 +113,8 @@ def test_several_metrics_stand_side_by_side_with_the_papers() -> None:
 
 
 def test_lower_is_best_where_the_protocol_says_so() -> None:
-    lines = make_lines([*errors("erm", 0.5), *errors("tro-physical", 0.6)])
-    assert [bool(line.best) for line in lines] == [True, False]
+    table = make_table([*errors("erm", 0.5), *errors("tro-physical", 0.6)])
+    assert [bool(places) for places in best(table)] == [True, False]
 
 
 def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None:
@@ -131,25 +138,26 @@ def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None
     assert len(only_fixed) == 1, "there is no epoch to choose"
 
 
-def test_an_overview_has_a_column_a_variant_and_the_papers_after_those_that_share_it() -> None:
+def test_an_overview_has_a_column_per_variant_and_the_papers_after_those_that_share_it() -> None:
     protocol = BENCHMARKS["tpt48"].protocol
     names = [variant.name for variant in protocol.variants]
     rows = [
         row for name in names for row in [*fixed("linear-erm", 0.3, variant=name), *errors("erm", 0.5, variant=name)]
     ]
     overview = make_overview(protocol, rows)
-    assert overview.paper == [False, False, True, False, False, True]
-    assert [line.title for line in overview.lines] == ["Linear ERM", "MLP ERM"]
-    assert overview.lines[0].cells == ["0.300", "0.300", "–", "0.300", "0.300", "–"]
-    assert overview.lines[0].best == {0, 1, 3, 4}
-    assert overview.lines[1].cells[2] == "1.716"
+    assert [head.text == "paper" for head in overview.heads] == [False, False, False, True, False, False, True]
+    cells = [[cell.text for cell in line.cells] for line in overview.lines]
+    assert [line[0] for line in cells] == ["Linear ERM", "MLP ERM"]
+    assert cells[0][1:] == ["0.300", "0.300", "–", "0.300", "0.300", "–"]
+    assert best(overview)[0] == {1, 2, 4, 5}
+    assert cells[1][3] == "1.716"
     (table,) = overview_tables(protocol, rows)
     assert "MLP ERM" in printed(table)
 
 
 def test_one_table_shows_one_variant() -> None:
     with pytest.raises(DataError, match="several variants"):
-        make_lines([TPT, replace(TPT, variant="east-west/sliding")])
+        make_table([TPT, replace(TPT, variant="east-west/sliding")])
 
 
 @pytest.mark.parametrize("benchmark", [b.name for b in BENCHMARKS.values() if b.vision is None])
@@ -256,8 +264,7 @@ def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
         "pacs", "erm", "test accuracy (%)", "validation", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo"
     )
     lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
-    lines = make_lines([row, lucky])
-    assert [bool(line.best) for line in lines] == [True, False]
+    assert [bool(places) for places in best(make_table([row, lucky]))] == [True, False]
     overview = make_overview(BENCHMARKS["pacs"].protocol, [row, lucky])
-    assert [bool(line.best) for line in overview.lines] == [True, False]
-    assert [bool(line.best) for line in make_lines([lucky])] == [True]
+    assert [bool(places) for places in best(overview)] == [True, False]
+    assert [bool(places) for places in best(make_table([lucky]))] == [True]

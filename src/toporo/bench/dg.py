@@ -24,7 +24,7 @@ import numpy.typing as npt
 from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
 from toporo.bench.download import FileState, file_state
-from toporo.bench.loaded import BenchmarkData, data_folder, find_file
+from toporo.bench.loaded import BenchmarkData, check_source, data_folder, find_file
 from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.bench.results import VariantOutcome
 from toporo.bench.safe_pickle import read_arrays
@@ -41,13 +41,12 @@ from toporo.bench.sections import (
     weights_section,
 )
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, UnknownNameError, listed
+from toporo.errors import DataError, DatasetNotFoundError, listed
 from toporo.files import sha256
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
 
-SOURCES = ("auto", "published", "generated")
 GENERATOR_SEED = 15
 
 
@@ -105,8 +104,7 @@ def load(
     ``source="published"`` insists on the authors' file, ``"generated"`` on the generator; ``"auto"`` takes the file if
     the data folder (``folder``, else ``$TOPORO_DATA``) has it. A folder given in the call must have it.
     """
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
+    check_source(spec.name, source, ("auto", "published", "generated"))
     if source == "generated":
         return generate(spec, seed=seed)
     where = data_folder(folder)

@@ -19,7 +19,7 @@ import numpy as np
 from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
-from toporo.bench.loaded import BenchmarkData, data_folder
+from toporo.bench.loaded import BenchmarkData, check_source, data_folder
 from toporo.bench.methods import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA
 from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
@@ -44,12 +44,11 @@ from toporo.bench.sections import (
 )
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ENDINGS, ImageFile, ImageStore, decode_all, find_images, image_digest, load_packed
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, closest, listed, warn
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, closest, listed, warn
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Record
 
-SOURCES = ("auto", "file")
 SMALLEST = 8
 
 
@@ -117,7 +116,15 @@ def load(
     workers : threads that decode; one per core unless told.
     progress : see :class:`toporo.progress.Progress`.
     """
-    _check_source(spec, source)
+    check_source(
+        spec.name,
+        source,
+        ("auto", "file"),
+        generated=f"is made of real images and cannot be generated. Put {spec.folders[0]}/ in a data folder, then use "
+        "--source auto.",
+        published="has no published checksum that its images could be held against. Use --source auto to take them as "
+        "they are.",
+    )
     held_out = (_domain(spec, spec.domains[0] if test is None else test),)
     _check_size(size)
     return _read(spec, find_folder(spec, folder), held_out, size, cache, workers, progress)
@@ -222,21 +229,6 @@ def _read(
         },
         store=store,
     )
-
-
-def _check_source(spec: ImageFolder, source: str) -> None:
-    if source == "generated":
-        raise SettingError(
-            f"{spec.name} is made of real images and cannot be generated. Put {spec.folders[0]}/ in a data folder, "
-            "then use --source auto."
-        )
-    if source == "published":
-        raise SettingError(
-            f"{spec.name} has no published checksum that its images could be held against. Use --source auto to take "
-            "them as they are."
-        )
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
 
 
 def _check_size(size: int) -> None:

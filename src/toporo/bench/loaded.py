@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.data.images import ImageStore, TileStore
-from toporo.errors import DataError, DatasetNotFoundError
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -93,6 +93,14 @@ def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  #
 def random_split(loaded: BenchmarkData, seed: int, fraction: float) -> Split:
     """A share of every training group's rows set aside, chosen by the seed."""
     return loaded.data.select(loaded.train).split(fraction, seed)
+
+
+def check_source(name: str, source: str, admitted: Sequence[str], **refused: str) -> None:
+    """An error unless the source is one that a benchmark admits; for those that others have, with the reason."""
+    if source in refused:
+        raise SettingError(f"{name} {refused[source]}")
+    if source not in admitted:
+        raise UnknownNameError("source", source, admitted)
 
 
 def cache_folder() -> Path:

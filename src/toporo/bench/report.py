@@ -12,8 +12,8 @@ from typing import Any
 from toporo.bench.base import BENCHMARKS
 from toporo.bench.results import Outcome, VariantOutcome
 from toporo.bench.sections import when
-from toporo.bench.tables import Column, Line, Overview, caption, make_columns, make_lines, make_overview, paper_title
-from toporo.pages.benchmark import Cell, Chapter, ScoreLine, ScoreTable, write_benchmark_page
+from toporo.bench.tables import caption, make_overview, make_table
+from toporo.pages.benchmark import Chapter, write_benchmark_page
 from toporo.text import many
 from toporo.types import Record
 
@@ -26,12 +26,11 @@ UNSET = ("title", "methods", "extra", "metrics", "variants", "changes", "digits"
 def write_report(outcome: Outcome, out: Path) -> Path:
     """Write ``out/report.html``, each figure as ``out/figures/*.svg`` beside it, and return the report's path."""
     benchmark, protocol, parts = BENCHMARKS[outcome.protocol.benchmark], outcome.protocol, outcome.parts
-    paper = paper_title(protocol)
     chapters = [
         Chapter(
             title=part.title,
             caption=caption(part.protocol, part.rows, outcome.about),
-            table=_table(make_columns(part.protocol), make_lines(part.rows), paper),
+            table=make_table(part.rows),
             findings=benchmark.findings(part),
             sections=benchmark.sections(part, out),
         )
@@ -45,45 +44,12 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         when=when(protocol),
         notices=benchmark.notices(outcome),
         several=bool(protocol.variants[0].name),
-        overview=_overview(make_overview(protocol, outcome.rows)) if len(chapters) > 1 else None,
+        overview=make_overview(protocol, outcome.rows) if len(chapters) > 1 else None,
         shared=benchmark.overall(outcome),
         chapters=chapters,
         notes=[*protocol.notes, *_skipped(outcome), *_timings(outcome.records), *_warnings(outcome.records)],
         settings=_settings(outcome),
     )
-
-
-def _table(columns: Sequence[Column], lines: Sequence[Line], paper: str) -> ScoreTable:
-    heads = [Cell("method"), *(Cell(c.title, oracle=c.oracle) for c in columns), Cell(paper)]
-    rows = [
-        ScoreLine(
-            [
-                Cell(line.title),
-                *(Cell(line.cells[c.key], oracle=c.oracle, best=c.key in line.best) for c in columns),
-                Cell(line.paper, paper=True),
-                Cell(line.saw),
-            ],
-            line.control,
-            line.starts_section,
-        )
-        for line in lines
-    ]
-    return ScoreTable([*heads, Cell("saw of the test groups")], rows)
-
-
-def _overview(overview: Overview) -> ScoreTable:
-    rows = [
-        ScoreLine(
-            [
-                Cell(line.title),
-                *(Cell(text, oracle=overview.paper[i], best=i in line.best) for i, text in enumerate(line.cells)),
-            ],
-            line.control,
-            line.starts_section,
-        )
-        for line in overview.lines
-    ]
-    return ScoreTable([Cell(head) for head in ("method", *overview.heads)], rows)
 
 
 def _warnings(records: Sequence[Record]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -44,7 +45,15 @@ UNDECIDING = (
 class Job:
     """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome.
 
-    That includes toporo's own sources: a change to a method makes its stored runs another run's.
+    That includes toporo's own sources, and those of what another package brings: a change to a method makes its stored
+    runs another run's.
+
+    Attributes
+    ----------
+    protocol, method, seed : what is run.
+    fingerprint : of the data.
+    variant : its name.
+    brought : a checksum of another package's sources, where it brings the objective or the benchmark.
     """
 
     protocol: Protocol
@@ -52,6 +61,7 @@ class Job:
     seed: int
     fingerprint: str
     variant: str = ""
+    brought: str = ""
 
     @property
     def key(self) -> str:
@@ -64,6 +74,7 @@ class Job:
             "seed": self.seed,
             "variant": self.variant,
             "data": self.fingerprint,
+            "brought": self.brought,
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
         return f"{self.method.name}-s{self.seed}-{digest[:12]}"
@@ -100,6 +111,15 @@ def _code() -> str:
         if name not in SHOWING and name.split("/")[0] not in SHOWING:
             digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def brought_sources(*things: object) -> str:
+    """A checksum of the files that define these functions and classes, toporo's own left out; empty if none is left."""
+    root = Path(__file__).parents[1]
+    plain = (thing.func if isinstance(thing, functools.partial) else thing for thing in things)
+    paths = {Path(path) for thing in plain if thing is not None and (path := inspect.getsourcefile(thing))}  # type: ignore[arg-type]
+    foreign = sorted(path for path in paths if not path.is_relative_to(root))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in foreign)).hexdigest() if foreign else ""
 
 
 # ---------------------------------------------------------------------- rows
@@ -170,8 +190,8 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
 def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: SelectionRule, runs: Sequence[Record]) -> Row:
     values = []
     for run in runs:
-        epochs = [epoch["metrics"] for epoch in run["history"]]
-        values.append(round(metric.scale * epochs[select(epochs, rule.name, protocol.better)][metric.key], 6))
+        metrics = [entry["metrics"] for entry in run["history"]]
+        values.append(round(metric.scale * metrics[select(metrics, rule.name, protocol.better)][metric.key], 6))
     first = runs[0]
     prior = Prior.from_dict(first["prior"]) if first["prior"] else None
     return Row(

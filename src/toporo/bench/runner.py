@@ -17,14 +17,16 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from toporo.bench.base import BENCHMARKS, load_dataset
+from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.bench.fits import FITS, Assignment, Runtime
 from toporo.bench.loaded import BenchmarkData
+from toporo.bench.methods import BenchMethod
 from toporo.bench.protocols import Variant
-from toporo.bench.results import RUN_SCHEMA, Job, Outcome, make_rows, write_rows
+from toporo.bench.results import RUN_SCHEMA, Job, Outcome, brought_sources, make_rows, write_rows
 from toporo.bench.vision import VisionChoices, check_rows, describe, settle
 from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning
 from toporo.files import write_text, write_whole
+from toporo.objectives import OBJECTIVES
 from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
@@ -83,7 +85,14 @@ def reproduce(
         say(line)
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     jobs = [
-        Job(protocol.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
+        Job(
+            protocol.for_variant(variant),
+            method,
+            seed,
+            loaded[variant.name].fingerprint,
+            variant.name,
+            _brought(benchmark, method),
+        )
         for methods_now, seeds_now in ((chosen, seeds), (single, 1))
         for variant in variants
         if variant.name in loaded
@@ -126,6 +135,10 @@ def _load(
     return loaded, skipped
 
 
+def _brought(benchmark: Benchmark, method: BenchMethod) -> str:
+    return brought_sources(benchmark.load, OBJECTIVES[method.objective] if method.objective else None)
+
+
 def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
     """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
     runtime = runtime or Runtime()
@@ -134,7 +147,10 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
         return done
     torch.set_num_threads(1)  # the same bytes on any machine; runs, not operations, are done in parallel
     checkpoint = functools.partial(job.checkpoint_path, out)
-    plain = replace(job, method=job.protocol.method("erm")) if "erm" in job.protocol.known else job
+    plain = job
+    if "erm" in job.protocol.known:
+        erm = job.protocol.method("erm")
+        plain = replace(job, method=erm, brought=_brought(BENCHMARKS[job.protocol.benchmark], erm))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TopoRoWarning)
         fitted = FITS[job.method.model](

@@ -33,7 +33,7 @@ from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
 from toporo.bench.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips
 from toporo.bench.geotiff import require_geotiff
-from toporo.bench.loaded import BenchmarkData, data_folder
+from toporo.bench.loaded import BenchmarkData, check_source, data_folder
 from toporo.bench.methods import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA
 from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
@@ -73,7 +73,6 @@ from toporo.files import sha256
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
-SOURCES = ("auto", "published")
 #: ``official``: the publishers' lists say which chips validate. ``tiles``: a fifth of every event's tiles does.
 SPLITS = ("auto", "official", "tiles")
 #: Of the hand-labelled chips.
@@ -318,13 +317,13 @@ def load(
 
 
 def _check_settings(source: str, tile: int, splits: str) -> None:
-    if source == "generated":
-        raise SettingError(
-            f"sen1floods11 is made of real radar images and cannot be generated. Copy {BUCKET}/v1.1 into a data "
-            "folder, then use --source auto or published."
-        )
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
+    check_source(
+        "sen1floods11",
+        source,
+        ("auto", "published"),
+        generated=f"is made of real radar images and cannot be generated. Copy {BUCKET}/v1.1 into a data folder, then "
+        "use --source auto or published.",
+    )
     if splits not in SPLITS:
         raise UnknownNameError("splits", splits, SPLITS)
     if isinstance(tile, bool) or not isinstance(tile, int) or tile < 1:

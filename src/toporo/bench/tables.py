@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,15 @@ from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Row, read_about, read_rows
 from toporo.choice.selection import BETTER, SELECTIONS
 from toporo.errors import DataError
+from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 
 NONE = "–"
 #: Characters of a terminal's 132 that figures may take beside the methods' names, which are wrapped if need be.
 ACROSS = 108
+#: The longest name of a method that is not wrapped.
+UNWRAPPED = 36
 ORACLE = "Oracle: the {} was chosen with test labels, to show what a column could at best be."
+SAW, NOTHING = "saw of the test groups", "nothing"
 
 
 @dataclass(frozen=True)
@@ -38,25 +42,6 @@ class Column:
     def key(self) -> tuple[str, str]:
         """What it finds its cells by."""
         return self.metric, self.selection
-
-
-@dataclass(frozen=True)
-class Line:
-    """One method: ``mean ± sd`` by column, the paper's figure(s), what the method itself saw."""
-
-    title: str
-    cells: dict[tuple[str, str], str]
-    paper: str
-    saw: str
-    control: bool
-    best: frozenset[tuple[str, str]]
-    method: BenchMethod
-    starts_section: bool = False
-
-    @property
-    def label(self) -> str:
-        """The title, with a word if it is a control."""
-        return f"{self.title} (control)" if self.control else self.title
 
 
 def make_columns(protocol: Protocol) -> list[Column]:
@@ -86,35 +71,43 @@ def _published(protocol: Protocol) -> list[Metric]:
     return [metric for metric in protocol.metrics if metric.name in names]
 
 
-def make_lines(rows: Sequence[Row]) -> list[Line]:
-    """Group the rows of one variant by method; the best mean of each column is marked."""
+def make_table(rows: Sequence[Row], protocol: Protocol | None = None) -> ScoreTable:
+    """One line per method of a variant: a cell per column, the paper's figures, what was seen; the best are marked.
+
+    Parameters
+    ----------
+    rows : of one variant.
+    protocol : the variant's own, where the paper's column is to name that variant's metrics alone.
+    """
     if len({row.variant for row in rows}) > 1:
         raise DataError("rows of several variants: a table shows one of them.")
-    if not rows:
-        return []
-    protocol = BENCHMARKS[rows[0].benchmark].protocol
+    protocol = protocol or BENCHMARKS[rows[0].benchmark].protocol
+    columns = make_columns(protocol)
     by_method: dict[str, dict[tuple[str, str], Row]] = {}
     for row in rows:
         by_method.setdefault(row.method, {})[row.metric, row.selection] = row
-    keys = [column.key for column in make_columns(protocol)]
-    tops = {key: _top([cells[key] for cells in by_method.values() if key in cells], protocol) for key in keys}
-    lines: list[Line] = []
-    for name, cells in by_method.items():
+    tops = {c.key: _top([own[c.key] for own in by_method.values() if c.key in own], protocol) for c in columns}
+    lines = {}
+    for name, own in by_method.items():
+        scores = [_cell(own.get(c.key), tops[c.key], protocol.digits, oracle=c.oracle) for c in columns]
+        saw = ", ".join(next(iter(own.values())).saw) or NOTHING
+        lines[name] = [*scores, Cell(_paper(protocol, own), paper=True), Cell(saw)]
+    heads = [Cell("method"), *(Cell(c.title, oracle=c.oracle) for c in columns), Cell(paper_title(protocol)), Cell(SAW)]
+    return ScoreTable(heads, _lines(protocol, lines))
+
+
+def _lines(protocol: Protocol, cells: Mapping[str, Sequence[Cell]]) -> list[ScoreLine]:
+    """Lines of methods; where another kind of method begins, so does a section."""
+    lines, before = [], None
+    for name, own in cells.items():
         method = protocol.method(name)
-        last = next(iter(cells.values()))
-        lines.append(
-            Line(
-                title=method.title,
-                cells={key: mean_sd(cells[key], protocol.digits) if key in cells else NONE for key in keys},
-                paper=_paper(protocol, cells),
-                saw=", ".join(last.saw) or "nothing",
-                control=last.control,
-                best=frozenset(key for key in keys if key in cells and cells[key] in tops[key]),
-                method=method,
-                starts_section=bool(lines) and _kind(lines[-1].method) != _kind(method),
-            )
-        )
+        lines.append(ScoreLine([Cell(method.title), *own], method.control, before not in (None, _kind(method))))
+        before = _kind(method)
     return lines
+
+
+def _cell(row: Row | None, tops: Sequence[Row], digits: int, *, oracle: bool = False) -> Cell:
+    return Cell(NONE if row is None else mean_sd(row, digits), oracle=oracle, best=row is not None and row in tops)
 
 
 def _top(rows: Sequence[Row], protocol: Protocol) -> list[Row]:
@@ -132,8 +125,8 @@ def _kind(method: BenchMethod) -> str:
     return "rule of thumb" if method.model == "rule" else "solved"
 
 
-def _paper(protocol: Protocol, cells: dict[tuple[str, str], Row]) -> str:
-    rows = [cells.get((metric.name, "last")) for metric in _published(protocol)]
+def _paper(protocol: Protocol, own: Mapping[tuple[str, str], Row]) -> str:
+    rows = [own.get((metric.name, "last")) for metric in _published(protocol)]
     values = [row.paper if row else None for row in rows]
     if all(value is None for value in values):
         return NONE
@@ -156,103 +149,88 @@ def caption(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | 
     )
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
-    """The table of one variant in Markdown, for a README or a notebook."""
-    protocol = BENCHMARKS[rows[0].benchmark].protocol
-    columns = make_columns(protocol)
-    head = ["method", *(column.title for column in columns), paper_title(protocol), "saw of the test groups"]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(head) - 2) + "---|"]
-    for line in make_lines(rows):
-        cells = [f"**{line.cells[c.key]}**" if c.key in line.best else line.cells[c.key] for c in columns]
-        lines.append(f"| {' | '.join([line.label, *cells, line.paper, line.saw])} |")
-    return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Overview:
-    """All variants side by side, under the protocol's rule; ``paper`` marks the paper's columns."""
-
-    heads: list[str]
-    paper: list[bool]
-    lines: list[OverviewLine]
-
-
-@dataclass(frozen=True)
-class OverviewLine:
-    """One method in an overview; ``best`` are numbers of columns."""
-
-    label: str
-    title: str
-    control: bool
-    cells: list[str]
-    best: frozenset[int]
-    starts_section: bool
-
-
-def make_overview(protocol: Protocol, rows: Sequence[Row]) -> Overview:
-    """A column per variant, and the paper's figures after those that share them."""
-    whole = protocol.whole.name
+def make_overview(protocol: Protocol, rows: Sequence[Row]) -> ScoreTable:
+    """All variants side by side, under the protocol's rule; the paper's figures after those that share them."""
     every = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
     variants = [variant for variant in every if any(row.variant == variant.name for row in rows)]
-    last = _headlines(protocol, rows, whole)
-    heads, paper, columns = [], [], []
+    headlines = _headlines(protocol, rows)
+    heads, columns = [Cell("method")], []
     for i, variant in enumerate(variants):
-        heads.append(variant.title)
-        paper.append(False)
-        columns.append({m: row for (v, m), row in last.items() if v == variant.name})
+        own = {method: row for (name, method), row in headlines.items() if name == variant.name}
+        tops = _top(list(own.values()), protocol)
+        heads.append(Cell(variant.title))
+        columns.append({method: _cell(row, tops, protocol.digits) for method, row in own.items()})
         shared = i + 1 < len(variants) and variants[i + 1].paper == variant.paper
-        if not shared and any(row.paper is not None for row in columns[-1].values()):
-            heads.append("paper")
-            paper.append(True)
-            columns.append(columns[-1])
-    tops = [_top(list(column.values()), protocol) for column in columns]
-    lines: list[OverviewLine] = []
-    before: BenchMethod | None = None
-    for method in protocol.get_methods():
-        row_by_column = [column.get(method.name) for column in columns]
-        if not any(row_by_column):
-            continue
-        lines.append(
-            OverviewLine(
-                label=f"{method.title} (control)" if method.control else method.title,
-                title=method.title,
-                control=method.control,
-                cells=[
-                    NONE if row is None or (published and row.paper is None)
-                    else f"{row.paper:.{protocol.digits}f}" if published
-                    else mean_sd(row, protocol.digits)
-                    for row, published in zip(row_by_column, paper, strict=True)
-                ],
-                best=frozenset(
-                    i for i, row in enumerate(row_by_column) if row is not None and not paper[i] and row in tops[i]
-                ),
-                starts_section=before is not None and _kind(before) != _kind(method),
-            )
-        )  # fmt: skip
-        before = method
-    return Overview(heads, paper, lines)
+        published = {method: row.paper for method, row in own.items() if row.paper is not None}
+        if published and not shared:
+            heads.append(Cell("paper", oracle=True))
+            columns.append({m: Cell(f"{value:.{protocol.digits}f}", oracle=True) for m, value in published.items()})
+    lines = {
+        method.name: [column.get(method.name, Cell(NONE)) for column in columns]
+        for method in protocol.get_methods()
+        if any(method.name in column for column in columns)
+    }
+    return ScoreTable(heads, _lines(protocol, lines))
 
 
-def _headlines(protocol: Protocol, rows: Sequence[Row], metric: str) -> dict[tuple[str, str], Row]:
+def _headlines(protocol: Protocol, rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
     """The row that stands for a method on a variant: under the protocol's rule, or the only one there is."""
     headlines: dict[tuple[str, str], Row] = {}
     for row in rows:
         place = row.variant, row.method
-        if row.metric == metric and (
+        if row.metric == protocol.whole.name and (
             row.selection == protocol.headline or (row.selection == "last" and place not in headlines)
         ):
             headlines[place] = row
     return headlines
 
 
+# ---------------------------------------------------------------------- Markdown and the terminal
+
+
+def _label(line: ScoreLine) -> str:
+    return f"{line.cells[0].text} (control)" if line.control else line.cells[0].text
+
+
+def _markdown(table: ScoreTable) -> str:
+    marks = [":" if head.text not in ("method", SAW) else "" for head in table.heads]
+    lines = [f"| {' | '.join(head.text for head in table.heads)} |", f"|{''.join(f'---{mark}|' for mark in marks)}"]
+    for line in table.lines:
+        cells = [f"**{cell.text}**" if cell.best else cell.text for cell in line.cells[1:]]
+        lines.append(f"| {' | '.join([_label(line), *cells])} |")
+    return "\n".join(lines)
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    """The table of one variant in Markdown, for a README or a notebook."""
+    return _markdown(make_table(rows))
+
+
 def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
     """The overview in Markdown."""
-    overview = make_overview(protocol, rows)
-    lines = [f"| {' | '.join(['method', *overview.heads])} |", "|---|" + "---:|" * len(overview.heads)]
-    for line in overview.lines:
-        cells = [f"**{cell}**" if i in line.best else cell for i, cell in enumerate(line.cells)]
-        lines.append(f"| {' | '.join([line.label, *cells])} |")
-    return "\n".join(lines)
+    return _markdown(make_overview(protocol, rows))
+
+
+def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequence[int] | None = None) -> Table:
+    """These columns of a table, beside the methods' names; without widths, scores are not wrapped."""
+    shown = Table(title=title, title_justify="left", title_style="", caption_justify="left")
+    short = all(len(_label(line)) <= UNWRAPPED for line in table.lines)
+    shown.add_column("method", no_wrap=widths is None and short)
+    for i in places:
+        head = table.heads[i].text
+        score = not head.startswith("paper") and head != SAW
+        shown.add_column(
+            head,
+            justify="left" if head == SAW else "right",
+            no_wrap=widths is None and score,
+            width=None if widths is None else widths[i],
+        )
+    for line in table.lines:
+        if line.starts_section:
+            shown.add_section()
+        cells = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in line.cells]
+        shown.add_row(_label(line), *(cells[i] for i in places))
+    return shown
 
 
 def overview_tables(protocol: Protocol, rows: Sequence[Row]) -> list[Table]:
@@ -263,31 +241,19 @@ def overview_tables(protocol: Protocol, rows: Sequence[Row]) -> list[Table]:
         f"{SELECTIONS[protocol.headline].titled(protocol.unit)}."
     )
     widths = [
-        max(len(text) for text in (*head.split(), *(line.cells[i] for line in overview.lines)))
+        max(len(text) for text in (*head.text.split(), *(line.cells[i].text for line in overview.lines)))
         for i, head in enumerate(overview.heads)
     ]
+    papers = [head.oracle for head in overview.heads]
     parts: list[list[int]] = [[]]
-    for i, width in enumerate(widths):
+    for i in range(1, len(widths)):
         # The paper's figures stay beside ours.
-        together = width + 3 + (widths[i + 1] + 3 if [*overview.paper, False][i + 1] else 0)
-        if parts[-1] and not overview.paper[i] and sum(widths[j] + 3 for j in parts[-1]) + together > ACROSS:
+        together = widths[i] + 3 + (widths[i + 1] + 3 if [*papers, False][i + 1] else 0)
+        if parts[-1] and not papers[i] and sum(widths[j] + 3 for j in parts[-1]) + together > ACROSS:
             parts.append([])
         parts[-1].append(i)
     titles = [title, *["The same, continued."] * (len(parts) - 1)]
-    return [_overview_part(overview, part, widths, title) for part, title in zip(parts, titles, strict=True)]
-
-
-def _overview_part(overview: Overview, places: Sequence[int], widths: Sequence[int], title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="")
-    table.add_column("method")
-    for i in places:
-        table.add_column(overview.heads[i], justify="right", width=widths[i])
-    for line in overview.lines:
-        if line.starts_section:
-            table.add_section()
-        cells = [f"[bold]{line.cells[i]}[/]" if i in line.best else line.cells[i] for i in places]
-        table.add_row(line.label, *cells)
-    return table
+    return [_terminal(overview, title, part, widths) for part, title in zip(parts, titles, strict=True)]
 
 
 def terminal_tables(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | None = None) -> list[Table]:
@@ -295,62 +261,39 @@ def terminal_tables(protocol: Protocol, rows: Sequence[Row], about: Mapping[str,
 
     The first then has the metrics, the second the choice of the round, of the methods that have one.
     """
-    columns, lines = make_columns(protocol), make_lines(rows)
-    title = caption(protocol, rows, about)
+    columns, table, title = make_columns(protocol), make_table(rows, protocol), caption(protocol, rows, about)
+    oracle, saw = ORACLE.format(protocol.moment), len(table.heads) - 1
     if len(protocol.metrics) == 1:
-        whole = _terminal_table(title, columns, lines, paper=paper_title(protocol), saw=True)
-        whole.caption = ORACLE.format(protocol.moment)
+        whole = _terminal(table, title, range(1, saw + 1))
+        whole.caption = oracle
         return [whole]
-    whole_metric = protocol.whole.name
-    by_metric = _terminal_table(
-        title, [c for c in columns if c.selection == protocol.headline], lines, paper=paper_title(protocol), saw=False
-    )
-    by_metric.caption = _who_saw(lines)
-    trained = [line for line in lines if line.method.trained]
+    places = [i for i, column in enumerate(columns, 1) if column.selection == protocol.headline]
+    by_metric = _terminal(table, title, [*places, saw - 1])
+    by_metric.caption = _who_saw(table)
+    trained = [
+        line for line in table.lines if line.cells[0].text in {m.title for m in protocol.get_methods() if m.trained}
+    ]
     if not trained:
         return [by_metric]
-    by_rule = _terminal_table(
-        f"{protocol.title} {protocol.variants[0].title}: the same over all test groups, by how the "
-        f"{protocol.unit.removesuffix('s')} is chosen.",
-        [
-            Column(c.metric, c.selection, SELECTIONS[c.selection].titled(protocol.unit), c.oracle)
-            for c in columns
-            if c.metric == whole_metric
-        ],
-        trained,
-        paper=None,
-        saw=True,
+    of_whole = {i: column for i, column in enumerate(columns, 1) if column.metric == protocol.whole.name}
+    titled = {i: Cell(SELECTIONS[column.selection].titled(protocol.unit)) for i, column in of_whole.items()}
+    by_rule = _terminal(
+        ScoreTable([titled.get(i, head) for i, head in enumerate(table.heads)], trained),
+        f"{protocol.title} {protocol.variants[0].title}: the same over all test groups, by how the {protocol.moment} "
+        "is chosen.",
+        [*of_whole, saw],
     )
-    by_rule.caption = ORACLE.format(protocol.moment)
+    by_rule.caption = oracle
     return [by_metric, by_rule]
 
 
-def _who_saw(lines: Iterable[Line]) -> str | None:
+def _who_saw(table: ScoreTable) -> str | None:
     """What of the test groups went into which methods, where there is no column for it."""
     by_sight: dict[str, list[str]] = {}
-    for line in lines:
-        if line.saw != "nothing":
-            by_sight.setdefault(line.saw, []).append(line.title)
+    for line in table.lines:
+        if line.cells[-1].text != NOTHING:
+            by_sight.setdefault(line.cells[-1].text, []).append(line.cells[0].text)
     return " ".join(f"Saw {what}: {'; '.join(who)}." for what, who in by_sight.items()) or None
-
-
-def _terminal_table(
-    title: str, columns: Sequence[Column], lines: Sequence[Line], *, paper: str | None, saw: bool
-) -> Table:
-    table = Table(title=title, title_justify="left", title_style="", caption_justify="left")
-    table.add_column("method", no_wrap=all(len(line.label) <= 36 for line in lines))
-    for column in columns:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    if paper is not None:
-        table.add_column(paper, justify="right")
-    if saw:
-        table.add_column("saw of the test groups")
-    for line in lines:
-        if line.starts_section:
-            table.add_section()
-        cells = [f"[bold]{line.cells[c.key]}[/]" if c.key in line.best else line.cells[c.key] for c in columns]
-        table.add_row(line.label, *cells, *([line.paper] if paper is not None else []), *([line.saw] if saw else []))
-    return table
 
 
 # ---------------------------------------------------------------------- whole files

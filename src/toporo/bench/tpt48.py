@@ -26,7 +26,7 @@ import numpy as np
 from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
 from toporo.bench.download import Fetch, release_states
-from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, data_folder
+from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_source, data_folder
 from toporo.bench.methods import BENCH_METHODS, MILD_TRO, BenchMethod
 from toporo.bench.protocols import Metric, Protocol, Variant
 from toporo.bench.results import Outcome, Row, VariantOutcome
@@ -41,14 +41,13 @@ from toporo.bench.sections import (
 )
 from toporo.bench.us_states import SPLITS, STATES, StateSplit, border_graph, get_split, hop_classes
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, GroupMismatchError, SettingError, UnknownNameError, listed
+from toporo.errors import DataError, DatasetNotFoundError, GroupMismatchError, UnknownNameError, listed
 from toporo.files import sha256
 from toporo.text import number_from_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Record
 
-SOURCES = ("auto", "published")
 YEARS = range(2008, 2020)
 #: Months that are given, and as many to predict.
 HALF = 6
@@ -231,13 +230,13 @@ def load(
     window : ``"season"`` trains on twelve windows per state, January to June and July to December of a year;
         ``"sliding"`` on all 133 windows of twelve months. Test states have the twelve either way.
     """
-    if source == "generated":
-        raise SettingError(
-            "tpt48 is made of real temperatures and cannot be generated. Fetch them with: toporo data get tpt48 (or by "
-            f"hand from {FETCH.url}), then use --source auto or published."
-        )
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
+    check_source(
+        "tpt48",
+        source,
+        ("auto", "published"),
+        generated="is made of real temperatures and cannot be generated. Fetch them with: toporo data get tpt48 (or by "
+        f"hand from {FETCH.url}), then use --source auto or published.",
+    )
     if window not in WINDOWS:
         raise UnknownNameError("window", window, WINDOWS)
     chosen = get_split(split)

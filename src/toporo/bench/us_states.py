@@ -5,12 +5,15 @@ Two states touch if they share a border on land; those that meet in a point (AZâ
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.resources import files
 
 from toporo.errors import DataError, GraphError, UnknownNameError, listed
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
 #: The last hop class holds the states that are this many borders away, or more.
 FARTHEST = 3
@@ -37,74 +40,12 @@ class StateSplit:
     test: tuple[str, ...]
 
 
-STATES: dict[str, State] = {
-    state.code: state
-    for state in (
-        State("AL", "Alabama", 1, 32.8, -86.8),
-        State("AZ", "Arizona", 2, 34.3, -111.7),
-        State("AR", "Arkansas", 3, 34.8, -92.4),
-        State("CA", "California", 4, 37.2, -119.5),
-        State("CO", "Colorado", 5, 39.0, -105.5),
-        State("CT", "Connecticut", 6, 41.6, -72.7),
-        State("DE", "Delaware", 7, 39.0, -75.5),
-        State("FL", "Florida", 8, 28.6, -82.4),
-        State("GA", "Georgia", 9, 32.6, -83.4),
-        State("ID", "Idaho", 10, 44.4, -114.6),
-        State("IL", "Illinois", 11, 40.0, -89.2),
-        State("IN", "Indiana", 12, 39.9, -86.3),
-        State("IA", "Iowa", 13, 42.1, -93.5),
-        State("KS", "Kansas", 14, 38.5, -98.4),
-        State("KY", "Kentucky", 15, 37.5, -85.3),
-        State("LA", "Louisiana", 16, 31.1, -92.0),
-        State("ME", "Maine", 17, 45.4, -69.2),
-        State("MD", "Maryland", 18, 39.0, -76.8),
-        State("MA", "Massachusetts", 19, 42.3, -71.8),
-        State("MI", "Michigan", 20, 44.3, -85.4),
-        State("MN", "Minnesota", 21, 46.3, -94.3),
-        State("MS", "Mississippi", 22, 32.7, -89.7),
-        State("MO", "Missouri", 23, 38.4, -92.5),
-        State("MT", "Montana", 24, 47.0, -109.6),
-        State("NE", "Nebraska", 25, 41.5, -99.8),
-        State("NV", "Nevada", 26, 39.3, -116.6),
-        State("NH", "New Hampshire", 27, 43.7, -71.6),
-        State("NJ", "New Jersey", 28, 40.2, -74.7),
-        State("NM", "New Mexico", 29, 34.4, -106.1),
-        State("NY", "New York", 30, 43.0, -75.5),
-        State("NC", "North Carolina", 31, 35.6, -79.4),
-        State("ND", "North Dakota", 32, 47.5, -100.5),
-        State("OH", "Ohio", 33, 40.3, -82.8),
-        State("OK", "Oklahoma", 34, 35.6, -97.5),
-        State("OR", "Oregon", 35, 43.9, -120.6),
-        State("PA", "Pennsylvania", 36, 40.9, -77.8),
-        State("RI", "Rhode Island", 37, 41.7, -71.6),
-        State("SC", "South Carolina", 38, 33.9, -80.9),
-        State("SD", "South Dakota", 39, 44.4, -100.2),
-        State("TN", "Tennessee", 40, 35.9, -86.4),
-        State("TX", "Texas", 41, 31.5, -99.3),
-        State("UT", "Utah", 42, 39.3, -111.7),
-        State("VT", "Vermont", 43, 44.1, -72.7),
-        State("VA", "Virginia", 44, 37.5, -78.9),
-        State("WA", "Washington", 45, 47.4, -120.5),
-        State("WV", "West Virginia", 46, 38.6, -80.6),
-        State("WI", "Wisconsin", 47, 44.6, -90.0),
-        State("WY", "Wyoming", 48, 43.0, -107.6),
-    )
-}
-
+_CONTENT = json.loads(files("toporo.bench").joinpath("us_states.json").read_text(encoding="utf-8"))["states"]
+STATES: dict[str, State] = {code: State(code, *facts) for code, (*facts, _) in _CONTENT.items()}
 #: Every pair of states with a common border, once, in alphabetical order.
 BORDERS: tuple[tuple[str, str], ...] = tuple(
-    (code, other)
-    for code, others in {
-        "AL": "FL GA MS TN", "AR": "LA MO MS OK TN TX", "AZ": "CA NM NV UT", "CA": "NV OR", "CO": "KS NE NM OK UT WY",
-        "CT": "MA NY RI", "DE": "MD NJ PA", "FL": "GA", "GA": "NC SC TN", "IA": "IL MN MO NE SD WI",
-        "ID": "MT NV OR UT WA WY", "IL": "IN KY MO WI", "IN": "KY MI OH", "KS": "MO NE OK", "KY": "MO OH TN VA WV",
-        "LA": "MS TX", "MA": "NH NY RI VT", "MD": "PA VA WV", "ME": "NH", "MI": "OH WI", "MN": "ND SD WI",
-        "MO": "NE OK TN", "MS": "TN", "MT": "ND SD WY", "NC": "SC TN VA", "ND": "SD", "NE": "SD WY", "NH": "VT",
-        "NJ": "NY PA", "NM": "OK TX", "NV": "OR UT", "NY": "PA VT", "OH": "PA WV", "OK": "TX", "OR": "WA", "PA": "WV",
-        "SD": "WY", "TN": "VA", "UT": "WY", "VA": "WV",
-    }.items()
-    for other in others.split()
-)  # fmt: skip
+    (code, other) for code in sorted(_CONTENT) for other in _CONTENT[code][-1].split()
+)
 
 _EAST = "AL CT DE FL GA IN KY MA MD ME MI MO NC NH NJ NY OH PA RI SC TN VA VT WV"
 _NORTH = "CT IA ID IL IN MA ME MI MN MT ND NE NH NJ NY OH OR PA RI SD VT WA WI WY"
@@ -124,7 +65,7 @@ SPLITS: dict[str, StateSplit] = {
 def border_graph() -> GroupGraph:
     """The states and their common borders, each state where it lies on a map."""
     narrowing = math.cos(math.radians(38.0))  # of a degree of longitude in the middle of the country
-    at: dict[Hashable, tuple[float, float]] = {
+    at: dict[Name, tuple[float, float]] = {
         code: (round(state.longitude * narrowing, 3), state.latitude) for code, state in STATES.items()
     }
     return GroupGraph(STATES, dict.fromkeys(BORDERS, 1.0), positions=at)
@@ -150,11 +91,11 @@ def make_split(train: Iterable[str], test: Iterable[str], *, name: str = "own", 
     return StateSplit(name, title or name, *parts)
 
 
-def check_split(graph: GroupGraph, train: Iterable[Hashable], test: Iterable[Hashable]) -> dict[Hashable, int]:
+def check_split(graph: GroupGraph, train: Iterable[Name], test: Iterable[Name]) -> dict[Name, int]:
     """How many edges every test group is from its nearest training group; an error if the split makes no sense.
 
     Both parts must be there, hold groups of the graph, each once, and have none in common; and every test group must
-    hang together with some training group.
+    be joined by a path to some training group.
     """
     parts = {"training": _as_list(train), "test": _as_list(test)}
     for what, names in parts.items():
@@ -197,7 +138,7 @@ def _code(text: object) -> str:
     return codes[wanted]
 
 
-def _as_list(names: Iterable[Hashable]) -> list[Hashable]:
+def _as_list(names: Iterable[Name]) -> list[Name]:
     if isinstance(names, str):
         raise DataError(f"a part of a split must be a list of names; found the text {names!r}. Write [{names!r}].")
     return list(names)

@@ -81,7 +81,7 @@ def _mapped(
 
 @dataclass(frozen=True, eq=False)
 class TileStore:
-    """Square pieces of radar chips with a label a pixel.
+    """Square pieces of radar chips with a label per pixel.
 
     Attributes
     ----------
@@ -182,13 +182,13 @@ def decode_portions(
     progress: bool | Report | None = None,
     title: str = "decoding images",
 ) -> Iterator[Portion]:
-    """Decode the files in order, a portion at a time, in ``workers`` threads (one a core unless told).
+    """Decode the files in order, a portion at a time, in ``workers`` threads (one per core unless told).
 
     If some cannot be decoded, the others still are, and a :class:`~toporo.errors.DataError` at the end names them.
     """
     _require_pillow()
     if workers is not None and workers < 1:
-        raise SettingError(f"workers is {workers!r}: expected a whole number of at least 1, or None for one a core.")
+        raise SettingError(f"workers is {workers!r}: expected a whole number of at least 1, or None for one per core.")
     step = max(1, PORTION // (3 * size * size))
     bad: list[tuple[ImageFile, str]] = []
     with ThreadPoolExecutor(workers or cores()) as pool, Progress(title, len(files), progress) as shown:

@@ -64,7 +64,16 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 def make_network(
     name: str, *, outputs: int, channels: int, weights: Weights | None = None, seed: int = 0, **options: Any
 ) -> nn.Module:
-    """A network by its name; initial weights are those given, the others depend on the seed alone."""
+    """A network for images by its name.
+
+    Parameters
+    ----------
+    name : a key of :data:`NETWORKS`.
+    outputs, channels : classes, and channels of the input.
+    weights : initial ones, of networks that take some; those of the other layers depend on the seed alone.
+    seed : of the random start.
+    options : what else the network's class takes.
+    """
     if name not in NETWORKS:
         raise UnknownNameError("network", name, NETWORKS)
     return NETWORKS[name](outputs, channels, weights, seed, **options)
