@@ -20,8 +20,7 @@ from unittest.mock import patch
 import numpy as np
 
 import toporo as tr
-from toporo.bench.tpt48 import find_releases, read_temperatures
-from toporo.bench.us_states import border_graph, get_split
+from toporo.bench.tpt48 import border_graph, find_releases, get_split, read_temperatures
 from toporo.choice import priors
 from toporo.choice.penalty import choose_penalty
 from toporo.choice.priors import EVEN, PriorMaker

@@ -25,13 +25,12 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
-from toporo.topology.affinity import knn_affinity
-from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.diffusion import GroupDiffusion, group_measures
 from toporo.topology.engine import TorchEngine
 from toporo.topology.fused import FusedEngine
 from toporo.topology.learn import resample
 from toporo.topology.neighbors import nearest
+from toporo.topology.operator import DyadicFilters, knn_affinity
 
 GROUPS = 50
 #: Have numba compile for a processor with AVX2 and no more. Tests and all benchmarks can be run under it.

@@ -145,7 +145,7 @@ def main() -> None:
     """Check that the conventions match: at a high order the peer must give the exact distances."""
     add_peers()
     import toporo as tr
-    from toporo.topology.affinity import dense_affinity, knn_affinity
+    from toporo.topology.operator import dense_affinity, knn_affinity
 
     rng = np.random.default_rng(0)
     codes = np.arange(400) % 6

@@ -34,7 +34,7 @@ from vision import bench_vision
 import toporo as tr
 from tables import bench_stream, bench_tables
 from toporo.files import write_text
-from toporo.topology.affinity import dense_affinity
+from toporo.topology.operator import dense_affinity
 
 RESULTS = Path(__file__).parent / "results"
 

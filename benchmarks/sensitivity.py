@@ -24,7 +24,7 @@ import torch.nn.functional as F
 import toporo as tr
 from toporo.bench import BENCHMARKS
 from toporo.bench.fits import build_model
-from toporo.bench.methods import BENCH_METHODS
+from toporo.bench.protocols import BENCH_METHODS
 from toporo.files import write_text
 from toporo.training import TrainSettings, accuracy_by_group, features_of, train
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toporo.bench.us_states import STATES
+from toporo.bench.tpt48 import STATES
 
 #: More than TPT-48 needs; the last year is not over yet.
 YEARS = range(2006, 2021)

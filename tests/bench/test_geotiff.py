@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from toporo.bench import geotiff
-from toporo.bench.geotiff import read_geotiff
+from toporo.bench import flood_chips as geotiff
+from toporo.bench.flood_chips import read_geotiff
 from toporo.errors import DataError, DatasetNotFoundError, SettingError
 
 PIXELS = np.arange(2 * 24 * 16, dtype=np.float32).reshape(2, 24, 16) / 7

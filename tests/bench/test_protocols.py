@@ -6,9 +6,8 @@ import pytest
 
 from toporo.bench import BENCHMARKS
 from toporo.bench.fits import FITS, PRIORS, TARGETS
-from toporo.bench.methods import BENCH_METHODS
-from toporo.bench.protocols import Protocol
-from toporo.choice.selection import BETTER
+from toporo.bench.protocols import BENCH_METHODS, Protocol
+from toporo.bench.results import BETTER
 from toporo.errors import SettingError, UnknownNameError
 from toporo.objectives import OBJECTIVES
 

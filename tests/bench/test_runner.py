@@ -17,8 +17,7 @@ import pytest
 
 from toporo.bench import BENCHMARKS, fits
 from toporo.bench import results as results_module
-from toporo.bench.methods import BENCH_METHODS
-from toporo.bench.protocols import Protocol
+from toporo.bench.protocols import BENCH_METHODS, Protocol
 from toporo.bench.results import Job, make_rows, read_rows
 from toporo.bench.runner import reproduce
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError

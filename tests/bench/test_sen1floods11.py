@@ -27,8 +27,7 @@ from tests.bench.tiny_floods import (
     write_metadata,
 )
 from toporo.bench import sen1floods11
-from toporo.bench.flood_chips import ChannelScaling, apply_scaling, fit_scaling
-from toporo.bench.geotiff import read_geotiff
+from toporo.bench.flood_chips import ChannelScaling, apply_scaling, fit_scaling, read_geotiff
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.sen1floods11 import load, validation_rows
 from toporo.data.images import TileStore

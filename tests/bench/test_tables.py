@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toporo.bench import BENCHMARKS
-from toporo.bench.results import AVERAGE, Row, read_about, read_rows
+from toporo.bench.results import AVERAGE, SELECTIONS, Row, read_about, read_rows
 from toporo.bench.tables import (
     caption,
     make_overview,
@@ -21,7 +21,6 @@ from toporo.bench.tables import (
     overview_tables,
     terminal_tables,
 )
-from toporo.choice.selection import SELECTIONS
 from toporo.errors import DataError
 from toporo.pages.benchmark import ScoreTable
 

@@ -17,8 +17,7 @@ from toporo.bench import BENCHMARKS, fits, load_dataset
 from toporo.bench.protocols import Protocol
 from toporo.bench.results import Outcome, Row, VariantOutcome, make_rows, read_rows
 from toporo.bench.runner import reproduce
-from toporo.bench.tpt48 import read_temperatures
-from toporo.bench.us_states import SPLITS, hop_classes
+from toporo.bench.tpt48 import SPLITS, hop_classes, read_temperatures
 from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.bench.fake_nclimdiv import fake_lines, row, write_fake
 from toporo.bench import BENCHMARKS, load_dataset, tpt48
 from toporo.bench.loaded import cache_folder, data_folder, mse_by_group
-from toporo.bench.us_states import SPLITS, STATES, make_split
+from toporo.bench.tpt48 import SPLITS, STATES, make_split
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, GroupMismatchError, SettingError, UnknownNameError
 

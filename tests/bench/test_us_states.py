@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toporo.bench.us_states import (
+from toporo.bench.tpt48 import (
     BORDERS,
     SPLITS,
     STATES,

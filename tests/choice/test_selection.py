@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.choice.selection import SELECTIONS, select
+from toporo.bench.results import SELECTIONS, select
 from toporo.errors import DataError, UnknownNameError
 
 HISTORY = [

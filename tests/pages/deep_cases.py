@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from toporo.bench import BENCHMARKS
 from toporo.bench.loaded import BenchmarkData
-from toporo.bench.methods import PENALTIES
+from toporo.bench.protocols import PENALTIES
 from toporo.bench.results import Job, Outcome, make_rows
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore

@@ -16,7 +16,7 @@ from toporo.bench.report import write_report
 from toporo.bench.results import Outcome, Row
 from toporo.bench.runner import reproduce
 from toporo.bench.tables import make_columns, mean_sd
-from toporo.bench.us_states import border_graph
+from toporo.bench.tpt48 import border_graph
 from toporo.errors import SettingError
 from toporo.pages.charts import to_svg
 from toporo.pages.maps import learned_on_map

@@ -13,9 +13,9 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.groups import GroupIds, Groups
 from toporo.topology import differentiable
-from toporo.topology.affinity import bandwidth
 from toporo.topology.differentiable import differentiable_emd
 from toporo.topology.diffusion import diffusion_emd
+from toporo.topology.operator import bandwidth
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
 

@@ -22,10 +22,9 @@ from threadpoolctl import threadpool_limits
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
 from toporo.topology import diffusion, operator
-from toporo.topology.affinity import dense_affinity, knn_affinity
-from toporo.topology.chebyshev import DyadicFilters
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
 from toporo.topology.engine import TorchEngine
+from toporo.topology.operator import DyadicFilters, dense_affinity, knn_affinity
 from toporo.topology.plan import Plan, graph_bytes, installed
 
 quick = settings(deadline=None, max_examples=25)

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from toporo.bench.base import BENCHMARKS, Benchmark
 from toporo.bench.loaded import BenchmarkData, ByGroup, mse_by_group
-from toporo.bench.methods import BENCH_METHODS, BenchMethod
-from toporo.bench.protocols import Protocol
+from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
 from toporo.bench.results import Job
 from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,13 +15,67 @@ from typing import Any
 import numpy as np
 
 from toporo.bench.loaded import BenchmarkData
-from toporo.bench.methods import BenchMethod
-from toporo.bench.protocols import Metric, Protocol, Variant
-from toporo.choice.selection import SELECTIONS, SelectionRule, select
-from toporo.errors import DataError
+from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
+from toporo.errors import DataError, UnknownNameError
 from toporo.files import write_text
 from toporo.topology.prior import Prior
 from toporo.types import Record
+
+Best = Callable[[Sequence[float]], float]
+#: Which of several values is the best one.
+BETTER: dict[str, Best] = {"higher": max, "lower": min}
+
+
+@dataclass(frozen=True)
+class SelectionRule:
+    """A rule by name.
+
+    Attributes
+    ----------
+    name, title : on the command line, and in tables.
+    pick : from one metrics record per evaluation and :data:`BETTER`'s function to the index of the chosen record.
+    saw : what the rule had to see of the test groups.
+    """
+
+    name: str
+    title: str
+    pick: Callable[[Sequence[Record], Best], int]
+    saw: tuple[str, ...] = ()
+
+    def titled(self, unit: str = "epochs") -> str:
+        """The title for records of another unit than epochs."""
+        return self.title.replace("epoch", unit.removesuffix("s"))
+
+
+def _first_best(key: str) -> Callable[[Sequence[Record], Best], int]:
+    def pick(history: Sequence[Record], best: Best) -> int:
+        values = [record[key] for record in history]
+        return values.index(best(values))
+
+    return pick
+
+
+#: The rules every table shows. Of equal epochs the earliest is taken.
+SELECTIONS: dict[str, SelectionRule] = {
+    rule.name: rule
+    for rule in (
+        SelectionRule("last", "last epoch", lambda history, best: len(history) - 1),
+        SelectionRule("validation", "validation-selected", _first_best("validation")),
+        SelectionRule("oracle", "best epoch (oracle)", _first_best("test"), saw=("test labels",)),
+    )
+}
+
+
+def select(history: Sequence[Record], rule: str, better: str = "higher") -> int:
+    """The index of the epoch a rule chooses; ``better`` says whether ``"higher"`` or ``"lower"`` metrics are."""
+    if rule not in SELECTIONS:
+        raise UnknownNameError("selection rule", rule, SELECTIONS)
+    if better not in BETTER:
+        raise UnknownNameError("direction", better, BETTER)
+    if not history:
+        raise DataError("there is no epoch to select from: the run has not trained yet.")
+    return SELECTIONS[rule].pick(history, BETTER[better])
+
 
 #: In place of a variant's name: all of them.
 AVERAGE = "average"

@@ -20,8 +20,7 @@ from safetensors.torch import save
 from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.bench.fits import FITS, Assignment, Runtime
 from toporo.bench.loaded import BenchmarkData
-from toporo.bench.methods import BenchMethod
-from toporo.bench.protocols import Variant
+from toporo.bench.protocols import BenchMethod, Variant
 from toporo.bench.results import RUN_SCHEMA, Job, Outcome, brought_sources, make_rows, write_rows
 from toporo.bench.vision import VisionChoices, check_rows, describe, settle
 from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning

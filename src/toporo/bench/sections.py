@@ -17,10 +17,8 @@ import numpy as np
 
 from toporo import pages
 from toporo.bench.loaded import ByGroup
-from toporo.bench.methods import BenchMethod
-from toporo.bench.protocols import Metric, Protocol
-from toporo.bench.results import Row, VariantOutcome
-from toporo.choice.selection import select
+from toporo.bench.protocols import BenchMethod, Metric, Protocol
+from toporo.bench.results import Row, VariantOutcome, select
 from toporo.groups import name_from_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior

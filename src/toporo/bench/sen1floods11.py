@@ -31,11 +31,9 @@ from safetensors import safe_open
 from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
-from toporo.bench.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips
-from toporo.bench.geotiff import require_geotiff
+from toporo.bench.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips, require_geotiff
 from toporo.bench.loaded import BenchmarkData, check_source, data_folder
-from toporo.bench.methods import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA
-from toporo.bench.protocols import Metric, Protocol, Variant
+from toporo.bench.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
 from toporo.bench.sections import (
     COMPARED,

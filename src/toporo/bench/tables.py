@@ -13,10 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
-from toporo.bench.methods import BenchMethod
-from toporo.bench.protocols import Metric, Protocol, Variant
-from toporo.bench.results import AVERAGE, Row, read_about, read_rows
-from toporo.choice.selection import BETTER, SELECTIONS
+from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
+from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 

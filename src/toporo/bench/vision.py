@@ -21,8 +21,7 @@ from toporo.bench.base import Benchmark, Vision
 from toporo.bench.fits import FITS, Assignment, Fitted, Runtime, method_objective
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.loaded import BenchmarkData
-from toporo.bench.methods import BENCH_METHODS, BenchMethod
-from toporo.bench.protocols import Protocol
+from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError, warn

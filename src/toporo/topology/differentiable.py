@@ -18,8 +18,14 @@ from torch.autograd import Function
 
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.topology.affinity import DistinctPoints, bandwidth, check_codes
-from toporo.topology.chebyshev import LIKELY_SMALLEST, check_scales, dyadic_coefficients
+from toporo.topology.operator import (
+    LIKELY_SMALLEST,
+    DistinctPoints,
+    bandwidth,
+    check_codes,
+    check_scales,
+    dyadic_coefficients,
+)
 
 #: Beyond this many points the n x n matrices fill tens of gigabytes.
 MOST_POINTS = 20_000

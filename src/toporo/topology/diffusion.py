@@ -31,19 +31,25 @@ from toporo.checks import whole
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.progress import Progress, Report
-from toporo.topology.affinity import (
+from toporo.topology.engine import Engine, one_thread
+from toporo.topology.neighbors import BACKENDS, locality_order, nearest
+from toporo.topology.operator import (
+    FINEST_TAIL,
+    LIKELY_SMALLEST,
+    DiffusionOperator,
     DistinctPoints,
+    DyadicFilters,
+    Kernel,
     Sigma,
     bandwidth,
     check_codes,
     check_features,
+    check_kernel,
+    check_scales,
     dense_affinity,
     knn_kernel,
+    reordered,
 )
-from toporo.topology.chebyshev import FINEST_TAIL, LIKELY_SMALLEST, DyadicFilters, check_scales
-from toporo.topology.engine import Engine, one_thread
-from toporo.topology.neighbors import BACKENDS, locality_order, nearest
-from toporo.topology.operator import DiffusionOperator, Kernel, check_kernel, reordered
 from toporo.topology.plan import (
     ENGINES,
     WORTH_SAYING,
@@ -129,7 +135,7 @@ def diffusion_emd(
     affinity : a ready symmetric, non-negative (n, n) kernel, dense or scipy-sparse. Features given beside it only help
         to put a large one into an order that memory likes.
     kernel : ``"dense"``, ``"knn"``, or ``"auto"`` (dense up to 2000 points).
-    neighbors, sigma : of the kernel; see :mod:`toporo.topology.affinity`.
+    neighbors, sigma : of the kernel; see :mod:`toporo.topology.operator`.
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.

@@ -138,7 +138,7 @@ class Schedule:
     """By step j of the recurrence: which filters are added to, and with what coefficients of T_{j-2} and of T_j.
 
     T_{j-2} is still there when T_j replaces it, so two terms go in at a time, every fourth step and at the end; T_0 and
-    T_1 go in apart. Odd terms above the first do not occur (see :class:`~toporo.topology.chebyshev.DyadicFilters`).
+    T_1 go in apart. Odd terms above the first do not occur (see :class:`~toporo.topology.operator.DyadicFilters`).
 
     Attributes
     ----------

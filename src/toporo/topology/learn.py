@@ -12,10 +12,10 @@ import numpy as np
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
-from toporo.topology.affinity import check_features
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph
+from toporo.topology.operator import check_features
 from toporo.topology.structure import Origin
 from toporo.types import Array
 
