@@ -30,13 +30,7 @@ from toporo.files import write_text
 from toporo.groups import Groups
 
 MONTHS = {"July": slice(6, 7), "October": slice(9, 10), "December": slice(11, 12), "July to December": slice(6, 12)}
-REGIONS = (
-    "AZ CA ID NV OR UT WA",
-    "CT MA ME NH RI VT",
-    "AL FL GA LA MS SC",
-    "MN MT ND SD WI",
-    "AR LA NM OK TX",
-)
+REGIONS = ("AZ CA ID NV OR UT WA", "CT MA ME NH RI VT", "AL FL GA LA MS SC", "MN MT ND SD WI", "AR LA NM OK TX")
 RIDGE = 1e-3
 #: Errors that differ by less are the same, up to rounding.
 SAME = 1e-6
@@ -167,10 +161,7 @@ def mean_ratio(errors: list[float], reference: list[float]) -> float:
 
 def table(problems: list[Problem], outcomes: dict[str, list[Outcome]]) -> list[str]:
     part = "relative MSE | better | worst"
-    lines = [
-        f"| prior | λ | halves: {part} | regions: {part} | all: {part} | median λ |",
-        "|---|---|" + "---:|" * 10,
-    ]
+    lines = [f"| prior | λ | halves: {part} | regions: {part} | all: {part} | median λ |", "|---|---|" + "---:|" * 10]
     for title, found in outcomes.items():
         cells = []
         for wanted in ((True,), (False,), (True, False)):

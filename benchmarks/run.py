@@ -19,15 +19,7 @@ import torch
 import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
-from engine import (
-    bench_bandwidth,
-    bench_geodesic,
-    bench_growth,
-    bench_large,
-    bench_neighbors,
-    bench_parts,
-    bench_peers,
-)
+from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
 from peers import indicators_of, squaring_densities, weighted_l1
 from vision import bench_vision
 

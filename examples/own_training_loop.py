@@ -16,10 +16,7 @@ train, test = benchmark.data.select(benchmark.train), benchmark.data.select(benc
 prior = benchmark.graph.prior(train=benchmark.train, test=benchmark.test)
 
 # Phase 2: train against the worst mixture of groups near that prior.
-objectives = {
-    "ERM": tr.objectives.ERM(benchmark.train),
-    "TRO": tr.objectives.TRO(prior, penalty=100.0, step=0.01),
-}
+objectives = {"ERM": tr.objectives.ERM(benchmark.train), "TRO": tr.objectives.TRO(prior, penalty=100.0, step=0.01)}
 for title, objective in objectives.items():
     net = tr.models.MLP(inputs=2, outputs=2, seed=0)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)

@@ -67,9 +67,7 @@ table.loc[rng.random(720) < 0.05, "temperature"] = np.nan  # the thermometer fai
 seen, later = table[table.stop.isin(counted)], table[table.stop.isin(planned)]
 inputs = ["rain", "temperature", "day"]
 prepare = make_column_transformer(
-    (OneHotEncoder(drop="first"), ["day"]),
-    (SimpleImputer(), ["rain", "temperature"]),
-    verbose_feature_names_out=False,
+    (OneHotEncoder(drop="first"), ["day"]), (SimpleImputer(), ["rain", "temperature"]), verbose_feature_names_out=False
 )
 pipeline = Pipeline([("prepare", prepare), ("model", tr.TRORegressor(graph=line, test_groups=planned))])
 

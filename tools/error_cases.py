@@ -237,12 +237,7 @@ def fit_cases() -> list[Case]:
             ),
             Case("An option is misspelt", f"{FIT} --penality 1", "--penality", code=MISTYPED),
             Case("The table is somewhere else", FIT.replace("sales", "data/sales"), "data/sales.csv"),
-            Case(
-                "The table is a spreadsheet",
-                FIT.replace("csv", "xlsx"),
-                ".xlsx",
-                {"sales.xlsx": b"PK\x03\x04"},
-            ),
+            Case("The table is a spreadsheet", FIT.replace("csv", "xlsx"), ".xlsx", {"sales.xlsx": b"PK\x03\x04"}),
             Case(
                 "Semicolons stand between the cells",
                 FIT,
@@ -474,12 +469,7 @@ def predict_cases() -> list[Case]:
                 {"nothing.csv": b""},
             ),
             Case("A value is infinite", PREDICT, "row 2, column 'visits'", {"new.csv": changed("visits", "-inf", 2)}),
-            Case(
-                "A number is written as in a program",
-                PREDICT,
-                "'1_200'",
-                {"new.csv": changed("visits", "1_200", 3)},
-            ),
+            Case("A number is written as in a program", PREDICT, "'1_200'", {"new.csv": changed("visits", "1_200", 3)}),
             Case("The file is not in UTF-8", PREDICT, "UTF-8", {"new.csv": latin1(changed("colour", "café", 3))}),
             Case(
                 "The name says Parquet, the content does not",

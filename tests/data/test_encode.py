@@ -63,8 +63,7 @@ def test_rules_names_and_reasons() -> None:
 def test_the_matrix_of_the_training_table() -> None:
     encoded = Encoder.fit(MIXED).transform(MIXED)
     assert_array_equal(
-        encoded.matrix,
-        [[31, 0, 0, 1, 0, 0], [40, 1, 1, 0, 0, 1], [45, 0, 0, 0, 1, 2], [40, 0, 0, 1, 0, 3]],
+        encoded.matrix, [[31, 0, 0, 1, 0, 0], [40, 1, 1, 0, 0, 1], [45, 0, 0, 0, 1, 2], [40, 0, 0, 1, 0, 3]]
     )
     assert encoded.matrix.flags.c_contiguous
     assert (encoded.differences.unseen, encoded.differences.filled, encoded.differences.outside) == (

@@ -309,13 +309,7 @@ def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -
             DataError,
             "is a gzip archive, not text: .* the ending .csv.gz",
         ),
-        (
-            "t.parquet.gz",
-            b"",
-            {},
-            DataError,
-            "only CSV files are read packed with gzip. .*: gunzip t.parq",
-        ),
+        ("t.parquet.gz", b"", {}, DataError, "only CSV files are read packed with gzip. .*: gunzip t.parq"),
         ("t.xlsx.gz", b"", {}, DataError, "what kind of table is a .xlsx file"),
         ("t.parquet", b"", {}, DataError, "is empty: expected a Parquet file"),
         ("t.parquet", b"x,y\n1,2\n", {}, DataError, "cannot be read as a Parquet file"),
@@ -327,12 +321,7 @@ def test_a_row_longer_than_a_block_is_refused(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_unusable_files_are_refused_in_words(
-    name: str,
-    content: bytes | None,
-    settings: dict[str, Any],
-    error: type[TopoRoError],
-    message: str,
-    tmp_path: Path,
+    name: str, content: bytes | None, settings: dict[str, Any], error: type[TopoRoError], message: str, tmp_path: Path
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)

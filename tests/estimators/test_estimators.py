@@ -127,9 +127,7 @@ def test_several_targets_are_each_in_their_own_unit() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    units=st.lists(st.floats(1e-6, 1e6), min_size=3, max_size=3),
-    moved=st.floats(-1e3, 1e3),
-    unit=st.floats(1e-6, 1e6),
+    units=st.lists(st.floats(1e-6, 1e6), min_size=3, max_size=3), moved=st.floats(-1e3, 1e3), unit=st.floats(1e-6, 1e6)
 )
 def test_units_change_nothing_but_units(units: list[float], moved: float, unit: float) -> None:
     table = NUMBERS

@@ -88,13 +88,7 @@ def test_group_dro_moves_towards_the_worst_group(kind: Any) -> None:
 
 def test_objectives() -> None:
     rows = Rows.prepare(
-        NUMBERS.x,
-        NUMBERS.y[:, None],
-        group_ids(NUMBERS.groups, 120),
-        None,
-        classes=None,
-        standardize=True,
-        center=True,
+        NUMBERS.x, NUMBERS.y[:, None], group_ids(NUMBERS.groups, 120), None, classes=None, standardize=True, center=True
     )
     prior = Prior.uniform("abcd")
     settings: dict[str, Any] = {"step": 0.2, "penalty": 1.0, "divergence": "kl", "radius": None}

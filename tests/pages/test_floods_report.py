@@ -222,9 +222,7 @@ def test_outlines_say_where_they_come_from_and_are_not_jagged() -> None:
             assert np.abs(steps[1:]).max() * content["grid"] < 30, "no line goes around the globe"
 
 
-@given(
-    st.lists(st.tuples(st.floats(-180, 180), st.floats(-60, 85)), min_size=1, max_size=8),
-)
+@given(st.lists(st.tuples(st.floats(-180, 180), st.floats(-60, 85)), min_size=1, max_size=8))
 def test_a_frame_holds_all_places_and_stays_on_the_globe(places: list[tuple[float, float]]) -> None:
     west, east, south, north = frame_of(places)
     assert GLOBE[0] <= west < east <= GLOBE[1]

@@ -21,14 +21,7 @@ from toporo.bench.report import write_report
 from toporo.bench.results import AVERAGE, Outcome, Row
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.pages.charts import to_svg
-from toporo.pages.figures import (
-    Score,
-    TopologyRuns,
-    group_table,
-    learned_topology,
-    method_scores,
-    penalty_curve,
-)
+from toporo.pages.figures import Score, TopologyRuns, group_table, learned_topology, method_scores, penalty_curve
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.topology.graph import GroupGraph
 

@@ -79,11 +79,7 @@ def test_a_bound_that_fails_is_said_to_fail(study: TheoryStudy) -> None:
 def test_a_vacuous_bound_is_called_so(study: TheoryStudy) -> None:
     method = study.bounds[0]
     breakdown = replace(method.breakdowns[0], empirical=0.1, complexity=0.3, distance=0.2, confidence=0.5)
-    cases = {
-        "no (1.3 ×)": breakdown,
-        "no": replace(breakdown, distance=1.0),
-        "yes": replace(breakdown, confidence=0.1),
-    }
+    cases = {"no (1.3 ×)": breakdown, "no": replace(breakdown, distance=1.0), "yes": replace(breakdown, confidence=0.1)}
     for expected, each in cases.items():
         table = theory.tables(replace(study, bounds=(replace(method, breakdowns=(each,)),)))[2]
         assert {row[0]: row[1] for row in table.rows}["below B (or × rows it takes)"] == expected

@@ -233,12 +233,7 @@ def test_constrained_equals_a_general_solver(array, divergence):
 @pytest.mark.parametrize("divergence", DIVERGENCES)
 @pytest.mark.parametrize(
     ("losses", "radius", "expected"),
-    [
-        (LOSSES, 0.0, PRIOR),
-        (LOSSES, 1e9, [0, 1, 0]),
-        (LOSSES, math.inf, [0, 1, 0]),
-        ([0.7, 0.7, 0.7], 0.05, PRIOR),
-    ],
+    [(LOSSES, 0.0, PRIOR), (LOSSES, 1e9, [0, 1, 0]), (LOSSES, math.inf, [0, 1, 0]), ([0.7, 0.7, 0.7], 0.05, PRIOR)],
     ids=["radius 0", "large radius", "infinite radius", "equal losses"],
 )
 def test_constrained_at_its_ends(array, divergence, losses, radius, expected):

@@ -81,11 +81,7 @@ def test_each_group_counts_the_same_in_the_headline_and_each_row_beside_it() -> 
         }
     )
     assert values(result.pooled) == pytest.approx(
-        {
-            "rmse": math.sqrt(29.25 / 6),
-            "mae": 9.5 / 6,
-            "r2": reference.r2_score(Y, PREDICTED),
-        }
+        {"rmse": math.sqrt(29.25 / 6), "mae": 9.5 / 6, "r2": reference.r2_score(Y, PREDICTED)}
     )
 
 

@@ -47,12 +47,6 @@ def spiral() -> GroupedData:
 def tiny_study() -> TheoryStudy:
     """A study with as little of everything as there can be."""
     settings = StudySettings(
-        horizons=(64, 128, 256),
-        seeds=2,
-        epochs=2,
-        training_seeds=1,
-        signs=50,
-        classifier="logistic",
-        every_group=False,
+        horizons=(64, 128, 256), seeds=2, epochs=2, training_seeds=1, signs=50, classifier="logistic", every_group=False
     )
     return run_study(settings, progress=False)

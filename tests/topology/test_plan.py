@@ -31,13 +31,7 @@ work = st.fixed_dictionaries(
 
 
 def planned(limit: int | None = None, **changes: Any) -> Plan:
-    given_work = {
-        "points": 1000,
-        "groups": 20,
-        "fixed": 0,
-        "lengths": LENGTHS,
-        "widest": 56,
-    }
+    given_work = {"points": 1000, "groups": 20, "fixed": 0, "lengths": LENGTHS, "widest": 56}
     return make_plan(**(given_work | changes), limit=limit)
 
 

@@ -108,11 +108,9 @@ def test_every_number_decides_something(place):
 @pytest.mark.parametrize("place", [BRIGHTNESS, CONTRAST, SATURATION])
 @pytest.mark.parametrize("factor", [0.7, 0.85, 1.2, 1.3])
 def test_brightness_contrast_and_saturation_are_pillows(place, factor):
-    enhance = {
-        BRIGHTNESS: ImageEnhance.Brightness,
-        CONTRAST: ImageEnhance.Contrast,
-        SATURATION: ImageEnhance.Color,
-    }[place]
+    enhance = {BRIGHTNESS: ImageEnhance.Brightness, CONTRAST: ImageEnhance.Contrast, SATURATION: ImageEnhance.Color}[
+        place
+    ]
     x = photos()
     ours = augment(x, with_factor(4, place, factor))
     for image, changed in zip(x, ours, strict=True):
@@ -137,10 +135,7 @@ def test_jitter_in_a_row_is_pillows_in_the_documented_order(factors):
         torch.testing.assert_close(changed, as_tensor(theirs), atol=4 * LEVEL, rtol=0)
 
 
-@given(
-    st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=20),
-    st.floats(-0.3, 0.3),
-)
+@given(st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=20), st.floats(-0.3, 0.3))
 @settings(max_examples=60, deadline=None)
 def test_hue_turns_as_in_colorsys(colours, by):
     pixels = torch.tensor(colours, dtype=torch.float32).T / 255

@@ -172,13 +172,7 @@ def fetch(
         address, checksum = urllib.parse.urljoin(base, name), source.checksums.get(name)
         say(f"fetching {address}")
         download(
-            address,
-            place / name,
-            checksum=checksum,
-            check=source.check,
-            report=report,
-            say=say,
-            patience=patience,
+            address, place / name, checksum=checksum, check=source.check, report=report, say=say, patience=patience
         )
     except DownloadError as error:
         newest = "The publisher keeps only the newest release: leave --release out to get it. "

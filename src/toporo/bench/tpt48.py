@@ -30,15 +30,7 @@ from toporo.bench.download import Fetch, release_states
 from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_source, data_folder
 from toporo.bench.protocols import BENCH_METHODS, MILD_TRO, BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import Outcome, Row, VariantOutcome
-from toporo.bench.sections import (
-    Sections,
-    curves_section,
-    last_metrics,
-    last_weights,
-    lowest_seeds,
-    of_method,
-    section,
-)
+from toporo.bench.sections import Sections, curves_section, last_metrics, last_weights, lowest_seeds, of_method, section
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, GraphError, GroupMismatchError, UnknownNameError, listed
 from toporo.files import sha256

@@ -72,8 +72,7 @@ def doctor(
     seed: Annotated[int, option("Of the sample that distances are measured on.", _DATA, min=0, metavar="N")] = 0,
     out: Annotated[Path | None, option("Write everything to this HTML file.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[
-        Path | None,
-        option("Draw the distances between groups: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE"),
+        Path | None, option("Draw the distances between groups: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")
     ] = None,
     as_json: Annotated[bool, option("Print the findings as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:

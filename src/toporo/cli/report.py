@@ -8,15 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import (
-    Delimiter,
-    ModelFolder,
-    check_writable,
-    data_source,
-    interruptible,
-    option,
-    register,
-)
+from toporo.cli.common import Delimiter, ModelFolder, check_writable, data_source, interruptible, option, register
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.evaluate import Evaluation

@@ -102,12 +102,10 @@ def reproduce(
         bool, option("Keep the network of every run (90 MB each).", _IMAGES, "--keep-models", metavar="")
     ] = False,
     jobs: Annotated[
-        int,
-        typer.Option(min=0, help="Runs at a time; 0 is one per core, on a GPU one.", show_default="0; on images 1"),
+        int, typer.Option(min=0, help="Runs at a time; 0 is one per core, on a GPU one.", show_default="0; on images 1")
     ] = 0,
     show: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Run nothing: print the table of this results.json."),
+        Path | None, typer.Option(metavar="FILE", help="Run nothing: print the table of this results.json.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,

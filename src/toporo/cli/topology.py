@@ -82,8 +82,7 @@ def topology(
     ],
     group: GroupColumn,
     features: Annotated[
-        str | None,
-        option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use"),
+        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
     target: Annotated[
         str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
@@ -164,8 +163,7 @@ def topology(
         str, option("How neighbours are found: auto, exact or a backend.", _DISTANCES, metavar="NAME")
     ] = "auto",
     memory_limit: Annotated[
-        str | None,
-        option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free"),
+        str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
     ] = None,
     out: Annotated[Path | None, option("Write the graph to this file, as JSON.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[Path | None, option("Draw the graph: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")] = None,
@@ -191,12 +189,7 @@ def topology(
     asked = names_or_file(test_groups, "--test-groups") or []
     with interruptible("nothing was written"):
         points = read_points(
-            data_source(data),
-            group,
-            features=columns,
-            exclude=excluded,
-            delimiter=delimiter,
-            drop_missing=drop_missing,
+            data_source(data), group, features=columns, exclude=excluded, delimiter=delimiter, drop_missing=drop_missing
         )
         _say_columns(points)
         points = points.standardised() if scale else points

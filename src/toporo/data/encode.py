@@ -316,11 +316,7 @@ class Encoder:
 
 
 def _asked(
-    frame: Frame,
-    features: Sequence[str] | None,
-    exclude: Iterable[str],
-    categorical: Iterable[str],
-    most_levels: int,
+    frame: Frame, features: Sequence[str] | None, exclude: Iterable[str], categorical: Iterable[str], most_levels: int
 ) -> tuple[list[str] | None, set[str], set[str]]:
     """What is to be used, not used, and used as names of things, once it is clear that it makes sense."""
     for what, names in (("features", features), ("exclude", exclude), ("categorical", categorical)):

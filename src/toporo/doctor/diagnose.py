@@ -241,12 +241,7 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
     distances: Any = _or_why(lambda: group_distances(matrix, codes, names, seed), "distances", failed)
     columns = [inputs[place] for place in kept]
     told: Any = _or_why(lambda: group_separability(matrix, codes, names, columns, seed), "separability", failed)
-    how = {
-        "sampled_rows": len(rows),
-        "sampled_groups": len(names),
-        "measured_without": without,
-        "not_measured": failed,
-    }
+    how = {"sampled_rows": len(rows), "sampled_groups": len(names), "measured_without": without, "not_measured": failed}
     return replace(case, distances=distances, separability=told), how
 
 

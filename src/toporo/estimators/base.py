@@ -149,13 +149,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         x, target, ids, weights = counted(x, target, ids, sample_weight)
         target, classes = self._encoded(target)
         rows = Rows.prepare(
-            x,
-            target,
-            ids,
-            weights,
-            classes=classes,
-            standardize=settings.standardize,
-            center=settings.fit_intercept,
+            x, target, ids, weights, classes=classes, standardize=settings.standardize, center=settings.fit_intercept
         )
         graph, test = self._topology(rows, settings)
         maker = PriorMaker(self.prior, graph, test is not None, self.normalization, settings.temperature)

@@ -100,14 +100,7 @@ class _Maker:
     def conv(self, inputs: int, outputs: int, size: int, *, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
         """A convolution that keeps the resolution but for its stride; He's initialisation by fan-out."""
         layer = nn.Conv2d(
-            inputs,
-            outputs,
-            size,
-            stride,
-            padding=dilation * (size // 2),
-            dilation=dilation,
-            bias=False,
-            device="meta",
+            inputs, outputs, size, stride, padding=dilation * (size // 2), dilation=dilation, bias=False, device="meta"
         ).to_empty(device="cpu")
         with torch.no_grad():
             layer.weight.normal_(0.0, math.sqrt(2.0 / (outputs * size * size)), generator=self.generator)

@@ -262,12 +262,7 @@ class Objective(nn.Module, metaclass=Recorded):
         self._tables: dict[Groups, Tensor | None] = {}
 
     def forward(
-        self,
-        losses: Tensor,
-        groups: GroupIds | Tensor,
-        *,
-        logits: Tensor | None = None,
-        features: Tensor | None = None,
+        self, losses: Tensor, groups: GroupIds | Tensor, *, logits: Tensor | None = None, features: Tensor | None = None
     ) -> Tensor:
         """The scalar to back-propagate."""
         if losses.ndim != 1:

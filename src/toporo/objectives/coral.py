@@ -9,15 +9,7 @@ from torch import Tensor
 
 from toporo.checks import non_negative
 from toporo.groups import Groups
-from toporo.objectives.base import (
-    Objective,
-    feature_rows,
-    group_means,
-    membership,
-    pair_sum,
-    pairs,
-    register,
-)
+from toporo.objectives.base import Objective, feature_rows, group_means, membership, pair_sum, pairs, register
 from toporo.types import Name
 
 

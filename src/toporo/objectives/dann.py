@@ -40,13 +40,7 @@ class DANN(Objective):
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({"width": 4, "hidden": 6},)
 
     def __init__(
-        self,
-        groups: Groups | Iterable[Name],
-        width: int,
-        penalty: float = 1.0,
-        *,
-        hidden: int = 256,
-        seed: int = 0,
+        self, groups: Groups | Iterable[Name], width: int, penalty: float = 1.0, *, hidden: int = 256, seed: int = 0
     ) -> None:
         for what, units in (("width", width), ("hidden", hidden)):
             number(units, what, "a number of units of at least 1", least=1)

@@ -67,11 +67,7 @@ def write_theory_report(study: TheoryStudy, out: Path) -> Path:
 
 def tables(study: TheoryStudy) -> tuple[Grid, Grid, Grid]:
     """One table per theorem."""
-    return (
-        _convergence_table(study.convergence),
-        _stationarity_table(study.stationarity),
-        _bound_table(study.bounds),
-    )
+    return (_convergence_table(study.convergence), _stationarity_table(study.stationarity), _bound_table(study.bounds))
 
 
 def _convergence_table(cases: Sequence[ConvergenceCase]) -> Grid:
@@ -358,7 +354,7 @@ def _bound_findings(bounds: Sequence[MethodBounds]) -> tuple[str, ...]:
     above = sum(b.total >= (b.test_risk or 0.0) for b in known)
     sentences = [
         f"The sum is vacuous (at least B) in {vacuous} of {len(everything)} cases: read the terms against each other, "
-        "not the sum as a promise.",
+        "not the sum as a promise."
     ]
     if known:
         sentences.append(f"The true risk is below the sum in {above} of {len(known)} cases.")

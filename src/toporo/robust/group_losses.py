@@ -307,13 +307,7 @@ class SquaredLosses:
 
     @classmethod
     def from_arrays(
-        cls,
-        x: Any,
-        y: Any,
-        groups: Iterable[Name] | GroupIds,
-        *,
-        intercept: bool = True,
-        sample_weight: Any = None,
+        cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, *, intercept: bool = True, sample_weight: Any = None
     ) -> SquaredLosses:
         """Read the rows once and keep every group's normal equations.
 

@@ -154,10 +154,7 @@ class SaddleProblem:
         """What to try where Newton's method does not get there at once."""
         if penalty == 0 or self.divergence.bounded:
             return [lambda: self._proximal(penalty, start, known)]
-        return [
-            lambda: self._continued(penalty, start),
-            lambda: self._nearly_free(penalty, start),
-        ]
+        return [lambda: self._continued(penalty, start), lambda: self._nearly_free(penalty, start)]
 
     def _nearly_free(self, penalty: float, start: Place) -> Saddle:
         """So small a penalty is next to none: from the answer without one, or that answer itself."""

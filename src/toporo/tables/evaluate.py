@@ -325,10 +325,7 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
         draws = np.random.default_rng(seed).choice(values, (model.resamples, len(values))).mean(axis=1)
         low, high = np.quantile(draws, [(1 - model.level) / 2, (1 + model.level) / 2]).tolist()
     return Comparison(
-        metric=model.metric,
-        gains=gains,
-        gain=Interval(float(values.mean()), low, high),
-        better=int((values > 0).sum()),
+        metric=model.metric, gains=gains, gain=Interval(float(values.mean()), low, high), better=int((values > 0).sum())
     )
 
 
@@ -357,11 +354,7 @@ def _errors(sums: Array) -> dict[str, Array]:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         varies = spread / rows - (target / rows) ** 2
         varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
-        return {
-            "rmse": np.sqrt(squared / rows),
-            "mae": absolute / rows,
-            "r2": 1.0 - squared / rows / varies,
-        }
+        return {"rmse": np.sqrt(squared / rows), "mae": absolute / rows, "r2": 1.0 - squared / rows / varies}
 
 
 def _classification(
@@ -401,10 +394,7 @@ def _hits(sums: Array) -> dict[str, Array]:
         seen = wrong + right
         recall = np.where(seen > 0, right / seen, 0.0).sum(axis=1)
         many = np.count_nonzero(seen, axis=1)
-        return {
-            "accuracy": right.sum(axis=1) / rows,
-            "balanced_accuracy": np.where(many > 1, recall / many, np.nan),
-        }
+        return {"accuracy": right.sum(axis=1) / rows, "balanced_accuracy": np.where(many > 1, recall / many, np.nan)}
 
 
 def _hits_and_loss(sums: Array) -> dict[str, Array]:

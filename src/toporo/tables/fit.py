@@ -338,12 +338,7 @@ def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
 
 
 def _column(
-    name: str,
-    frame: Frame,
-    train: Frame,
-    encoder: Encoder,
-    roles: tuple[str, str, str | None],
-    task: str,
+    name: str, frame: Frame, train: Frame, encoder: Encoder, roles: tuple[str, str, str | None], task: str
 ) -> ColumnInfo:
     column = frame[name]
     kind = column.kind if isinstance(column, Numbers) else "text"

@@ -132,14 +132,7 @@ def estimated_constants(
     """
     pilots = [(_PILOT, *key) for key in _keys(seeds)]
     with Progress("pilot", 1, False) as silent:
-        met = _descend(
-            problem,
-            [certified_constants(problem)],
-            [whole(steps, "steps", 1)],
-            pilots,
-            batch,
-            silent,
-        )
+        met = _descend(problem, [certified_constants(problem)], [whole(steps, "steps", 1)], pilots, batch, silent)
     return Constants(float(met.largest_theta.max()), float(met.largest_q.max()), how="estimated")
 
 
@@ -186,12 +179,7 @@ class Averages:
 
 
 def averaged_iterates(
-    problem: BallProblem,
-    steps: int,
-    *,
-    constants: Constants | None = None,
-    seeds: Sequence[int] = (0,),
-    batch: int = 1,
+    problem: BallProblem, steps: int, *, constants: Constants | None = None, seeds: Sequence[int] = (0,), batch: int = 1
 ) -> Averages:
     """Run projected primal–dual SGD with Theorem 1's step sizes.
 

@@ -57,7 +57,7 @@ def centrality(
     if isolated:
         warn(
             f"training group(s) without any edge: {listed(isolated)}. Their centrality is the lowest possible; "
-            "add their edges, or leave them out.",
+            "add their edges, or leave them out."
         )
     return function(graph, inside, outside, weighted)
 
@@ -166,5 +166,5 @@ def _check_test(graph: GraphStructure, train: list[Name], test: list[Name]) -> N
     if lost:
         warn(
             f"no path leads from the training groups to test group(s) {listed(lost)}: the graph is disconnected, and "
-            "they do not count towards centrality.",
+            "they do not count towards centrality."
         )

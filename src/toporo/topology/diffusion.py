@@ -396,7 +396,7 @@ def _warn_if_uncertified(groups: Groups, matrix: Array, error: float, tol: float
         )
         warn(
             f"groups {groups.names[i]!r} and {groups.names[j]!r} {why} (distance {smallest:.1e}): "
-            f"the relative accuracy tol={tol:g} is not certified for them.",
+            f"the relative accuracy tol={tol:g} is not certified for them."
         )
 
 

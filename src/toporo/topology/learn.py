@@ -235,7 +235,7 @@ def cut_graph(
     if len(parts := graph.components()) > 1:
         warn(
             f"cut={cut!r} leaves the learned graph in {len(parts)} pieces (largest: {listed(parts[0])}). "
-            "Use cut='mst-knn' for a connected graph.",
+            "Use cut='mst-knn' for a connected graph."
         )
     return graph
 

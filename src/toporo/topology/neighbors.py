@@ -195,12 +195,7 @@ def _faiss_ivf(points: Array, k: int, _device: str) -> Neighbors:
 Backend = Callable[[Array, int, str], Neighbors]
 
 #: The backends by name. Each takes points, the number of neighbours and the torch device.
-BACKENDS: dict[str, Backend] = {
-    "kd-tree": _tree,
-    "scikit-learn": _scikit,
-    "faiss-ivf": _faiss_ivf,
-    "torch": _torch,
-}
+BACKENDS: dict[str, Backend] = {"kd-tree": _tree, "scikit-learn": _scikit, "faiss-ivf": _faiss_ivf, "torch": _torch}
 
 
 def _exact_backend(dimensions: int, device: str) -> str:

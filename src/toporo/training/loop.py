@@ -68,11 +68,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    path: str | os.PathLike[str],
-    *,
-    model: nn.Module,
-    objective: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    path: str | os.PathLike[str], *, model: nn.Module, objective: nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Restore all three in place and return what :func:`save_checkpoint` was told ``about`` the run.
 
