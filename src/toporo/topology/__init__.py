@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.cuts import CUTS
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior, make_prior
 from toporo.topology.structure import Origin
-
-if TYPE_CHECKING:
-    from toporo.topology.differentiable import differentiable_emd
-    from toporo.topology.diffusion import GroupDistances, diffusion_emd
-    from toporo.topology.learn import cut_graph, learn_topology
 
 __all__ = [
     "CUTS",

@@ -36,6 +36,11 @@ class GroupGraph(GraphStructure):
     Build one with :meth:`from_edges`, :meth:`from_adjacency`, :meth:`from_networkx`, :meth:`from_neighbors`,
     :meth:`from_csv` or :meth:`from_json`, or learn one from data with :func:`toporo.learn_topology`.
 
+    Parameters
+    ----------
+    nodes, lengths : the groups' names, and the edges, ``{(a, b): length}``.
+    origin, positions, stability : where it came from, places on a drawing, the share of resamples that keep an edge.
+
     >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
     >>> graph.hops(["NY"])["IN"]
     3
