@@ -21,9 +21,8 @@ import numpy as np
 
 import toporo as tr
 from toporo.bench.tpt48 import border_graph, find_releases, get_split, read_temperatures
-from toporo.choice import priors
-from toporo.choice.penalty import choose_penalty
-from toporo.choice.priors import EVEN, PriorMaker
+from toporo.choice import penalty as priors
+from toporo.choice.penalty import EVEN, PriorMaker, choose_penalty
 from toporo.estimators import linear
 from toporo.estimators.rows import Rows
 from toporo.files import write_text

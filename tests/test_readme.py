@@ -109,10 +109,10 @@ def test_the_stub_for_pytorch_runs() -> None:
 def test_the_stub_for_images_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL")
     from tests.bench.tiny_images import write_tiny
-    from toporo.bench.domainbed import Spec
+    from toporo.bench.domainbed import ImageFolder
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, Spec("photos", "Photos", "", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))
     monkeypatch.chdir(tmp_path)
     names = rows_of_states()
     exec(block("If you have images", "python"), names)

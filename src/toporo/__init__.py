@@ -33,7 +33,7 @@ _HOME = {
     "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
     "fit_table": "toporo.tables",
-    "group_batches": "toporo.data.grouped",
+    "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
     "load_dataset": "toporo.bench",
     "load_images": "toporo.bench",

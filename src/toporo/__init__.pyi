@@ -15,8 +15,8 @@ from toporo.bench import load_dataset as load_dataset
 from toporo.bench import load_images as load_images
 from toporo.choice.splits import GraphHopSplit as GraphHopSplit
 from toporo.choice.splits import LeaveRegionOut as LeaveRegionOut
+from toporo.data.batches import group_batches as group_batches
 from toporo.data.grouped import GroupedData as GroupedData
-from toporo.data.grouped import group_batches as group_batches
 from toporo.errors import TopoRoError as TopoRoError
 from toporo.errors import TopoRoWarning as TopoRoWarning
 from toporo.estimators import GroupDROClassifier as GroupDROClassifier

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 
 from tests.data.cases import rows_of
 from toporo.data import GroupedData
-from toporo.data.grouped import batch_rows, group_batches, steps_per_epoch
+from toporo.data.batches import batch_rows, group_batches, steps_per_epoch
 from toporo.errors import SettingError
 
 SIZES = {"b": 10, "a": 3, "c": 25}

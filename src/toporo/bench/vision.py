@@ -22,6 +22,7 @@ from toporo.bench.fits import FITS, Assignment, Fitted, Runtime, method_objectiv
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
+from toporo.checks import whole
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
@@ -106,7 +107,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
     name = _network_name(benchmark, vision, choices)
     source = _weights_source(benchmark, vision, choices, name)
     precision = choices.precision or ("bf16" if device == "cuda" else "fp32")
-    rounds = protocol.rounds if choices.steps is None else choices.steps
+    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
     # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
     usual = min(protocol.evaluate_every, max(1, rounds // 4))
     every = usual if choices.evaluate_every is None else choices.evaluate_every

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.choice.priors import PriorMaker
+from toporo.choice.penalty import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
 from toporo.doctor.columns import identifying

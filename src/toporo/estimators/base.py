@@ -14,8 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from toporo.choice.penalty import PenaltyChoice, PenaltyScore
-from toporo.choice.priors import PriorMaker
+from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.choice.penalty import Losses, PenaltyChoice, choose_penalty
-from toporo.choice.priors import PriorMaker
+from toporo.choice.penalty import Losses, PenaltyChoice, PriorMaker, choose_penalty
 from toporo.estimators.rows import Rows, draw
 from toporo.estimators.settings import Settings
 from toporo.robust.group_losses import SquaredLosses

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from toporo.checks import whole
-from toporo.data.grouped import GroupedData, tensors
+from toporo.data.batches import tensors
+from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.objectives import IWERM, GroupDRO, Objective, WeightedObjective
 from toporo.robust import best_response, constrained_response, get_divergence

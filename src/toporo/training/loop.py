@@ -21,7 +21,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from toporo.checks import number, positive
-from toporo.data.grouped import GroupedData, batch_rows, tensors
+from toporo.data.batches import batch_rows, tensors
+from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.files import write_whole
 from toporo.groups import name_from_json, name_to_json
