@@ -103,7 +103,7 @@ def use_utf8() -> None:
 _DATA = "Data"
 #: Options and arguments that several commands have.
 DataFile = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV, Parquet or Feather file; - is CSV on standard input.")
+    str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
 ]
 Features = Annotated[
     str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")

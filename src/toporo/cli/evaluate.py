@@ -37,7 +37,8 @@ def evaluate(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="DATA", help="CSV, Parquet or Feather file with the target and group; - is CSV on standard input."
+            metavar="DATA",
+            help="CSV (also .gz), Parquet or Feather file with the target and group; - is CSV on standard input.",
         ),
     ],
     delimiter: Delimiter = ",",

@@ -184,7 +184,7 @@ def _width(points: Tensor, sigma: float | Tensor | Literal["median", "knn"], nei
 
 
 def _starts(groups: Any, points: Tensor) -> Tensor:
-    """Rows ``1_{X_e} / n_e``, one a group."""
+    """Rows ``1_{X_e} / n_e``, one per group."""
     ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
     codes = torch.as_tensor(check_codes(len(points), ids), device=points.device)
     members = torch.nn.functional.one_hot(codes.long(), len(ids.groups)).mT.to(points.dtype)
