@@ -66,6 +66,7 @@ def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
     assert (tmp_path / "results.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_parallel_and_serial_runs_give_the_same_bytes(small: Protocol, tmp_path: Path) -> None:
     """Fresh interpreters see the registered protocol, so this one runs the real DG-15 with two quick methods."""
     methods = ["erm", "tro-physical"]
