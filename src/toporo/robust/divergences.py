@@ -16,6 +16,7 @@ Each is four pure functions of arrays (numpy or torch; the last axis runs over g
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ from toporo.registry import Registry
 from toporo.robust.simplex import project_simplex, ranks, simplex_threshold
 
 
-class Divergence:
+class Divergence(ABC):
     """Value, gradient, best response and mobility of one divergence; a class to derive from, never instantiated.
 
     ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
@@ -40,24 +41,24 @@ class Divergence:
     within: ClassVar[Any] = None
 
     @staticmethod
+    @abstractmethod
     def value(q: Any, p: Any) -> Any:
         r""":math:`D(q\|p)`."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def gradient(q: Any, p: Any) -> Any:
         r""":math:`\nabla_q D(q\|p)`."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def best_response(losses: Any, p: Any, penalty: Any) -> Any:
         r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` at a finite :math:`\lambda`."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def mobility(q: Any, p: Any) -> Any:
         """How the best response gives way; the head of this module has the formula."""
-        raise NotImplementedError
 
 
 #: Name to divergence.
@@ -68,6 +69,11 @@ def register(name: str) -> Callable[[type[Divergence]], type[Divergence]]:
     """A decorator for the class of a divergence; the property tests pick it up."""
 
     def add(divergence: type[Divergence]) -> type[Divergence]:
+        missing = sorted(divergence.__abstractmethods__)
+        if missing:
+            raise SettingError(
+                f"the divergence {name!r} lacks {', '.join(missing)}: write what toporo.robust.Divergence says."
+            )
         divergence.name = name
         return DIVERGENCES.register(name)(divergence)
 
