@@ -70,10 +70,10 @@ make(
 """
 
 OBJECTIVE = '''
-from toporo.objectives import OBJECTIVES
-from toporo.objectives.base import Objective, group_means
+from toporo.objectives.base import Objective, group_means, register
 
 
+@register("worst")
 class Worst(Objective):
     """The largest of the groups' mean losses."""
 
@@ -83,12 +83,6 @@ class Worst(Objective):
     def compute(self, losses, codes, *, logits, features):
         return group_means(losses, codes, len(self.groups)).values.max()
 
-
-register = getattr(OBJECTIVES, "register", None)
-if register is not None:
-    register("worst")(Worst)
-else:
-    OBJECTIVES["worst"] = Worst
 '''
 
 
@@ -101,7 +95,7 @@ def package(tmp_path: Path) -> dict[str, str]:
     (place / "strange_objective.py").write_text(OBJECTIVE)
     (place / "stranger-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (place / "stranger-1.0.dist-info/entry_points.txt").write_text(
-        "[toporo.benchmarks]\nrivers = strange_rivers\n\n[toporo.methods]\nworst = strange_objective\n"
+        "[toporo.benchmarks]\nrivers = strange_rivers\n\n[toporo.objectives]\nworst = strange_objective\n"
     )
     paths = [str(place), *(path for path in sys.path if path)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
