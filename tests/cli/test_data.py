@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tests.bench.fake_nclimdiv import write_fake
 from tests.bench.file_server import Publisher, serving
 from tests.bench.tiny_floods import write_floods
 from tests.bench.tiny_images import write_tiny
-from toporo import cli
+from tests.conftest import Done
 from toporo.bench import download
 from toporo.bench.domainbed import SPECS
 from toporo.bench.loaded import cache_folder
@@ -50,33 +50,13 @@ def publisher(tmp_path: Path) -> Iterator[Publisher]:
         yield running
 
 
-@dataclass
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in this process: what ``toporo data …`` does, without the start."""
-
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["toporo", "data", *map(str, arguments)])
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return run
+def run(toporo: Run) -> Run:
+    """What ``toporo data …`` does, without the start."""
+    return partial(toporo, "data")
 
 
 def test_list_and_verify_without_data(run: Run) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from toporo import cli
+from tests.conftest import Done
 from toporo.topology import CUTS, GroupGraph, diffusion_emd
 
 #: Along a line, in an order that no sorting gives.
@@ -26,35 +25,13 @@ LINKS = {frozenset(pair) for pair in pairwise(CHAIN)}
 QUICK = ("--resamples", "3")
 
 
-@dataclass
-class Done:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
 Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """The command line in this process and a folder of its own: what ``toporo topology …`` does, without the start."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object, stdin: str = "") -> Done:
-        monkeypatch.setattr(sys, "argv", ["toporo", "topology", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        return Done(code, captured.out, captured.err)
-
-    return run
+def run(toporo: Run) -> Run:
+    """What ``toporo topology …`` does, without the start."""
+    return partial(toporo, "topology")
 
 
 def rows(size: int = 40, unit: float = 1.0) -> tuple[np.ndarray, list[str]]:
