@@ -1,38 +1,183 @@
-"""Files: written whole or not at all, read packed or not."""
+"""Files: written whole or not at all, and flushed before they count; read packed or not; JSON from anyone."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
-from collections.abc import Callable
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO, cast
+from types import ModuleType
+from typing import Any, BinaryIO, TextIO, cast
+
+from toporo.errors import DataError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+#: How the name of a file that is not yet whole ends, and the most bytes of the target's name that it begins with.
+PART, _LONGEST = ".part", 200
+#: Half of a sign in JSON's escapes; json pairs what it can and lets the rest through.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary neighbour of ``path``, then rename it over the target.
+# ---------------------------------------------------------------------- writing
 
-    A reader sees the old file or the new one, never half of either, also when the process is killed in between.
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A new file to write to, which takes the place of ``path`` when the block ends well.
+
+    A reader sees the old file or the new one, never half of either, also when the process is killed or the disk is
+    full. The new file stands beside its target under a name no other process or thread has, is made without following
+    links, has the permissions of the old one (those of the umask where there is none) and is on the disk before it is
+    renamed. Whatever ends the block early removes it; what a killed process left is removed by the next one to write
+    the same target. A link at ``path`` is replaced, not followed.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    make_folder(target.parent)
+    _sweep(target)
+    part, descriptor = _create(target)
     try:
-        write(temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+        try:
+            _keep_permissions(descriptor, target)
+            with os.fdopen(os.dup(descriptor), "wb") as stream:
+                yield stream
+            os.fsync(descriptor)
+            if fcntl is not None:  # still locked: nobody takes it for abandoned
+                part.replace(target)
+        finally:
+            os.close(descriptor)
+        if fcntl is None:  # Windows renames no open file
+            part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    flush_folder(target.parent)
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Let ``write`` fill a file that then takes the place of ``path``; see :func:`replacing`."""
+    with replacing(path) as stream:
+        write(stream)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write UTF-8 text whole or not at all."""
-    write_whole(path, lambda temporary: _write(temporary, text))
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        sign = error.object[error.start]
+        raise DataError(f"{path} was not written: a name in it holds {sign!r}, which is no text. Correct it.") from None
+    write_whole(path, lambda stream: stream.write(content))
 
 
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each on the disk before the next."""
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(absent):
+        place.mkdir(exist_ok=True)
+        flush_folder(place.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system knows how."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only one of those who lock this folder, where the system has locks; others wait."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _stem(target: Path) -> str:
+    """How the names of a target's unfinished files begin; a file system takes names up to 255 bytes."""
+    return f".{os.fsdecode(os.fsencode(target.name)[:_LONGEST])}."
+
+
+def _create(target: Path) -> tuple[Path, int]:
+    """A new, empty, locked file beside the target."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    while True:
+        part = target.with_name(f"{_stem(target)}{secrets.token_hex(4)}{PART}")
+        try:
+            descriptor = os.open(part, flags, 0o666)
+        except FileExistsError:
+            continue
+        if _lock(descriptor) and os.fstat(descriptor).st_nlink:
+            return part, descriptor
+        os.close(descriptor)  # taken for abandoned in the moment before it was locked
+
+
+def _lock(descriptor: int) -> bool:
+    """Whether a file is ours alone; so it is where the system has no locks."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left of this target: unfinished files that nobody holds locked."""
+    if fcntl is None:
+        return
+    ours = re.compile(re.escape(_stem(target)) + "[0-9a-f]+" + re.escape(PART))
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(part: Path) -> None:
+    assert fcntl is not None  # noqa: S101  # for mypy
+    with suppress(OSError):
+        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by a living writer: BlockingIOError
+            part.unlink()
+        finally:
+            os.close(descriptor)
+
+
+def _keep_permissions(descriptor: int, target: Path) -> None:
+    """Give a new file the owner and the permissions of the plain file it is to replace."""
+    if not hasattr(os, "fchmod") or target.is_symlink() or not target.is_file():
+        return
+    old, new = target.stat(), os.fstat(descriptor)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        with suppress(OSError):  # only root may give a file away
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+    os.fchmod(descriptor, old.st_mode & 0o777)
+
+
+# ---------------------------------------------------------------------- reading
 
 
 def sha256(path: Path) -> str:
@@ -46,3 +191,27 @@ def open_text(path: str | os.PathLike[str]) -> TextIO:
     file = Path(path)
     opened = gzip.open if file.suffix.lower() == ".gz" else open
     return cast(TextIO, opened(file, "rt", encoding="utf-8-sig", newline=""))
+
+
+def parse_json(text: str | bytes, where: object) -> Any:
+    """What JSON from anyone holds; what is wrong with it is a :class:`DataError` that begins with ``where``.
+
+    Wrong are bytes that are no UTF-8, numbers of thousands of digits, nesting without end and halves of signs, too.
+    """
+    try:
+        plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        content = json.loads(plain)
+        if _SURROGATE.search(plain):
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError:
+        raise DataError(f"{where} is not valid JSON (lists within lists without end).") from None
+    except UnicodeError:
+        raise DataError(f"{where} is not text in UTF-8.") from None
+    except ValueError as error:
+        raise DataError(f"{where} is not valid JSON ({str(error).partition(';')[0]}).") from None
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; see :func:`parse_json`. That it cannot be read is an ``OSError``."""
+    return parse_json(path.read_bytes(), path)

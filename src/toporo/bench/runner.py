@@ -184,7 +184,8 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
     if fitted.timing is not None:
         record["network_kept"] = runtime.keep_models
     tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
-    write_whole(job.model_path(out), lambda temporary: temporary.write_bytes(save(tensors)))
+    packed = save(tensors)
+    write_whole(job.model_path(out), lambda stream: stream.write(packed))
     write_text(job.record_path(out), json.dumps(record))
     for phase in ("features", "main"):
         checkpoint(phase).unlink(missing_ok=True)

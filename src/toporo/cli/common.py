@@ -266,7 +266,7 @@ def write_picture(path: Path, draw: Callable[[], Figure]) -> None:
     ):
         warnings.simplefilter("always")
         figure = draw()
-        write_whole(path, lambda part: figure.savefig(part, format=kind, dpi=150, metadata=PICTURES[kind]))
+        write_whole(path, lambda stream: figure.savefig(stream, format=kind, dpi=150, metadata=PICTURES[kind]))
     for message in dict.fromkeys(signs if "Glyph" in str(one.message) else str(one.message) for one in met):
         warn(message)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from toporo.cli.common import (
     split_names,
 )
 from toporo.errors import SettingError, listed
+from toporo.files import replacing
 from toporo.tables.model import Prediction, TableModel, load_model
 
 _DATA, _OUTPUT = "Data", "Output"
@@ -163,17 +165,14 @@ def _writer(out: Path | None, as_json: bool) -> Iterator[Callable[[Columns], Non
         yield _as_lines(sys.stdout) if as_json else _as_csv(sys.stdout)
         sys.stdout.flush()
         return
-    part = out.with_name(f".{out.name}.part")
-    try:
+    with replacing(out) as stream:
         if out.suffix.lower() in (".parquet", ".feather"):
-            with _arrow(part, out.suffix.lower()) as write:
+            with _arrow(stream, out.suffix.lower()) as write:
                 yield write
         else:
-            with part.open("w", encoding="utf-8", newline="") as stream:
-                yield _as_csv(stream) if out.suffix.lower() == ".csv" else _as_lines(stream)
-        part.replace(out)
-    finally:
-        part.unlink(missing_ok=True)
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+            yield _as_csv(text) if out.suffix.lower() == ".csv" else _as_lines(text)
+            text.detach()
 
 
 def _as_csv(stream: Any) -> Callable[[Columns], None]:
@@ -229,14 +228,14 @@ def _as_lines(stream: Any) -> Callable[[Columns], None]:
 
 
 @contextmanager
-def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
+def _arrow(stream: BinaryIO, suffix: str) -> Iterator[Callable[[Columns], None]]:
     writer: Any = None
 
     def write(columns: Columns) -> None:
         nonlocal writer
         table = pa.table(columns)
         if writer is None:
-            writer = _open_arrow(path, suffix, table.schema)
+            writer = _open_arrow(stream, suffix, table.schema)
         writer.write(table)
 
     try:
@@ -246,5 +245,5 @@ def _arrow(path: Path, suffix: str) -> Iterator[Callable[[Columns], None]]:
             writer.close()
 
 
-def _open_arrow(path: Path, suffix: str, schema: Any) -> Any:
-    return parquet.ParquetWriter(path, schema) if suffix == ".parquet" else ipc.new_file(str(path), schema)
+def _open_arrow(stream: BinaryIO, suffix: str, schema: Any) -> Any:
+    return parquet.ParquetWriter(stream, schema) if suffix == ".parquet" else ipc.new_file(stream, schema)

@@ -12,12 +12,11 @@ import io
 import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -277,8 +276,6 @@ def _require_pillow() -> None:
 SCHEMA = "toporo.packed/1"
 PIXELS = "pixels.u8"
 MANIFEST = "manifest.json"
-#: Seconds after which a half-written file is taken to be nobody's.
-_ABANDONED = 3600.0
 
 
 @dataclass(frozen=True)
@@ -423,12 +420,12 @@ def pack(
     checksums: list[str] = []
     digest = hashlib.sha256()
 
-    def write(path: Path) -> None:
-        with path.open("wb") as stream:
-            for portion in decode_portions(files, size, workers=workers, progress=progress, title=title):
-                stream.write(portion.pixels.data)
-                digest.update(portion.pixels.data)
-                checksums.extend(portion.checksums)
+    def write(stream: BinaryIO) -> None:
+        for portion in decode_portions(files, size, workers=workers, progress=progress, title=title):
+            stream.write(portion.pixels.data)
+            digest.update(portion.pixels.data)
+            checksums.extend(portion.checksums)
+        stream.flush()  # a full disk is noticed while the old manifest still stands
         (place / MANIFEST).unlink(missing_ok=True)
 
     try:
@@ -470,9 +467,6 @@ def _removed_if_in_vain(folder: Path) -> Iterator[None]:
 
 def _make_room(folder: Path, wanted: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for part in folder.glob(f".{PIXELS}.*.part"):
-        if time.time() - part.stat().st_mtime > _ABANDONED:
-            part.unlink(missing_ok=True)
     free = shutil.disk_usage(folder).free
     if free < wanted:
         raise DataError(

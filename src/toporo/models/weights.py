@@ -128,7 +128,7 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
         raise SettingError(f"a file names its style, one of {listed(STYLES)}; the network has {network.style}.")
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     content = save(tensors, metadata={STYLE_KEY: network.style.name})
-    write_whole(path, lambda temporary: temporary.write_bytes(content))
+    write_whole(path, lambda stream: stream.write(content))
 
 
 def _bytes(path: Path) -> bytes:

@@ -65,7 +65,8 @@ def save_checkpoint(
     }
     # Tensors that share memory are refused by the format; a checkpoint wants values, so copy.
     copies = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
-    write_whole(path, lambda temporary: temporary.write_bytes(save(copies, metadata=content)))
+    packed = save(copies, metadata=content)
+    write_whole(path, lambda stream: stream.write(packed))
 
 
 def load_checkpoint(
