@@ -32,14 +32,14 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterator[BinaryIO]:
     """A new file to write to, which takes the place of ``path`` when the block ends well.
 
     A reader sees the old file or the new one, never half of either, also when the process is killed or the disk is
     full. The new file stands beside its target under a name no other process or thread has, is made without following
-    links, has the permissions of the old one (those of the umask where there is none) and is on the disk before it is
-    renamed. Whatever ends the block early removes it; what a killed process left is removed by the next one to write
-    the same target. A link at ``path`` is replaced, not followed.
+    links, has the permissions of the old one (or of ``like``; those of the umask where there is none) and is on the
+    disk before it is renamed. Whatever ends the block early removes it; what a killed process left is removed by the
+    next one to write the same target. A link at ``path`` is replaced, not followed.
     """
     target = Path(path)
     make_folder(target.parent)
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     part, descriptor = _create(target)
     try:
         try:
-            _keep_permissions(descriptor, target)
+            _keep_permissions(descriptor, like or target)
             with os.fdopen(os.dup(descriptor), "wb") as stream:
                 yield stream
             os.fsync(descriptor)
@@ -99,17 +99,22 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only one of those who lock this folder, where the system has locks; others wait."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    """Make a folder if need be, and be the only one of those who lock it, where the system has locks; others wait."""
+    while True:
+        make_folder(folder)
+        if fcntl is None:
+            yield
+            return
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not os.fstat(descriptor).st_nlink:  # removed while we waited
+                continue
+            yield
+            return
+        finally:
+            os.close(descriptor)
 
 
 def _stem(target: Path) -> str:
@@ -167,7 +172,7 @@ def _remove_abandoned(part: Path) -> None:
 
 
 def _keep_permissions(descriptor: int, target: Path) -> None:
-    """Give a new file the owner and the permissions of the plain file it is to replace."""
+    """Give a new file the owner and the permissions of a plain file, if it is one."""
     if not hasattr(os, "fchmod") or target.is_symlink() or not target.is_file():
         return
     old, new = target.stat(), os.fstat(descriptor)

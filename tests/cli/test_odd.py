@@ -51,9 +51,9 @@ def strict(text: str) -> Any:
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        (".", "is the folder you are in"),
-        ("", "is the folder you are in"),
-        ("sub/..", "is the folder you are in"),
+        (".", "holds other things"),
+        ("", "holds other things"),
+        ("sub/..", "holds other things"),
         ("river.csv/model", "river.csv is a file"),
     ],
 )

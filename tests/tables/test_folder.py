@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import shutil
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.tables.cases import RIVER, floods, river
-from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.tables import folder as folders
 
@@ -194,10 +201,11 @@ def test_a_folder_of_other_things_is_never_replaced(model: TableModel, tmp_path:
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_model_folder_with_something_added_is_never_replaced(model: TableModel, saved: Path) -> None:
+def test_what_a_user_put_beside_a_model_stays(model: TableModel, saved: Path) -> None:
     (saved / "notes.txt").write_text("mine")
-    with pytest.raises(SettingError, match=r"also holds 'notes\.txt'"):
-        model.save(saved, overwrite=True)
+    model.save(saved, overwrite=True)
+    assert (saved / "notes.txt").read_text() == "mine"
+    load_model(saved)
 
 
 def test_a_file_in_the_way_is_an_error(model: TableModel, tmp_path: Path) -> None:
@@ -206,20 +214,107 @@ def test_a_file_in_the_way_is_an_error(model: TableModel, tmp_path: Path) -> Non
         model.save(tmp_path / "model")
 
 
-def test_a_failure_while_writing_leaves_the_old_model(
-    model: TableModel, saved: Path, monkeypatch: pytest.MonkeyPatch
+#: What a save does with the file system, in the order of its first time: where each is called.
+EVENTS = {"open": (os, "open"), "write": (os, "fdopen"), "fsync": (os, "fsync"), "replace": (Path, "replace")}
+
+
+@pytest.mark.parametrize("old", [True, False], ids=["a model", "nothing"])
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_full_disk_leaves_what_was_there(
+    model: TableModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bool, event: str
 ) -> None:
-    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    """At every event of its kind, one after the other; what only flushes a name may fail."""
+    target = tmp_path / "model"
+    if old:
+        fit_table(river(5), target="y", group="station", penalty=2.0).save(target)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    place, name = EVENTS[event]
+    usual = getattr(place, name)
+    for which in range(1, 100):
+        calls = -which
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError("no space left")
+        def full(*arguments: Any, **settings: Any) -> Any:
+            nonlocal calls
+            folder = event == "open" and not arguments[1] & os.O_CREAT
+            calls += not (folder or (event == "fsync" and stat.S_ISDIR(os.fstat(arguments[0]).st_mode)))
+            if calls == 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return usual(*arguments, **settings)
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="no space left"):
-        model.save(saved, overwrite=True)
-    monkeypatch.undo()
-    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+        with monkeypatch.context() as patch, suppress(OSError):
+            patch.setattr(place, name, full)
+            model.save(target, overwrite=True)
+            break
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before, which
+        assert target.exists() == old
+    assert which == 3, "two files, hence two events"
+    assert np.array_equal(load_model(target).predict(river(3)), model.predict(river(3)))
+
+
+def test_an_overwrite_that_was_killed_is_no_obstacle(model: TableModel, saved: Path) -> None:
+    """Before the new manifest is in its place, the old model is; what is left is gone after the next save."""
+    (saved / "weights-2.safetensors").write_bytes(b"new")
+    (saved / ".model.json.01ab.part").write_bytes(b"{")
+    load_model(saved)
+    model.save(saved, overwrite=True)
+    assert sorted(path.name for path in saved.iterdir()) == ["model.json", "weights-2.safetensors"]
+
+
+def test_a_first_save_that_was_killed_is_no_obstacle(model: TableModel, tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    target.mkdir()
+    (target / "weights.safetensors").write_bytes(b"new")
+    with pytest.raises(SettingError, match="holds other things"):
+        model.save(target)  # these weights may be anyone's
+    (target / ".model.json.01ab.part").write_bytes(b"{")
+    model.save(target)
+    load_model(target)
+
+
+def test_what_an_earlier_version_left_is_found_again(model: TableModel, saved: Path) -> None:
+    """It renamed the old model, then the new one: killed in between, there was none; its number may come again."""
+    saved.rename(saved.with_name(f".model.{os.getpid()}.old"))
+    shutil.copytree(saved.with_name(f".model.{os.getpid()}.old"), saved.with_name(".model.77.part"))
+    with pytest.warns(TopoRoWarning, match="the model before is in its place again"):
+        again = load_model(saved)
+    assert np.array_equal(again.predict(river(3)), model.predict(river(3)))
+    model.save(saved, overwrite=True)
     assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+def test_readers_and_writers_of_one_folder_do_not_disturb_each_other(model: TableModel, saved: Path) -> None:
+    models = [model, *(fit_table(river(seed), target="y", group="station", penalty=2.0) for seed in range(3))]
+    right = {model.predict(river(3)).tobytes() for model in models}
+    errors: list[BaseException] = []
+
+    def repeat(work: Callable[[], object]) -> None:
+        try:
+            for _ in range(40):
+                work()
+        except BaseException as error:
+            errors.append(error)
+
+    def read() -> None:
+        assert load_model(saved).predict(river(3)).tobytes() in right
+
+    work = [partial(each.save, saved, overwrite=True) for each in models] + [read] * 4
+    threads = [threading.Thread(target=repeat, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(list(saved.iterdir())) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs permissions of POSIX")
+def test_a_private_model_stays_private(model: TableModel, saved: Path) -> None:
+    (saved / "model.json").chmod(0o600)
+    saved.chmod(0o711)
+    model.save(saved, overwrite=True)
+    assert {path.name: path.stat().st_mode & 0o777 for path in (saved, *saved.iterdir())} == {
+        "model": 0o711, "model.json": 0o600, "weights-2.safetensors": 0o600,
+    }  # fmt: skip
 
 
 def test_a_copied_folder_is_as_good(saved: Path, model: TableModel, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def report(
 def _check_files(model: Path, data: str | None, out: Path) -> None:
     """What would keep the page from being written, or make it replace the model, is an error before the work."""
     check_writable(data or "-", {"--out": out})
-    if out.resolve() in {(model / name).resolve() for name in (MANIFEST, WEIGHTS)}:
+    if out.resolve() in {(model / name).resolve() for name in (MANIFEST, *WEIGHTS)}:
         raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
 
 

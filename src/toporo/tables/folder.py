@@ -1,9 +1,12 @@
-"""Model folders: ``model.json`` and ``weights.safetensors``, whole or not at all, and nothing in them is executed.
+"""Model folders: ``model.json`` and the weights it names, whole or not at all, and nothing in them is executed.
 
 ``model.json`` says what was fitted to what: the schema's version, the training table's columns, the preprocessing, the
-settings, the groups with their weights, the topology, and the checksum of the weights; its own checksum is that of its
-content without the checksum itself. Checksums find damage and hasty edits. They are no signature: whoever can write the
-folder can make them agree.
+settings, the groups with their weights, the topology, and the name and checksum of the weights; its own checksum is
+that of its content without the checksum itself. Checksums find damage and hasty edits. They are no signature: whoever
+can write the folder can make them agree.
+
+A model is replaced in one step, the renaming of ``model.json``: the weights of the new one lie beside those of the old
+one by then, under the other of two names.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +27,17 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from toporo.errors import DataError, SettingError, UnsafeFileError
+from toporo.errors import DataError, SettingError, UnsafeFileError, warn
+from toporo.files import locked, parse_json, replacing
 from toporo.version import __version__
 
 Array = npt.NDArray[np.generic]
 
 SCHEMA = "toporo.model/1"
 _KIND, _, _VERSION = SCHEMA.partition("/")
-MANIFEST, WEIGHTS = "model.json", "weights.safetensors"
+MANIFEST, WEIGHTS = "model.json", ("weights.safetensors", "weights-2.safetensors")
+#: What a killed process leaves.
+_PARTS = re.compile(rf"\.({'|'.join(map(re.escape, (MANIFEST, *WEIGHTS)))})\.[0-9a-f]+\.part")
 
 
 def write_folder(
@@ -38,34 +47,91 @@ def write_folder(
 
     The schema, the version and the checksums are added.
     """
-    target = _place(folder)
-    check_target(target, overwrite=overwrite)
+    target = Path(folder)
     weights = save(dict(arrays))
     manifest = {"schema": SCHEMA, "toporo": __version__, **content}
-    manifest["files"] = {WEIGHTS: hashlib.sha256(weights).hexdigest()}
-    manifest["checksum"] = _checksum(manifest)
-    text = _as_json(manifest)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        part.mkdir()
-        (part / WEIGHTS).write_bytes(weights)
-        (part / MANIFEST).write_text(text + "\n", encoding="utf-8", newline="\n")
-        _swap(part, target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+    _as_json(manifest)  # what cannot be written is an error before anything is made
+    check_target(target, overwrite=overwrite)
+    new = not target.exists()
+    with locked(target):
+        check_target(target, overwrite=overwrite)  # another process may have been quicker
+        name = next(name for name in WEIGHTS if name not in _names(target))
+        manifest["files"] = {name: hashlib.sha256(weights).hexdigest()}
+        manifest["checksum"] = _checksum(manifest)
+        try:
+            with replacing(target / MANIFEST) as stream:  # begun first: weights without a manifest are known by it
+                stream.write(f"{_as_json(manifest)}\n".encode())
+                stream.flush()
+                with replacing(target / name, like=target / MANIFEST) as other:
+                    other.write(weights)
+        finally:
+            _tidy(target, new=new)
 
 
 def read_folder(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Callable[[], dict[str, Array]]]:
-    """The content of a model folder, and a function that reads its arrays; both are checked against their checksums."""
+    """The content of a model folder, and a function that gives its arrays; both are checked against their checksums."""
     place = Path(folder)
+    _recover(place)
     content = _manifest(place)
-    return content, lambda: _weights(place, content)
+    while True:
+        file, digest = _named(content, place)
+        try:
+            weights = _read(file)
+            if hashlib.sha256(weights).hexdigest() == digest:
+                return content, partial(_arrays, weights, file)
+            wrong = (
+                f"{file} does not match the checksum in {MANIFEST}: it was changed after it was written, or damaged. "
+                "Nothing was loaded. Fit the model again, or copy it anew."
+            )
+        except FileNotFoundError:
+            wrong = f"{place} lacks {file.name}: the model is incomplete. Fit it again, or copy it anew."
+        now = _manifest(place)
+        if now["checksum"] == content["checksum"]:
+            raise UnsafeFileError(wrong)
+        content = now  # the model was replaced since we began
 
 
-def _place(folder: str | os.PathLike[str]) -> Path:
-    """Where a folder really is: a link to one stays, and what it points to is replaced."""
-    return Path(os.path.realpath(folder)) if Path(folder).is_dir() else Path(folder)
+def _names(target: Path) -> list[str]:
+    """The files that the manifest names, if it is one."""
+    try:
+        return list(json.loads((target / MANIFEST).read_bytes())["files"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _tidy(target: Path, *, new: bool) -> None:
+    """Remove weights that the manifest does not name, and what killed processes left; a new folder that is empty."""
+    with suppress(OSError):
+        named = _names(target)
+        if not named and (target / MANIFEST).exists():  # a damaged model, perhaps to be mended
+            return
+        for path in target.iterdir():
+            if _PARTS.fullmatch(path.name) or (path.name in WEIGHTS and path.name not in named):
+                path.unlink()
+        for left in _older(target):
+            shutil.rmtree(left)
+        if new and not named:
+            target.rmdir()
+
+
+def _older(target: Path) -> list[Path]:
+    """Folders that earlier versions left beside a model, if they were killed while they replaced it."""
+    place = Path(os.path.realpath(target))
+    name = re.compile(rf"\.{re.escape(place.name)}\.\d+\.(old|part)")
+    beside = [path for path in place.parent.iterdir() if name.fullmatch(path.name)] if place.parent.is_dir() else []
+    return [path for path in beside if path.is_dir() and {file.name for file in path.iterdir()} <= {MANIFEST, *WEIGHTS}]
+
+
+def _recover(target: Path) -> None:
+    """Where one of these is the only model there is, give it its name again."""
+    place = Path(os.path.realpath(target))
+    if place.exists():
+        return
+    whole = [path for path in _older(place) if path.suffix == ".old" and (path / MANIFEST).is_file()]
+    if whole:
+        with suppress(OSError):
+            max(whole, key=lambda path: path.stat().st_mtime).rename(place)
+            warn(f"{target} was missing, for its replacement was cut short: the model before is in its place again.")
 
 
 def _as_json(manifest: dict[str, Any]) -> str:
@@ -84,33 +150,28 @@ def _as_json(manifest: dict[str, Any]) -> str:
 
 def check_target(target: Path, *, overwrite: bool) -> None:
     """Whether a model may be written there; best asked before the work of fitting one."""
+    _recover(target)
     if target.is_symlink() and not target.exists():
         raise SettingError(f"{target} is a link to nowhere: remove it, or choose another name.")
-    place = _place(target).absolute()
-    if Path.cwd().is_relative_to(place):
-        raise SettingError(f"{target} is the folder you are in, which cannot be replaced: give the name of another.")
-    above = next(folder for folder in place.parents if folder.exists())
+    place = target.absolute()
+    above = next(folder for folder in (place, *place.parents) if folder.exists())
     if not above.is_dir():
+        if above == place:
+            raise SettingError(f"{target} is a file: expected the name of a folder to make.")
         raise SettingError(f"{target} cannot be made: {above} is a file. Choose another name.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise SettingError(f"{target} cannot be made: the folder {above} may not be written to. Choose another.")
-    if not target.exists():
+    if above != place:
         return
-    if not target.is_dir():
-        raise SettingError(f"{target} is a file: expected the name of a folder to make.")
-    names = sorted(path.name for path in target.iterdir())
-    if names and MANIFEST not in names:
+    everything = sorted(path.name for path in target.iterdir())
+    names = [name for name in everything if not _PARTS.fullmatch(name)]
+    cut_short = set(names) <= set(WEIGHTS) and any(name.startswith(f".{MANIFEST}.") for name in everything)
+    if names and MANIFEST not in names and not cut_short:
         raise SettingError(
             f"the folder {target} holds other things ({', '.join(names[:4])}{', …' if len(names) > 4 else ''}): choose "
             "a name that is free."
         )
-    strange = [name for name in names if name not in (MANIFEST, WEIGHTS)]
-    if strange:
-        raise SettingError(
-            f"the model folder {target} also holds {', '.join(map(repr, strange[:4]))}, which would be lost: move it, "
-            "or choose another name."
-        )
-    if names and not overwrite:
+    if MANIFEST in names and not overwrite:
         raise SettingError(
             f"there is a model in {target} already: choose another name, or replace it with --overwrite "
             "(overwrite=True)."
@@ -127,13 +188,13 @@ def _manifest(place: Path) -> dict[str, Any]:
             f"{place} is not a model folder: {why}. Expected a folder written by `toporo fit … --out FOLDER`."
         )
     try:
-        content = json.loads(_read(file).decode())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UnsafeFileError(
-            f"{file} is not valid JSON ({type(error).__name__}): the model is damaged. Fit it again, or copy it anew."
-        ) from None
+        content = parse_json(_read(file), file)
+        checksum = _checksum(content) if isinstance(content, dict) else ""
+    except (DataError, RecursionError) as error:
+        why = str(error) if isinstance(error, DataError) else f"{file} is nested too deeply."
+        raise UnsafeFileError(f"{why} The model is damaged: fit it again, or copy it anew.") from None
     _check_schema(content, file)
-    if content.get("checksum") != _checksum(content):
+    if content.get("checksum") != checksum:
         raise UnsafeFileError(
             f"{file} does not match its checksum: it was changed after it was written, or damaged. Nothing was loaded. "
             "Fit the model again, or copy it anew."
@@ -144,8 +205,22 @@ def _manifest(place: Path) -> dict[str, Any]:
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
+    except FileNotFoundError:
+        raise
     except OSError as error:
         raise DataError(f"cannot read {file}: {error.strerror or error}.") from None
+
+
+def _named(content: Mapping[str, Any], place: Path) -> tuple[Path, Any]:
+    """The file of the weights and its checksum."""
+    files = content.get("files")
+    name, digest = next(iter(files.items())) if isinstance(files, dict) and len(files) == 1 else ("", None)
+    if name not in WEIGHTS:
+        raise UnsafeFileError(
+            f"{place / MANIFEST} names no weights: expected one file such as weights.safetensors with its "
+            "checksum. Fit the model again, or copy it anew."
+        )
+    return place / name, digest
 
 
 def _check_schema(content: Any, file: Path) -> None:
@@ -160,18 +235,9 @@ def _check_schema(content: Any, file: Path) -> None:
         )
 
 
-def _weights(place: Path, manifest: Mapping[str, Any]) -> dict[str, Array]:
-    file, known = place / WEIGHTS, manifest["files"][WEIGHTS]
-    if not file.is_file():
-        raise UnsafeFileError(f"{place} lacks {WEIGHTS}: the model is incomplete. Fit it again, or copy it anew.")
-    content = _read(file)
-    if hashlib.sha256(content).hexdigest() != known:
-        raise UnsafeFileError(
-            f"{file} does not match the checksum in {MANIFEST}: it was changed after it was written, or damaged. "
-            "Nothing was loaded. Fit the model again, or copy it anew."
-        )
+def _arrays(weights: bytes, file: Path) -> dict[str, Array]:
     try:
-        return dict(load(content))
+        return dict(load(weights))
     except SafetensorError as error:
         raise UnsafeFileError(f"{file} is not a safetensors file ({error}).") from None
 
@@ -180,18 +246,3 @@ def _checksum(manifest: Mapping[str, Any]) -> str:
     """Of the content in canonical form: an editor's line ends and indentation do not matter."""
     content = {key: value for key, value in manifest.items() if key != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _swap(part: Path, target: Path) -> None:
-    """Put a finished folder in its place; the old one is there until the new one is."""
-    if not target.exists():
-        part.rename(target)
-        return
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
-    target.rename(old)
-    try:
-        part.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
