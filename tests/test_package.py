@@ -34,7 +34,7 @@ def test_the_command_line_starts_without_what_its_commands_need(asked: str) -> N
     assert loaded.isdisjoint(HEAVY)
     assert {name for name in loaded if name.startswith("toporo.")} == {
         *("toporo.cli", "toporo.cli.common", "toporo.errors", "toporo.files", "toporo.progress", "toporo.registry"),
-        "toporo.version",
+        *("toporo.text", "toporo.version"),
     }
 
 

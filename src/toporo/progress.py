@@ -6,7 +6,12 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from toporo.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: ``report(done, total)``, called after every step.
 Report: TypeAlias = Callable[[int, int], object]
@@ -23,6 +28,18 @@ COLUMNS = {
 logger = logging.getLogger("toporo")
 
 
+def make_console(*, stderr: bool = False, width: int | None = None, highlight: bool = False) -> Console:
+    """A console of rich's on which a name is only shown, whatever signs it holds."""
+    from rich.console import Console
+
+    class PrintableConsole(Console):
+        def render(self, *what: Any, **how: Any) -> Any:
+            for segment in super().render(*what, **how):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+    return PrintableConsole(stderr=stderr, width=width, highlight=highlight)
+
+
 class Bar:
     """A bar on standard error where that is a terminal; elsewhere only what is said.
 
@@ -36,9 +53,8 @@ class Bar:
 
     def __init__(self, title: str, counts: str = "share", *, stays: bool = False, mark: str = "") -> None:
         from rich import progress
-        from rich.console import Console
 
-        self.console = Console(stderr=True, highlight=False)
+        self.console = make_console(stderr=True)
         self.live, self._mark = self.console.is_terminal, mark
         columns = [getattr(progress, name)() for name in COLUMNS[counts]]
         self._bar = progress.Progress(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
-from typing import Any
+from typing import Any, TextIO
 
 from toporo.errors import DataError
 
@@ -12,6 +13,32 @@ from toporo.errors import DataError
 NO_PATH = "no path"
 #: What a prior may have seen of the test groups, in words.
 SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
+
+#: Kinds of signs that command a terminal, cannot be seen, or are halves; of these, two that writing needs.
+_UNSEEN, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d"
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""Text that a terminal shows and does not obey: other signs than ``keep`` that could mislead it stand as in JSON.
+
+    >>> print(printable("a\x1b[2Jb\r\u202ec\nd"))
+    a\u001b[2Jb\r\u202ec
+    d
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        json.dumps(sign)[1:-1].replace("\x7f", "\\u007f")  # which JSON leaves as it is
+        if unicodedata.category(sign) in _UNSEEN and sign not in keep + _JOINERS
+        else sign
+        for sign in text
+    )
+
+
+def write_data(stream: TextIO, text: str) -> None:
+    """Write data for programs: as it is, but on a terminal, see :func:`printable`."""
+    stream.write(printable(text) if stream.isatty() else text)
+    stream.flush()
 
 
 def many(count: int, thing: str, things: str | None = None) -> str:

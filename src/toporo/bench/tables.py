@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
@@ -17,6 +16,8 @@ from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
+from toporo.progress import make_console
+from toporo.text import write_data
 
 NONE = "–"
 #: Characters of a terminal's 132 that figures may take beside the methods' names, which are wrapped if need be.
@@ -316,7 +317,7 @@ def print_rows(
 ) -> None:
     """Print all tables of a results file: for a ``"terminal"``, as ``"markdown"`` or as ``"json"``."""
     if style == "json":
-        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False) + "\n")
+        write_data(sys.stdout, json.dumps([asdict(row) for row in rows], indent=1, ensure_ascii=False) + "\n")
         return
     parts = [
         (protocol.for_variant(variant), own)
@@ -327,9 +328,9 @@ def print_rows(
         tables = [f"{caption(each, own, about)}\n\n{markdown_table(own)}" for each, own in parts]
         if len(tables) > 1:
             tables.insert(0, overview_markdown(protocol, rows))
-        sys.stdout.write("\n\n".join(tables) + "\n")
+        write_data(sys.stdout, "\n\n".join(tables) + "\n")
         return
-    console = Console(width=None if sys.stdout.isatty() else 132)
+    console = make_console(width=None if sys.stdout.isatty() else 132, highlight=True)
     for each, own in parts:
         for table in terminal_tables(each, own, about):
             console.print(table)

@@ -13,7 +13,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toporo.cli.common import COMMANDS, USER_ERROR, interruptible, log_on_stderr, plain_warnings, use_utf8
+from toporo.cli.common import (
+    COMMANDS,
+    USER_ERROR,
+    interruptible,
+    log_on_stderr,
+    plain_warnings,
+    printable_usage,
+    say,
+    use_utf8,
+)
 from toporo.errors import TopoRoError, warn
 from toporo.version import __version__
 
@@ -64,9 +73,14 @@ class Commands(TyperGroup):
             self.list_commands(ctx)
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """What the words before the command say."""
+        with printable_usage():
+            return super().make_context(*arguments, **settings)
+
     def invoke(self, ctx: Any) -> Any:
         """Import the command and run it."""
-        with interruptible():
+        with interruptible(), printable_usage():
             return super().invoke(ctx)
 
 
@@ -95,7 +109,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"toporo {__version__}")
+        say(f"toporo {__version__}")
         raise typer.Exit
 
 
@@ -122,5 +136,5 @@ def main() -> None:
         message = f"there is not enough memory{why}. Use fewer rows or columns, or a machine with more."
     except OSError as error:  # a full disk, a folder that may not be written
         message = f"{error}. Check that the path can be written and that there is space."
-    typer.echo(f"toporo: {message}", err=True)
+    say(f"toporo: {message}", err=True)
     sys.exit(USER_ERROR)

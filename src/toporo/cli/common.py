@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -17,8 +18,9 @@ import typer
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
-from toporo.progress import Bar
+from toporo.progress import Bar, make_console
 from toporo.registry import Registry
+from toporo.text import printable, write_data
 
 #: Commands that were imported: functions as typer takes them, or a ``typer.Typer`` of several.
 COMMANDS: Registry[Any] = Registry("command")
@@ -94,10 +96,19 @@ def use_utf8() -> None:
     """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            if stream.isatty():
-                stream.reconfigure(errors="backslashreplace")
-            else:
+            stream.reconfigure(errors="backslashreplace")
+            if not stream.isatty():
                 stream.reconfigure(encoding="utf-8", newline="\n")
+
+
+def say(message: str, *, err: bool = False) -> None:
+    """A line for people, on standard output or standard error: names in it cannot command the terminal."""
+    typer.echo(printable(message), err=err)
+
+
+def say_data(text: str) -> None:
+    """Data for programs on standard output; see :func:`write_data`."""
+    write_data(sys.stdout, f"{text}\n")
 
 
 _DATA = "Data"
@@ -153,27 +164,45 @@ def interruptible(outcome: str = "") -> Iterator[None]:
 
 
 @contextmanager
+def printable_usage() -> Iterator[None]:
+    """Mistakes in how a command was typed repeat it; see :func:`say`."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's, or click's in older releases of typer
+            error.format_message = partial(printable, error.format_message())
+        raise
+
+
+@contextmanager
 def plain_warnings() -> Iterator[None]:
     """toporo's warnings as lines on standard error, without the file names of Python's."""
     with warnings.catch_warnings():
-        usual = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], file: str, number: int, *_: Any, **__: Any) -> None:
             if issubclass(category, TopoRoWarning):
-                typer.echo(f"toporo: warning: {message}", err=True)
+                say(f"toporo: warning: {message}", err=True)
             else:
-                usual(message, category, *where, **more)
+                say(warnings.formatwarning(message, category, file, number).rstrip(), err=True)
 
         warnings.showwarning = show
         warnings.simplefilter("always", TopoRoWarning)
         yield
 
 
+class PrintableFormatter(logging.Formatter):
+    """Lines of the log in which names are only names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        return printable(super().format(record))
+
+
 @contextmanager
 def log_on_stderr() -> Iterator[None]:
     """What long work says where no terminal shows a bar."""
     log, handler = logging.getLogger("toporo"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("toporo: %(message)s"))
+    handler.setFormatter(PrintableFormatter("toporo: %(message)s"))
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -199,7 +228,7 @@ class RunProgress(Bar):
             what += f", {speed:,.0f} images/s" if speed else ""
         self(done, total, f"{self._title} {what}" if job is not None else None)
         if not self.live:
-            typer.echo(f"{self._title}: {done}/{total} runs ({what})", err=True)
+            say(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
 
 if TYPE_CHECKING:
@@ -222,16 +251,17 @@ def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:
     """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
     for place, title in enumerate(titles):
-        table.add_column(Text(title), justify="right" if place in numbers else "left", overflow="fold")
+        table.add_column(
+            Text(printable(title, keep="")), justify="right" if place in numbers else "left", overflow="fold"
+        )
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False).print(table)
+        table.add_row(*(Text(printable(cell, keep="")) for cell in row))
+    make_console(width=None if sys.stdout.isatty() else WIDTH).print(table)
 
 
 def names_or_file(text: str | None, flag: str) -> list[str] | None:

@@ -11,7 +11,7 @@ import typer
 from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
 from toporo.bench.download import download_folder, fetch
 from toporo.bench.loaded import data_folder
-from toporo.cli.common import USER_ERROR, check_writable, interruptible, register
+from toporo.cli.common import USER_ERROR, check_writable, interruptible, register, say, say_data
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.progress import Bar
@@ -28,14 +28,14 @@ def list_data(
     """List the benchmarks and where each one's data would come from."""
     rows = _data_rows(data)
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say_data(json.dumps(rows, indent=1))
         return
     before = None
     for row in rows:
         if row["name"] != before:
-            typer.echo(f"{row['name']:<12} {row['title']}")
+            say(f"{row['name']:<12} {row['title']}")
         before = row["name"]
-        typer.echo(f"{'':<12} {row['status']}: {row['file']}")
+        say(f"{'':<12} {row['status']}: {row['file']}")
 
 
 def verify_data(
@@ -48,15 +48,13 @@ def verify_data(
     """
     rows = _data_rows(data)
     if as_json:
-        typer.echo(json.dumps(rows, indent=1))
+        say_data(json.dumps(rows, indent=1))
     else:
         for row in rows:
-            typer.echo(f"{row['status']}: {row['file']}")
+            say(f"{row['status']}: {row['file']}")
     bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
     if bad:
-        typer.echo(
-            "A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True
-        )
+        say("A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True)
         raise typer.Exit(USER_ERROR)
 
 
@@ -85,14 +83,12 @@ def get_data(
     with interruptible(kept), Bar(name, "bytes", mark="toporo: ") as progress:
         got = fetch(benchmark.fetch, folder, release=release, url=url, report=progress, say=progress.say)
     if as_json:
-        typer.echo(
-            json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1)
-        )
+        say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
         return
     checked = "checksum as published" if got.published else f"complete, release of {got.release}"
-    typer.echo(f"{name}: {'fetched' if got.fresh else 'already there'} ({checked})\n{got.path}")
+    say(f"{name}: {'fetched' if got.fresh else 'already there'} ({checked})\n{got.path}")
     if data is not None and download_folder() != folder:
-        typer.echo(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
+        say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
 
 def table_data(
@@ -117,14 +113,14 @@ def table_data(
             write_text(path, text)
     written = {flag.removeprefix("--"): str(path) for flag, path in files.items() if path is not None}
     if as_json:
-        typer.echo(json.dumps(written | {"group": exported.group, "target": exported.target}, indent=1))
+        say_data(json.dumps(written | {"group": exported.group, "target": exported.target}, indent=1))
         return
     rows, edges, groups = (text.count("\n") for text in (exported.table, exported.edges, exported.test))
-    typer.echo(f"{rows - 1} rows: {out} (--group {exported.group} --target {exported.target})")
+    say(f"{rows - 1} rows: {out} (--group {exported.group} --target {exported.target})")
     if graph is not None:
-        typer.echo(f"{many(edges - 1, 'edge')}: {graph}")
+        say(f"{many(edges - 1, 'edge')}: {graph}")
     if test is not None:
-        typer.echo(f"{many(groups, 'test group')}: {test}")
+        say(f"{many(groups, 'test group')}: {test}")
 
 
 def _data_rows(data: Path | None) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from textwrap import fill
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from toporo.cli.common import (
@@ -25,6 +24,8 @@ from toporo.cli.common import (
     option,
     print_table,
     register,
+    say,
+    say_data,
     split_names,
     write_picture,
 )
@@ -32,6 +33,7 @@ from toporo.cli.fit import TaskName
 from toporo.doctor import SEVERITIES, Diagnosis, examine
 from toporo.doctor.results import first_step, group_table, percent
 from toporo.errors import DataError
+from toporo.progress import make_console
 from toporo.text import many
 
 #: Groups shown on the terminal; --out and --json have all.
@@ -103,12 +105,12 @@ def doctor(
     if plot is not None or out is not None:
         _draw(diagnosis, plot, out)
     if as_json:
-        typer.echo(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        say_data(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
         _show(diagnosis)
     for what, path in (("report", out), ("picture", plot)):
         if path is not None:
-            typer.echo(f"{what}: {path}", err=True)
+            say(f"{what}: {path}", err=True)
 
 
 def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
@@ -128,14 +130,14 @@ def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
 def _show(diagnosis: Diagnosis) -> None:
     """Findings, groups and the next command, on standard output."""
     facts = diagnosis.facts
-    console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
     target = f"target {facts['target']!r} ({facts['task']})" if facts["target"] is not None else "no target named"
-    typer.echo(
+    say(
         f"{facts['source']}: {many(facts['rows'], 'row')}, {many(facts['groups'], 'group')}, "
         f"{many(len(facts['features']), 'feature')}, {target}"
     )
     counts = [f"{diagnosis.count(severity)} {severity}" for severity in SEVERITIES if diagnosis.count(severity)]
-    typer.echo(f"Findings: {', '.join(counts) or 'none'}")
+    say(f"Findings: {', '.join(counts) or 'none'}")
     for number, finding in enumerate(diagnosis.findings, 1):
         console.print()
         console.print(
@@ -148,16 +150,16 @@ def _show(diagnosis: Diagnosis) -> None:
             )
         )
         for text, mark in ((finding.detail, "   "), (finding.step, "   → ")):
-            typer.echo(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
+            say(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
     table = group_table(diagnosis, SHOWN)
-    typer.echo("")
+    say("")
     print_table(table.columns, table.rows, numbers=table.numbers)
     if table.left_out:
-        typer.echo(f"… and {many(table.left_out, 'more group')}: --out and --json have all.")
+        say(f"… and {many(table.left_out, 'more group')}: --out and --json have all.")
     for sentence in _measured(diagnosis):
-        typer.echo(fill(sentence, console.width, **_WHOLE))
-    typer.echo("")
-    typer.echo(f"{first_step(facts['first'])} {facts['next']}")
+        say(fill(sentence, console.width, **_WHOLE))
+    say("")
+    say(f"{first_step(facts['first'])} {facts['next']}")
 
 
 def _measured(diagnosis: Diagnosis) -> list[str]:

@@ -20,6 +20,8 @@ from toporo.cli.common import (
     print_table,
     refuse_inside,
     register,
+    say,
+    say_data,
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
@@ -85,13 +87,13 @@ def evaluate(
         content = judged.to_dict() | (
             {} if other is None else {"against": other.to_dict(), "gain": compare(judged, other).to_dict()}
         )
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False))
+        say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _show(judged)
         if other is not None:
             _compare(judged, other, str(model), str(against))
     if out is not None:
-        typer.echo(f"by group: {out}", err=as_json)
+        say(f"by group: {out}", err=as_json)
 
 
 def _show(judged: Evaluation) -> None:
@@ -116,14 +118,14 @@ def _show(judged: Evaluation) -> None:
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
         numbers=range(1, 1 + len(metrics)),
     )
-    typer.echo(
+    say(
         f"{many(len(judged.groups), 'group')}, worst first by {judged.metric}; in brackets {100 * judged.level:g} % "
         f"intervals of {judged.resamples} bootstrap samples."
     )
     if judged.by_hop:
-        typer.echo("Hops are edges to the nearest group that the model was trained on.")
+        say("Hops are edges to the nearest group that the model was trained on.")
     if "r2" in metrics:
-        typer.echo("R² is within a group: below 0, the group's own mean would have been nearer.")
+        say("R² is within a group: below 0, the group's own mean would have been nearer.")
 
 
 def _lines(judged: Evaluation) -> dict[str, Mapping[str, Interval]]:
@@ -142,7 +144,7 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
     gain = compare(judged, other)
-    typer.echo(
+    say(
         f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference); it "
         f"is better in {gain.better} of {many(len(gain.gains), 'group')}."
     )

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from toporo.cli.common import (
     PICTURES,
     ModelFolder,
@@ -16,6 +14,8 @@ from toporo.cli.common import (
     option,
     refuse_inside,
     register,
+    say,
+    say_data,
     write_picture,
 )
 from toporo.files import write_text
@@ -48,9 +48,12 @@ def explain(
         write_text(out, table.to_csv())
     if plot is not None:
         write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
-    typer.echo(json.dumps(table.to_dict(), indent=1, ensure_ascii=False) if as_json else str(table))
+    if as_json:
+        say_data(json.dumps(table.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        say(str(table))
     if not as_json and any(row.hops is not None for row in table):
-        typer.echo("Hops are edges to the nearest test group.")
+        say("Hops are edges to the nearest test group.")
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
-            typer.echo(f"{what + ':':<10} {path}", err=as_json)
+            say(f"{what + ':':<10} {path}", err=as_json)

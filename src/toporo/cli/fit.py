@@ -23,6 +23,8 @@ from toporo.cli.common import (
     option,
     print_table,
     register,
+    say,
+    say_data,
     split_names,
 )
 from toporo.errors import listed
@@ -190,10 +192,10 @@ def fit(
         )
         fitted.save(out, overwrite=overwrite)
     if as_json:
-        typer.echo(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
+        say_data(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
     else:
         _show(fitted)
-    typer.echo(f"model: {out}", err=as_json)
+    say(f"model: {out}", err=as_json)
 
 
 def summary(model: TableModel) -> dict[str, Any]:
@@ -225,26 +227,26 @@ def summary(model: TableModel) -> dict[str, Any]:
 def _show(model: TableModel) -> None:
     print_table(["column", "role", "type", "note"], [[c.name, c.role, c.kind, c.note] for c in model.columns])
     rows, apart, dropped = (model.about[key] for key in ("rows", "rows_set_aside", "rows_dropped"))
-    typer.echo(
+    say(
         f"{model.task.capitalize()} of {model.target!r}: {rows} rows, {many(model.about['groups'], 'group')}, "
         f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}"
         f"{f'; {dropped} rows dropped' if dropped else ''}."
     )
     if model.test_groups:
-        typer.echo(f"Test groups: {listed(model.test_groups)}.")
+        say(f"Test groups: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
         saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""
-        typer.echo(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
+        say(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:
-        typer.echo(
+        say(
             f"Penalty: {model.estimator.penalty_:g}, the best of {len(choice)} over {many(choice[0].folds, 'fold')} of "
             "groups left out."
         )
     elif model.estimator.penalty_ is not None:
-        typer.echo(f"Penalty: {model.estimator.penalty_:g}.")
+        say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
-    typer.echo(f"Training groups{f', the {SHOWN} heaviest of {len(table)}' if len(table) > SHOWN else ''}:")
-    typer.echo(str(table[:SHOWN]))
+    say(f"Training groups{f', the {SHOWN} heaviest of {len(table)}' if len(table) > SHOWN else ''}:")
+    say(str(table[:SHOWN]))

@@ -28,6 +28,7 @@ from toporo.cli.common import (
     option,
     refuse_inside,
     register,
+    say,
     split_names,
 )
 from toporo.errors import SettingError, listed
@@ -90,7 +91,7 @@ def predict(
         raise typer.Exit from None
     counts.say()
     if out is not None:
-        typer.echo(f"predictions: {out}", err=True)
+        say(f"predictions: {out}", err=True)
 
 
 def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str, str | int]:
@@ -147,7 +148,7 @@ class _Counts:
         for name, levels in self.unseen.items():
             lines.append(f"levels of {name!r} not seen in training: {_counted(levels)}")
         for line in lines:
-            typer.echo(f"toporo: {line}", err=True)
+            say(f"toporo: {line}", err=True)
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.cli.common import Delimiter, ModelFolder, check_writable, data_source, interruptible, option, register
+from toporo.cli.common import (
+    Delimiter,
+    ModelFolder,
+    check_writable,
+    data_source,
+    interruptible,
+    option,
+    register,
+    say,
+    say_data,
+)
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.evaluate import Evaluation
@@ -80,8 +90,8 @@ def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, o
     write_model_report(model, out, evaluation=evaluation, source=source)
     content = describe_model(model, evaluation=evaluation, source=source)
     if as_json:
-        typer.echo(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+        say_data(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
     else:
         for sentence in content["summary"]:
-            typer.echo(sentence)
-    typer.echo(f"report: {out}", err=as_json)
+            say(sentence)
+    say(f"report: {out}", err=as_json)

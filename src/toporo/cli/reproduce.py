@@ -12,7 +12,7 @@ from toporo.bench.report import write_report
 from toporo.bench.runner import reproduce as run
 from toporo.bench.tables import methods_text, print_rows, stored_table
 from toporo.bench.vision import VisionChoices
-from toporo.cli.common import RunProgress, interruptible, option, register
+from toporo.cli.common import RunProgress, interruptible, option, register, say
 from toporo.machine import cores
 
 _IMAGES = "Benchmarks on images"
@@ -20,7 +20,7 @@ _IMAGES = "Benchmarks on images"
 
 def _list_methods(wanted: bool) -> None:
     if wanted:
-        typer.echo(methods_text())
+        say(methods_text())
         raise typer.Exit
 
 
@@ -152,6 +152,6 @@ def reproduce(
         )
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
-        typer.echo(f"toporo: not run: {name}. {why}", err=True)
+        say(f"toporo: not run: {name}. {why}", err=True)
     print_rows(outcome.protocol, outcome.rows, outcome.about, style=style_of_rows)
-    typer.echo(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)
+    say(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)

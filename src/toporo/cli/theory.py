@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toporo.bench.study import run_study
-from toporo.cli.common import interruptible, register
+from toporo.cli.common import interruptible, register, say, say_data
 from toporo.errors import SettingError
 from toporo.pages.render import Grid
 from toporo.pages.theory import tables, write_theory_report
+from toporo.progress import make_console
 from toporo.theory.results import StudySettings, TheoryStudy
 
 if TYPE_CHECKING:
@@ -46,16 +47,14 @@ def theory(
     with interruptible("no file was left half-written"):
         study, report = _run(out, seeds, quick)
     if as_json:
-        typer.echo(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))
+        say_data(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))
     else:
-        from rich.console import Console
-
-        console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
+        console = make_console(width=None if sys.stdout.isatty() else 150)
         for table in tables(study):
             console.print(_rich(table))
         for sentence in study.bounds[0].breakdowns[0].assumptions:
             console.print(f"- {sentence}", style="dim")
-    typer.echo(f"results: {out / 'theory.json'}\nreport:  {report}", err=as_json)
+    say(f"results: {out / 'theory.json'}\nreport:  {report}", err=as_json)
 
 
 def _run(out: Path, seeds: int | None, quick: bool) -> tuple[TheoryStudy, Path]:

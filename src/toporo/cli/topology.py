@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -28,14 +27,17 @@ from toporo.cli.common import (
     one_of,
     option,
     register,
+    say,
+    say_data,
     split_names,
     write_picture,
 )
 from toporo.errors import DataError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import Groups
+from toporo.progress import make_console
 from toporo.tables.read import Points, read_points
-from toporo.text import many
+from toporo.text import many, printable
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph
@@ -221,30 +223,30 @@ def topology(
         train = [name for name in graph.names if name not in test] if test else None
         write_picture(plot, lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)))
     if as_json:
-        typer.echo(graph.to_json())
+        say_data(graph.to_json())
     else:
-        console = Console(width=None if sys.stdout.isatty() else 132, highlight=False)
+        console = make_console(width=None if sys.stdout.isatty() else 132)
         pieces = many(len(graph.components()), "connected piece")
-        typer.echo(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
+        say(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
         console.print(_edges(graph, test))
-        typer.echo(_how(graph, test))
+        say(_how(graph, test))
     for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
         if path is not None:
-            typer.echo(f"{what + ':':<10} {path}", err=as_json)
+            say(f"{what + ':':<10} {path}", err=as_json)
 
 
 def _say_columns(points: Points) -> None:
     """What of the table is used, on standard error."""
     left = ", ".join(f"{name!r} ({why})" for name, why in list(points.left_out.items())[:20])
     more = f", … ({len(points.left_out)} in all)" if len(points.left_out) > 20 else ""
-    typer.echo(f"toporo: features: {listed(points.names, limit=20)}", err=True)
+    say(f"toporo: features: {listed(points.names, limit=20)}", err=True)
     if left:
-        typer.echo(f"toporo: left out: {left}{more}", err=True)
+        say(f"toporo: left out: {left}{more}", err=True)
     for remark in points.remarks:
-        typer.echo(f"toporo: {remark}", err=True)
+        say(f"toporo: {remark}", err=True)
     if points.dropped:
         total = len(points) + points.dropped
-        typer.echo(f"toporo: dropped {points.dropped} of {total} rows that lack a group", err=True)
+        say(f"toporo: dropped {points.dropped} of {total} rows that lack a group", err=True)
 
 
 def _test_groups(points: Points, names: list[str]) -> list[str]:
@@ -283,7 +285,7 @@ def _write_distances(path: Path, distances: GroupDistances) -> None:
 
 def _edges(graph: GroupGraph, test: list[str]) -> Table:
     def shown(name: object) -> Text:
-        return Text(f"{name} (test)" if name in test else str(name))
+        return Text(printable(f"{name} (test)" if name in test else str(name), keep=""))
 
     table = Table()
     table.add_column("group", overflow="fold")
