@@ -81,7 +81,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """One line, above the bar where there is one."""
-        self.console.print(f"{self._mark}{text}", markup=False, emoji=False, soft_wrap=True)
+        self.console.print(printable(f"{self._mark}{text}"), markup=False, emoji=False, soft_wrap=True)
 
 
 class Progress:

@@ -179,11 +179,13 @@ def plain_warnings() -> Iterator[None]:
     """toporo's warnings as lines on standard error, without the file names of Python's."""
     with warnings.catch_warnings():
 
-        def show(message: Warning | str, category: type[Warning], file: str, number: int, *_: Any, **__: Any) -> None:
+        def show(
+            message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+        ) -> None:
             if issubclass(category, TopoRoWarning):
                 say(f"toporo: warning: {message}", err=True)
             else:
-                say(warnings.formatwarning(message, category, file, number).rstrip(), err=True)
+                say(warnings.formatwarning(message, category, filename, lineno).rstrip(), err=True)
 
         warnings.showwarning = show
         warnings.simplefilter("always", TopoRoWarning)

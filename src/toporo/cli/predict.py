@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -34,12 +35,16 @@ from toporo.cli.common import (
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
 from toporo.tables.model import Prediction, TableModel, load_model
+from toporo.text import write_data
 
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
 ALIKE = (1e-4, 1e10)
+#: What begins a formula in a spreadsheet, and a number, which begins none.
+_FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 Columns = dict[str, Any]  # arrays of pyarrow: of text, or of numbers
 
 
@@ -65,6 +70,15 @@ def predict(
     as_json: Annotated[
         bool, option("Print one JSON object per line instead of CSV.", _OUTPUT, "--json", metavar="")
     ] = False,
+    safe_csv: Annotated[
+        bool,
+        option(
+            "Put ' before text in the CSV that a spreadsheet takes for a formula: what begins with = + - @.",
+            _OUTPUT,
+            "--safe-csv",
+            metavar="",
+        ),
+    ] = False,
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
@@ -75,6 +89,8 @@ def predict(
             raise typer.BadParameter("--json prints to standard output; with --out, name a .jsonl file instead.")
         check_writable(data, {"--out": out}, endings={"--out": TABLES})
         refuse_inside(model, {"--out": out})
+    if safe_csv and (as_json or (out is not None and out.suffix.lower() != ".csv")):
+        raise typer.BadParameter("--safe-csv is for CSV: leave it out, or write a .csv file.")
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)
@@ -82,7 +98,7 @@ def predict(
     counts = _Counts()
     outcome = "not all rows were printed" if out is None else "nothing was written"
     try:
-        with interruptible(outcome), _writer(out, as_json) as write:
+        with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, delimiter=delimiter):
                 counts.add(portion)
                 write(_columns(portion, titles))
@@ -160,11 +176,10 @@ def _counted(counts: Counter[str]) -> str:
 
 
 @contextmanager
-def _writer(out: Path | None, as_json: bool) -> Iterator[Callable[[Columns], None]]:
-    """Something to hand one portion's columns to after the other."""
+def _writer(out: Path | None, as_json: bool, cell: Callable[[str], str]) -> Iterator[Callable[[Columns], None]]:
+    """Something to hand one portion's columns to after the other; ``cell`` is how a CSV has a text."""
     if out is None:
-        yield _as_lines(sys.stdout) if as_json else _as_csv(sys.stdout)
-        sys.stdout.flush()
+        yield _as_lines(sys.stdout) if as_json else _as_csv(sys.stdout, cell)
         return
     with replacing(out) as stream:
         if out.suffix.lower() in (".parquet", ".feather"):
@@ -172,36 +187,48 @@ def _writer(out: Path | None, as_json: bool) -> Iterator[Callable[[Columns], Non
                 yield write
         else:
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
-            yield _as_csv(text) if out.suffix.lower() == ".csv" else _as_lines(text)
+            yield _as_csv(text, cell) if out.suffix.lower() == ".csv" else _as_lines(text)
             text.detach()
 
 
-def _as_csv(stream: Any) -> Callable[[Columns], None]:
+def plain_text(text: str) -> str:
+    """A text that no spreadsheet takes for a formula.
+
+    >>> plain_text("=1+1"), plain_text("-1.5"), plain_text("a=b")
+    ("'=1+1", '-1.5', 'a=b')
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def _as_csv(stream: Any, cell: Callable[[str], str]) -> Callable[[Columns], None]:
     started = False
 
     def write(columns: Columns) -> None:
         nonlocal started
         if not started:
-            csv.writer(stream, lineterminator="\n").writerow(columns)
+            header = io.StringIO()
+            csv.writer(header, lineterminator="\n").writerow(map(cell, columns))
+            write_data(stream, header.getvalue())
             started = True
-        stream.write(csv_lines(list(columns.values())))
+        write_data(stream, csv_lines(list(columns.values()), cell))
 
     return write
 
 
-def csv_lines(columns: Sequence[Any]) -> str:
+def csv_lines(columns: Sequence[Any], cell: Callable[[str], str] = str) -> str:
     """Arrays of text and of numbers as the text that Python's csv module writes, at several times its speed."""
-    cells = [_number_cells(column) if pa.types.is_floating(column.type) else _text_cells(column) for column in columns]
+    cells = [_number_cells(c) if pa.types.is_floating(c.type) else _text_cells(c, cell) for c in columns]
     lines = compute.binary_join_element_wise(*cells, ",")
     whole = compute.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
     return f"{whole[0].as_py()}\n"
 
 
-def _text_cells(column: Any) -> Any:
+def _text_cells(column: Any, cell: Callable[[str], str]) -> Any:
     """Text in quotes where it needs them, by the csv module: once for every text that occurs."""
     encoded = column.dictionary_encode()
     lines: list[str] = []
-    rows = ((text, "") for text in encoded.dictionary.to_pylist())  # an empty cell alone in its row would be quoted
+    # With a second cell: an empty one alone in its row would be quoted.
+    rows = ((cell(text), "") for text in encoded.dictionary.to_pylist())
     csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n").writerows(rows)
     cells = pa.array([line.removesuffix(",\n") for line in lines], pa.string())
     return cells.take(encoded.indices).fill_null("")
@@ -223,7 +250,7 @@ def _as_lines(stream: Any) -> Callable[[Columns], None]:
     def write(columns: Columns) -> None:
         rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
         lines = (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows)
-        stream.write("".join(f"{line}\n" for line in lines))
+        write_data(stream, "".join(f"{line}\n" for line in lines))
 
     return write
 

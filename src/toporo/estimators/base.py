@@ -23,6 +23,7 @@ from toporo.estimators.settings import Settings, check_settings
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
+from toporo.text import printable
 from toporo.topology.draw import TRAIN_COLOR
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -313,7 +314,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             _, ax = plt.subplots(figsize=(6, max(2.0, 0.8 + 0.22 * len(table))), layout="constrained")
         places = range(len(table))
         ax.barh(places, [row.weight for row in table], color=TRAIN_COLOR)
-        names = [str(row.group) for row in table]
+        names = [printable(str(row.group), keep="") for row in table]
         ax.set_yticks(places, [name if len(name) <= LABEL else f"{name[:LABEL]}…" for name in names])
         ax.invert_yaxis()
         ax.set_xlabel("weight in the worst case")

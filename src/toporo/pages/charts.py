@@ -21,6 +21,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocato
 
 from toporo.errors import DataError
 from toporo.pages.render import Section
+from toporo.text import printable
 
 Parameters = ParamSpec("Parameters")
 Place = Literal["lower left", "lower center", "lower right", "upper right"]
@@ -96,7 +97,7 @@ def to_svg(name: str, figure: Figure) -> str:
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), count=1, flags=re.DOTALL)
+    svg = re.sub(r"^.*?(?=<svg)", "", printable(buffer.getvalue()), count=1, flags=re.DOTALL)
     svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
     svg = re.sub(r' id="image[0-9a-f]+"', "", svg)  # which two pictures alike would share, and nothing refers to
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)

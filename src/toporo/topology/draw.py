@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.groups import plain_name
+from toporo.text import printable
 from toporo.topology.structure import GraphStructure
 from toporo.types import Array, Name
 
@@ -170,7 +171,7 @@ def _names(
 
 def _shown(name: Name) -> str:
     """A name on one line; one too long to leave room for the graph loses its middle."""
-    text = " ".join(str(name).split())
+    text = printable(" ".join(str(name).split()))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2].rstrip()}…{text[1 - LONGEST // 2 :].lstrip()}"
 
 
