@@ -1,9 +1,22 @@
-# Every target sets up what it needs: a virtual environment in .venv, pinned by constraints.txt.
+# Every target sets up what it needs: a virtual environment in .venv, from the files named in requirements/ and no others.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .bench-peers
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+TOOLS := .tools
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
+LOCKED := $(INSTALL) --require-hashes --no-deps
+LOCK := requirements
+# Each step takes only files whose hashes are known: a CPU build of torch where there is one at hand, the rest, what
+# torch's builds for GPUs need besides, and toporo itself, built with what is locked.
+define SETUP
+@$(BIN)/python $(LOCKED) --no-index -r $(LOCK)/cpu.lock 2>/dev/null || true
+@$(BIN)/python $(LOCKED) $(LOCKS:%=-r %)
+@if grep -qsE '^Requires-Dist: (nvidia|cuda)' $(VENV)/lib/python*/site-packages/torch-*.dist-info/METADATA; then \
+  $(BIN)/python $(LOCKED) -r $(LOCK)/cuda.lock; fi
+@$(BIN)/python $(INSTALL) --no-deps --no-build-isolation -e .
+@$(BIN)/python -m pip --quiet check
+endef
 
 # One process a core, at most four; a file's tests stay together, so that they share what they prepare.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
@@ -14,7 +27,7 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 lint format torture bench clean
+.PHONY: help demo test test-all test-avx2 lint format torture bench lock audit clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -49,27 +62,39 @@ torture: $(VENV)/.dev  ## Kill, interrupt, crowd and starve every command that w
 bench: $(VENV)/.dev $(PEERS)/.installed  ## Measure; tables go to benchmarks/results/ (ONLY="start steps" for some)
 	$(BIN)/python benchmarks/run.py $(ONLY)
 
-clean:  ## Remove the virtual environment and caches (not runs/)
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+lock: $(TOOLS)/.installed  ## Renew requirements/*.lock after a change of pyproject.toml (UPGRADE=1: newest releases)
+	$(TOOLS)/bin/python tools/lock.py $(if $(UPGRADE),--upgrade)
+
+audit: $(TOOLS)/.installed  ## Say which locked releases have known vulnerabilities (asks a database on the net)
+	@$(TOOLS)/bin/python tools/audit.py
+
+clean:  ## Remove the virtual environments and caches (not runs/)
+	rm -rf $(VENV) $(TOOLS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # $@ is touched last, so an interrupted install is done again.
-$(VENV)/bin/python:
+$(VENV)/bin/python $(TOOLS)/bin/python: %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "toporo needs Python 3.11 or newer; found $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $*
 
-$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.core: LOCKS := $(LOCK)/core.lock
+$(VENV)/.core: pyproject.toml $(LOCK)/core.lock | $(VENV)/bin/python
 	@echo "Installing toporo into $(VENV) (a few minutes the first time) ..."
-	@$(PIP_INSTALL) -e .
+	$(SETUP)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: LOCKS := $(LOCK)/core.lock $(LOCK)/dev.lock
+$(VENV)/.dev: pyproject.toml $(LOCK)/core.lock $(LOCK)/dev.lock | $(VENV)/bin/python
 	@echo "Installing toporo and its development tools into $(VENV) (a few minutes the first time) ..."
-	@$(PIP_INSTALL) -e '.[dev]'
+	$(SETUP)
 	@touch $@ $(VENV)/.core
+
+$(TOOLS)/.installed: $(LOCK)/tools.lock | $(TOOLS)/bin/python
+	@$(TOOLS)/bin/python $(LOCKED) -r $(LOCK)/tools.lock
+	@touch $@
 
 # What toporo is measured against, kept apart: none of it is a dependency.
 $(PEERS)/.installed: benchmarks/peers.txt | $(VENV)/.dev
 	@echo "Installing the benchmarks' peers into $(PEERS) ..."
-	@$(PIP_INSTALL) --no-deps --target $(PEERS) --upgrade -r benchmarks/peers.txt
+	@$(BIN)/python $(INSTALL) --no-deps --target $(PEERS) --upgrade -r benchmarks/peers.txt
 	@touch $@

@@ -126,7 +126,7 @@ def test_no_name_commands_the_terminal(files: Path) -> None:
     os.close(ours)
     assert child.wait() == 0
     seen = read.getvalue().decode().replace("\r\n", "\n")  # as a terminal's driver ends lines
-    assert exits(seen) == ["0"] * 16 + ["1"] * 7 + ["2"] * 6, seen
+    assert exits(seen) == ["0"] * 15 + ["1"] * 8 + ["2"] * 6, seen
     assert "sp\\u001b]0;owned\\u0007\\u001b[2J" in seen
     hit = UNWANTED.search(seen)
     assert hit is None, repr(seen[hit.start() - 200 : hit.end() + 20])
