@@ -20,7 +20,7 @@ TIMEOUT = 15
 
 def ask(lock: Path, program: Sequence[str]) -> list[dict[str, Any]]:
     """What pip-audit says about every release in a lock file; a RuntimeError where it cannot say anything."""
-    options = ("--require-hashes", "--disable-pip", "--format", "json", "--progress-spinner", "off", "--service", "osv")
+    options = ("--require-hashes", "--disable-pip", "--format", "json", "--progress-spinner", "off", "-s", "osv")
     done = subprocess.run(
         [*program, *options, "--timeout", str(TIMEOUT), "--requirement", str(lock)], capture_output=True, text=True
     )

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = "".join(["# Made by make lock; see tools/lock.py.\n", *lines])
         (FOLDER / f"{name}.lock").write_text(text, encoding="utf-8")
     release = everything["torch"].split()[0]
-    if not list(entries(old["cpu"]).values())[0].startswith(f"{release}+"):
+    if not all(part.startswith(f"{release}+") for part in entries(old["cpu"]).values()):
         sys.exit(f"requirements/cpu.lock has another release than {release}: renew it by hand, or empty it.")
 
 
