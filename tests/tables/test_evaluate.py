@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -577,3 +578,30 @@ def test_classification_refuses(changes: dict[str, Any], error: type[Exception],
     given_ = plain | {"probabilities": [[0.5, 0.5], [0.5, 0.5]], "classes": ["a", "b"]} | changes
     with pytest.raises(error, match=message):
         evaluate("classification", **given_)
+
+
+@pytest.mark.parametrize("rows", [4, 600])  # counted, and drawn from a normal distribution
+@pytest.mark.parametrize("unit", [990, 700, 400, -400, -900])
+def test_numbers_whose_squares_are_beyond_all_are_judged_like_others(unit: int, rows: int) -> None:
+    y, predicted = np.random.default_rng(0).normal(size=(2, 3 * rows))
+    groups = np.repeat(["a", "b", "c"], rows).tolist()
+    usual = 200 if unit > 0 else -205
+    plain = evaluate("regression", np.ldexp(y, usual), np.ldexp(predicted, usual), groups, resamples=50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        far = evaluate("regression", np.ldexp(y, unit), np.ldexp(predicted, unit), groups, resamples=50)
+    for here, there in (
+        (far.pooled, plain.pooled),
+        (far.overall, plain.overall),
+        (far.worst.metrics, plain.worst.metrics),
+    ):
+        for name, interval in there.items():
+            times = 0 if name == "r2" else unit - usual
+            assert vars(here[name]) == {key: pytest.approx(math.ldexp(x, times)) for key, x in vars(interval).items()}
+
+
+def test_numbers_too_large_to_be_added_up_are_refused() -> None:
+    with pytest.raises(DataError, match=r"y holds numbers beyond 1e\+300: give the target in a larger unit"):
+        evaluate("regression", [1e308, -1e308], [0, 0], ["a", "b"])
+    with pytest.raises(DataError, match="predicted holds numbers beyond"):
+        evaluate("regression", [0, 0], [1e301, 0], ["a", "b"])

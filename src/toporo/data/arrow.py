@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import os
 import re
 import zlib
@@ -18,9 +19,11 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import msgspec
 import numpy as np
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
+from toporo.files import parse_json
 
 #: How files of cells between delimiters are called; one without an ending is taken for such a file.
 CSV_SUFFIXES = frozenset({"", ".csv", ".tsv", ".tab", ".txt", ".dat", ".data"})
@@ -40,6 +43,9 @@ _SPACED = re.compile(r'\s+".*"\s*', flags=re.DOTALL)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: Bytes parsed at a time, hence the longest row there may be; and the longest header.
 _BLOCK, _HEAD = 1 << 22, 1 << 22
+#: A packed table may take a gigabyte, and beyond that a thousand times the room of its file, as gzip at its best.
+_ALWAYS, _RATIO = 1 << 30, 1000
+_LABEL = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,7 @@ class Opened:
     cells : whether every cell is text, as in a CSV file, so types are to be found out.
     batches : portions of at most so many rows of the columns at these places, in that order.
     unusable : columns that not even pyarrow can hold, each with the reason; they have no portions.
+    most : bytes that all portions together may take; one that takes more is no table but a trap.
     """
 
     where: str
@@ -60,6 +67,7 @@ class Opened:
     cells: bool
     batches: Callable[[Sequence[int], int], Iterator[list[Any]]]
     unusable: dict[str, str] = field(default_factory=dict)
+    most: float = math.inf
 
 
 @contextmanager
@@ -86,19 +94,15 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
                     tabs = Path(_unpacked_name(source)).suffix.lower() in (".tsv", ".tab")
                     plain = stack.enter_context(_unpacked(stream, where) if _is_packed(source) else stream)
                     opened = _open_csv(plain, where, delimiter, tabs=tabs)
-                elif os.fstat(stream.fileno()).st_size == 0:
-                    raise DataError(f"{where} is empty: expected a {_FORMATS[kind]} file.")
                 else:
-                    opened = _OPEN[kind](where, where)
+                    opened = _OPEN[kind](_Within(stream, where, kind), where)
         elif callable(getattr(source, "read", None)):  # a data frame may have a column of this name
-            import pyarrow as pa
-
             where, kind = "standard input", format_of("", format)
             with _in_words(where, kind):
                 if kind == "csv":
                     opened = _open_csv(source, where, delimiter, tabs=False)
                 else:
-                    opened = _OPEN[kind](pa.BufferReader(source.read()), where)
+                    opened = _OPEN[kind](_Within(io.BytesIO(source.read()), where, kind), where)
         else:
             opened = _open_memory(source)
         yield opened
@@ -152,26 +156,38 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
 
     try:
         yield
+    except DataError:
+        raise
     except FileNotFoundError:
         expected = "a CSV file whose first line names the columns" if kind == "csv" else f"a {_FORMATS[kind]} file"
         raise DataError(f"no such file: {where}. Expected {expected}.") from None
-    except pa.ArrowMemoryError:
-        raise
+    except MemoryError as error:
+        if kind == "csv":
+            raise
+        raise DataError(
+            f"{where} cannot be read as a {_FORMATS[kind]} file: it asks for more memory than there is ({error}). "
+            "Is it whole? If so it is too large for this machine."
+        ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         why = "it ends too soon" if isinstance(error, EOFError) else re.split(r" \(| 0x", str(error))[0]
         raise DataError(f"{where} is damaged or cut short: {why}. Copy it again, or pack the table again.") from None
-    except (pa.ArrowException, OSError) as error:
+    except UnicodeDecodeError as error:
+        why = f"byte 0x{error.object[error.start]:02x} is not valid there"
+        raise DataError(_not_utf8(where, why) if kind == "csv" else _damaged(where, kind, f"no UTF-8: {why}")) from None
+    except Exception as error:  # whatever pyarrow makes of damaged files
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"cannot read {where}: {error.strerror}.") from None
+        if kind == "csv" and not isinstance(error, pa.ArrowException | OSError):
+            raise
         why = str(error).partition("\n")[0].rstrip(".")
-        if kind == "csv":
-            raise DataError(f"cannot read {where}: {why}.") from None
-        raise DataError(
-            f"{where} cannot be read as a {_FORMATS[kind]} file ({why}). Is it whole, and is it one? Write it anew, or "
-            "give it the ending of what it is."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise DataError(_not_utf8(where, f"byte 0x{error.object[error.start]:02x} is not valid there")) from None
+        raise DataError(f"cannot read {where}: {why}." if kind == "csv" else _damaged(where, kind, why)) from None
+
+
+def _damaged(where: str, kind: str, why: str) -> str:
+    return (
+        f"{where} cannot be read as a {_FORMATS[kind]} file ({why}). Is it whole, and is it one? Write it anew, or "
+        "give it the ending of what it is."
+    )
 
 
 # ---------------------------------------------------------------------- CSV
@@ -381,43 +397,74 @@ def _cut(columns: Sequence[Any], length: int, rows: int) -> Iterator[list[Any]]:
 # ---------------------------------------------------------------------- Parquet, Feather, memory
 
 
-def _open_parquet(source: Any, where: str) -> Opened:
+class _Within(io.RawIOBase):
+    """A file that pyarrow reads and never maps: one cut short meanwhile, or whose lengths lie, costs an error alone."""
+
+    def __init__(self, stream: BinaryIO, where: str, kind: str) -> None:
+        self._stream, self.size = stream, stream.seek(0, os.SEEK_END)
+        stream.seek(0)
+        if not self.size:
+            raise DataError(f"{where} is empty: expected a {_FORMATS[kind]} file.")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(0, self.size - self._stream.tell())
+        return self._stream.read(left if size < 0 else min(size, left))  # Python takes the memory before it reads
+
+    @property
+    def most(self) -> int:
+        """How much a table may grow when it is unpacked, as :class:`Opened` has it."""
+        return _ALWAYS + _RATIO * self.size
+
+
+def _open_parquet(file: _Within, where: str) -> Opened:
     from pyarrow import parquet
 
-    file = parquet.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False)  # a row group need not fit into memory
-    given = file.schema_arrow.names
-    names = _column_names(given, where)
+    opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)  # a row group need not fit into memory
+    given = opened.schema_arrow.names
+    names = _column_names(opened.schema_arrow, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with _in_words(where, "parquet"):
-            for batch in file.iter_batches(batch_size=rows, columns=[given[place] for place in places]):
+            for batch in opened.iter_batches(batch_size=rows, columns=[given[place] for place in places]):
+                batch.validate(full=True)
                 yield [batch.column(given[place]) for place in places]
 
-    return Opened(where, names, False, batches)
+    return Opened(where, names, False, batches, most=file.most)
 
 
-def _open_feather(source: Any, where: str) -> Opened:
-    import pyarrow as pa
+def _open_feather(file: _Within, where: str) -> Opened:
     from pyarrow import ipc
 
-    file = pa.memory_map(source) if isinstance(source, str) else source
     whole = file.read(6) == b"ARROW1"  # else the same without an index at the end
     file.seek(0)
     start = ipc.open_file if whole else ipc.open_stream
-    names = _column_names(start(file).schema.names, where)
+    names = _column_names(start(file).schema, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with _in_words(where, "feather"):
             file.seek(0)
-            reader = start(file)
-            # Choosing columns here, not by the reader's option, leaves what is not compressed in the file.
+            wanted = sorted(places)
+            reader = start(file, options=ipc.IpcReadOptions(included_fields=wanted))
             for batch in map(reader.get_batch, range(reader.num_record_batches)) if whole else reader:
-                yield from _cut([batch.column(place) for place in places], batch.num_rows, rows)
+                batch.validate(full=True)  # else what is damaged is a crash, not an error
+                yield from _cut([batch.column(wanted.index(place)) for place in places], batch.num_rows, rows)
 
-    return Opened(where, names, False, batches)
+    return Opened(where, names, False, batches, most=file.most)
 
 
-_OPEN: dict[str, Callable[[Any, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}
+_OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}
 
 
 def _open_memory(source: Any) -> Opened:
@@ -446,7 +493,7 @@ def _open_memory(source: Any) -> Opened:
             f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame of "
             "pandas, polars or pyarrow, or a mapping of names to columns."
         )
-    names = _column_names(table.column_names, where)
+    names = _column_names(table.schema, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         for batch in table.select(list(places)).to_batches(max_chunksize=rows):
@@ -455,12 +502,25 @@ def _open_memory(source: Any) -> Opened:
     return Opened(where, names, False, batches, unusable)
 
 
-def _column_names(names: Sequence[str], where: str) -> tuple[str, ...]:
-    stripped = tuple(name.strip() for name in names)
+def _column_names(schema: Any, where: str) -> tuple[str, ...]:
+    """The names of the columns; row labels that pandas wrote beside them, and named itself, are none."""
+    labels = _row_labels(schema.metadata or {})
+    stripped = tuple("" if name in labels else name.strip() for name in schema.names)
+    for kind in schema.types:
+        getattr(getattr(kind, "value_type", kind), "tz", None)  # fails where a time zone is no text
     if not stripped:
         raise DataError(f"{where} has no columns: expected named columns and a row for every point.")
     _check_names(stripped, where)
     return stripped
+
+
+def _row_labels(metadata: Mapping[bytes, bytes]) -> set[str]:
+    """The columns of row labels that pandas made up a name for; what a stranger wrote instead counts as none."""
+    try:
+        labels = msgspec.convert(parse_json(metadata[b"pandas"], "").get("index_columns"), list[str | dict[str, Any]])
+    except (AttributeError, KeyError, DataError, msgspec.ValidationError):
+        return set()
+    return {label for label in labels if isinstance(label, str) and _LABEL.fullmatch(label)}
 
 
 def _table(columns: Sequence[tuple[Any, Any]], where: str) -> tuple[Any, dict[str, str]]:

@@ -25,6 +25,7 @@ Rows = npt.NDArray[Any] | Sequence[int] | Sequence[bool] | slice
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "none"})
 _KINDS = {"number": "a number", "date": "a date (2024-05-31, perhaps with a time)", "text": "text"}
 _STRINGS = ("string", "large_string", "string_view")  # by name, for older pyarrow lacks some
+_PORTION = 65_536  # rows read at a time
 _DAY = 86_400_000_000  # in microseconds
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?", flags=re.ASCII)
 
@@ -172,9 +173,16 @@ def read_frame(
         unusable = {name: table.unusable[name] for name in places if name in table.unusable}
         places = {name: place for name, place in places.items() if name not in unusable}
         portions: list[list[Any]] = [[] for _ in places]
-        for arrays in table.batches(list(places.values()), 1 << 62) if places else ():
+        size = 0
+        for arrays in table.batches(list(places.values()), _PORTION) if places else ():
             for column, array in zip(portions, arrays, strict=True):
                 column.append(array)
+                size += array.nbytes + 8 * len(array)  # as read, and as numbers
+            if size > table.most:
+                raise DataError(
+                    f"{table.where} unpacks to more than {size >> 20:,} MiB, a thousand times its size: no table does. "
+                    "Write it anew, with fewer rows or columns if need be."
+                )
         if places and not any(map(len, portions[0])):
             raise _no_rows(table.where)
         usable: dict[str, Column] = {}
@@ -198,7 +206,7 @@ def stream_frames(
     optional: Iterable[str] = (),
     format: str | None = None,  # noqa: A002
     delimiter: str = ",",
-    rows: int = 65_536,
+    rows: int = _PORTION,
 ) -> Iterator[Frame]:
     """Read columns of known kinds a portion of at most ``rows`` rows at a time, in memory that does not grow.
 
@@ -346,7 +354,7 @@ def _values(column: Any, kind: str) -> Array:
     if kind == "number":
         if not pa.types.is_float16(column.type):
             column = column.cast(pa.float64(), safe=False)
-        return np.array(column.to_numpy(), dtype=np.float64)  # a copy: the original may be part of a mapped file
+        return np.array(column.to_numpy(), dtype=np.float64)  # a copy: the original may belong to a portion
     moments = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False)
     return np.asarray(moments.cast(pa.int64()).to_numpy(), dtype=np.float64) / _DAY
 

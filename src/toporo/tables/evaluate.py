@@ -29,6 +29,8 @@ TRAINED, NOT_IN_GRAPH = "0 (trained on)", "not in the graph"
 
 #: The least probability that the log loss reckons with.
 SMALLEST = 1e-15
+#: The largest number that is judged, and the power of 2 beyond which numbers are reckoned in another unit.
+LARGEST_TARGET, MIDDLE = 1e300, 200
 #: Spread of a resample's target, relative to its size, below which there is nothing but rounding.
 NO_SPREAD = 1e-12
 
@@ -337,6 +339,10 @@ Make = Callable[[Whole], Sample]
 
 def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[Make, Metrics]:
     observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
+    # Numbers whose squares, or the squares of those, would be infinite or nothing are reckoned in another unit.
+    size = int(np.frexp(max(np.abs(observed).max(), np.abs(guessed).max()))[1])
+    unit = size - min(max(size, -MIDDLE), MIDDLE)
+    observed, guessed = np.ldexp(observed, -unit), np.ldexp(guessed, -unit)
 
     def make(of: Whole) -> Sample:
         target, error = observed[of], guessed[of] - observed[of]
@@ -346,15 +352,17 @@ def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[
         apart = target - centre
         return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), np.empty(0), centre)
 
-    return make, _errors
+    return make, lambda sums: _errors(sums, unit)
 
 
-def _errors(sums: Array) -> dict[str, Array]:
+def _errors(sums: Array, unit: int) -> dict[str, Array]:
+    """Of sums in a unit that is this power of 2."""
     rows, squared, absolute, target, spread = sums.T
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         varies = spread / rows - (target / rows) ** 2
         varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
-        return {"rmse": np.sqrt(squared / rows), "mae": absolute / rows, "r2": 1.0 - squared / rows / varies}
+        rmse, mae = np.ldexp(np.sqrt(squared / rows), unit), np.ldexp(absolute / rows, unit)
+        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies}
 
 
 def _classification(
@@ -462,6 +470,8 @@ def _numbers(values: npt.ArrayLike, what: str, rows: int) -> Array:
             f"{what} has {int(bad.sum())} value(s) that are missing or infinite, the first at place "
             f"{int(bad.argmax())}. Leave those rows out."
         )
+    if np.abs(numbers).max() > LARGEST_TARGET:
+        raise DataError(f"{what} holds numbers beyond {LARGEST_TARGET:g}: give the target in a larger unit.")
     return numbers
 
 

@@ -1,0 +1,120 @@
+"""Files of strangers: what is damaged or a trap is an error in words, never a crash, and takes no endless memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import feather, ipc, parquet
+
+from tests.data.damage import KINDS
+from toporo.data import arrow
+from toporo.data.frame import read_frame, stream_frames
+from toporo.errors import DataError
+
+ROOT = Path(__file__).parents[2]
+FORMATS = {"t.parquet": parquet.write_table, "t.feather": feather.write_feather}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_byte_that_is_another_crashes_nothing(kind: str) -> None:
+    """In a child, for what goes wrong here ends the process: 300 changes of a byte each."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.data.damage", kind, "300"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "300"), done.stderr
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_text_that_is_none(name: str, tmp_path: Path) -> None:
+    """In cells, in categories, in the name of a column, and in a time zone."""
+    columns = {"wörd": ["añb", "ok"], "c": pa.array(["cäb", "ok"]).dictionary_encode()}
+    path, table = tmp_path / name, pa.table(columns | {"t": pa.array([1, 2], pa.timestamp("us", "zöne"))})
+    FORMATS[name](table.replace_schema_metadata(), path, compression="uncompressed" if name[-1] == "r" else "none")
+    content = path.read_bytes()
+    assert read_frame(path)["wörd"].tolist() == ["añb", "ok"]
+    for word in ("añb", "cäb", "wörd", "zöne") if name == "t.feather" else ("añb", "cäb", "wörd"):
+        path.write_bytes(content.replace(word.encode(), word.encode().replace(b"\xc3", b"\xff")))
+        with pytest.raises(DataError, match=r"cannot be read as a .* file .*UTF-?8"):
+            read_frame(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_file_cut_short_while_it_is_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    table = pa.table({"x": np.random.default_rng(0).normal(size=200_000)})
+    settings: dict[str, Any] = {"row_group_size": 50_000} if name == "t.parquet" else {"chunksize": 50_000}
+    FORMATS[name](table, path, **settings)
+    frames = stream_frames(path, {"x": "number"}, rows=10_000)
+    assert len(next(frames)) == 10_000
+    with path.open("r+b") as stream:
+        stream.truncate(1000)
+    with pytest.raises(DataError, match=f"{name} cannot be read as a"):
+        list(frames)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_table_that_unpacks_without_end_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    table = pa.table({"x": np.zeros(2_000_000), "n": pa.nulls(2_000_000)})
+    FORMATS[name](table, path, compression="zstd")
+    assert len(read_frame(path)) == 2_000_000  # a little is always let through
+    monkeypatch.setattr(arrow, "_ALWAYS", 0)
+    with pytest.raises(DataError, match=f"{name} unpacks to more than .* a thousand times its size"):
+        read_frame(path)
+    assert sum(map(len, stream_frames(path, {"x": "number"}))) == 2_000_000  # no more than a portion at a time
+
+
+def test_lengths_that_lie_are_damage_not_a_lack_of_memory() -> None:
+    sink = io.BytesIO()
+    feather.write_feather(pa.table({"x": np.zeros(1000)}), sink, compression="zstd")
+    told = struct.pack("<q", 8000)  # before each packed part stands its length
+    assert sink.getvalue().count(told) == 1
+    with pytest.raises(DataError, match=r"standard input cannot be read as a Feather .* file"):
+        read_frame(io.BytesIO(sink.getvalue().replace(told, struct.pack("<q", 1 << 60))), format="feather")
+
+
+# ---------------------------------------------------------------------- row labels of pandas
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "feather"])
+def test_row_labels_that_pandas_wrote_are_no_column(suffix: str, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    path = tmp_path / f"t.{suffix}"
+    source = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "g": ["a", "b", "c", "d"]})
+
+    def names(given: Any) -> tuple[str, ...]:
+        table = pa.Table.from_pandas(given)
+        FORMATS[path.name](table, path)
+        assert read_frame(table).names == read_frame(path).names
+        return read_frame(path).names
+
+    assert names(source) == ("x", "g")
+    shuffled = source.sample(frac=1, random_state=0)
+    assert "__index_level_0__" in pa.Table.from_pandas(shuffled).column_names
+    assert names(shuffled) == ("x", "g")
+    assert names(shuffled.set_index(["g", shuffled.index])) == ("x", "g")
+    assert names(shuffled.set_index("g")) == ("x", "g")  # one with a name was given it by somebody
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [None, b"", b"\xff", b"[]", b"{}", b'{"index_columns": 1}', b'{"index_columns": [[]]}', b"[" * 100_000, b"9" * 9000,
+     json.dumps({"index_columns": ["x", None]}).encode()],
+)  # fmt: skip
+def test_without_word_from_pandas_a_column_is_a_column(metadata: bytes | None, tmp_path: Path) -> None:
+    table = pa.table({"__index_level_0__": [2, 1], "x": [1, 2]})
+    table = table.replace_schema_metadata(None if metadata is None else {"pandas": metadata})
+    with ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert read_frame(tmp_path / "t.arrow").names == ("__index_level_0__", "x")
