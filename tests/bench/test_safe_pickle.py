@@ -323,8 +323,9 @@ def test_a_file_that_is_too_long_is_not_read(written, monkeypatch):
 PIECES = [bytes([code]) for code in range(256)] + [
     b"cnumpy\ndtype\n", b"cnumpy.core.multiarray\n_reconstruct\n", b"c_codecs\nencode\n", b"c__builtin__\nbytes\n",
     b"cnumpy.core.numeric\n_frombuffer\n", b"cnumpy\nndarray\n", b"K\2", b"J\xff\xff\xff\xff", b"X\2\0\0\0u1",
-    b"X\1\0\0\0<", b"X\6\0\0\0latin1", b"X\1\0\0\0F", b"C\2ab", b"K\2\x85", b"q\0", b"h\0", b"\x94", b"I01\n", b"L5L\n", b"(K\1",
-    b")R", b"tb", b"c\\R", b"X\2\0\0\0u1\x85R", b"NNNK\0K\0K\0tb", b"\x8a\x0f" + b"\x7f" * 15, b"V\\ud800\n", b"}X\1\0\0\0a", b"s.",
+    b"X\1\0\0\0<", b"X\6\0\0\0latin1", b"X\1\0\0\0F", b"C\2ab", b"K\2\x85", b"q\0", b"h\0", b"\x94", b"I01\n", b"L5L\n",
+    b"(K\1", b")R", b"tb", b"c\\R", b"X\2\0\0\0u1\x85R", b"NNNK\0K\0K\0tb", b"\x8a\x0f" + b"\x7f" * 15, b"V\\ud800\n",
+    b"}X\1\0\0\0a", b"s.",
 ]  # fmt: skip
 
 
