@@ -228,6 +228,13 @@ def test_without_a_folder_the_data_are_generated(spec):
     assert (benchmark.source, benchmark.name) == ("generated", spec.name)
 
 
+def test_insisting_on_published_data_reads_no_other(folder, monkeypatch):
+    where = folder()
+    monkeypatch.setattr(dg, "read_arrays", lambda path: pytest.fail("read"))
+    with pytest.raises(DataError, match=r"is not the published .* was not read: its sha256 is .* --source auto"):
+        load_dataset("dg15", where, source="published")
+
+
 @pytest.mark.usefixtures("no_data")
 def test_insisting_on_published_data_without_a_folder_says_what_to_do():
     with pytest.raises(DatasetNotFoundError, match=r"dg15: no toy_d15.*none was given.*TOPORO_DATA.*generated"):

@@ -4,14 +4,19 @@ import hashlib
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save, save_file
 
 from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.files import sha256
 from toporo.models.resnet import STYLES, ResNet
 from toporo.models.weights import KNOWN_STYLES, load_weights, read_weights, save_weights
 
@@ -250,7 +255,7 @@ def test_a_variance_that_overflowed_half_precision_is_repaired_and_named(write, 
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"none\.safetensors is not there.*timm:NAME or torchvision:NAME"):
+    with pytest.raises(DataError, match=r"none\.safetensors is not there.*or timm:NAME"):
         read_weights(tmp_path / "none.safetensors")
     with pytest.raises(DataError, match="is a folder"):
         read_weights(tmp_path)
@@ -263,7 +268,7 @@ def test_a_pickle_is_not_opened(tmp_path, zipped):
             return (tmp_path / "sprung").touch, ()
 
     torch.save({"fc.bias": Trap()}, tmp_path / "net.pth", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(DataError, match=r"is a pickle.*not opened.*convert it once: safetensors\.torch\.save_file"):
+    with pytest.raises(DataError, match=r"is a pickle.*not opened.*convert it once: safetensors\.torch\.save"):
         read_weights(tmp_path / "net.pth")
     assert not (tmp_path / "sprung").exists()
 
@@ -314,62 +319,105 @@ def test_a_type_of_numbers_that_torch_lacks_is_an_error_of_ours(tmp_path):
         read_weights(tmp_path / "odd.safetensors")
 
 
+#: The longest number that Python reads; one more digit and it does not write it.
+LONG = 10**4300 - 1
+#: Entries of a header, right and wrong.
+ODD = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.sampled_from(
+        [0, 1, -1, 8, 2**62, 2**64, LONG, 1.5, "", "F32", "BF16", "F8_E8M0", "Q7", "\ud800", [], [0], [0, 8]]
+    ),
+)
+HEADER = st.dictionaries(
+    st.sampled_from(["conv1.weight", "layer1.0.conv1.weight", "__metadata__", ""]),
+    st.one_of(
+        ODD,
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "dtype": st.one_of(ODD, st.sampled_from(["F16", "F32", "I64", "BOOL", "C64", "F4"])),
+                "shape": st.one_of(ODD, st.lists(st.sampled_from([0, 1, 2, 2**40, 2**63, -1]), max_size=4)),
+                "data_offsets": st.one_of(ODD, st.tuples(st.sampled_from([0, 8]), st.sampled_from([0, 8, LONG]))),
+                "toporo.style": ODD,
+            },
+        ),
+    ),
+)
+CHANGES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3)
+
+
+@example({"conv1.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, LONG]}}, [], 8, 0)
+@example({"conv1.weight": {"dtype": "F32", "shape": [2**63, 0], "data_offsets": [0, 0]}}, [], 0, 0)
+@given(HEADER, CHANGES, st.sampled_from([0, 8, 16]), st.integers(-9, 9))
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_file_holds_the_error_is_ours(header, changes, length, wrong):
+    text = json.dumps(header).encode()
+    data = bytearray((len(text) + (wrong if abs(wrong) > 7 else 0)).to_bytes(8, "little", signed=True) + text)
+    data += bytes(length)
+    for place, value in changes:
+        data[place % len(data)] = value
+    with TemporaryDirectory() as folder:
+        Path(folder, "odd.safetensors").write_bytes(data)
+        with pytest.raises(DataError, match=r"^[^\n]+$"):
+            read_weights(Path(folder, "odd.safetensors"), depth=18)
+
+
 # Packages
 
 
 @pytest.fixture
-def packages(monkeypatch, content):
-    """Stand-ins for timm and torchvision that know one network each."""
-    calls = []
+def packages(monkeypatch, write):
+    """Stand-ins for timm, which knows one network as safetensors and one as a pickle, and for its downloads."""
+    places = {"resnet18.a1_in1k": "timm/resnet18.a1_in1k@v2", "resnet18.old": None}
+    asked = []
 
-    def create_model(name, pretrained):
-        calls.append(("timm", name, pretrained))
-        if name != "resnet18":
-            raise RuntimeError(f"Unknown model ({name})")
-        return SimpleNamespace(state_dict=lambda: content)
+    def get_pretrained_cfg(name, allow_unregistered):
+        if name not in places:
+            raise RuntimeError(f"Invalid pretrained tag ({name}) for resnet18.")
+        return SimpleNamespace(hf_hub_id=places[name])
 
-    def get_model(name, weights):
-        calls.append(("torchvision", name, weights))
-        return SimpleNamespace(state_dict=lambda: content)
+    def hf_hub_download(repo_id, filename, *, revision):
+        asked.append((repo_id, filename, revision))
+        return str(write())
 
-    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model))
-    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "torchvision.models", SimpleNamespace(get_model=get_model))
-    return calls
-
-
-def test_weights_by_name_come_from_the_package(packages, content):
-    timm, torchvision = read_weights("timm:resnet18", depth=18), read_weights("torchvision:resnet18", depth=18)
-    assert packages == [("timm", "resnet18", True), ("torchvision", "resnet18", "IMAGENET1K_V1")]
-    assert (timm.source, timm.style) == ("timm:resnet18", STYLES["torchvision"])
-    assert timm.digest == torchvision.digest
-    assert len(timm.digest) == 64
-    network = ResNet(5, depth=18)
-    load_weights(network, timm)
-    assert torch.equal(network.layer4[1].conv2.weight, content["layer4.1.conv2.weight"])
-    timm.tensors["fc.bias"].add_(1)
-    assert not torch.equal(timm.tensors["fc.bias"], content["fc.bias"])
+    monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(get_pretrained_cfg=get_pretrained_cfg))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=hf_hub_download))
+    return asked
 
 
-def test_the_digest_of_tensors_depends_on_their_values(packages, content, monkeypatch):
-    before = read_weights("timm:resnet18", depth=18).digest
-    monkeypatch.setitem(content, "fc.bias", content["fc.bias"] + 1)
-    assert read_weights("timm:resnet18", depth=18).digest != before
+def test_weights_by_name_are_the_file_that_timm_knows(packages, content, write):
+    timm = read_weights("timm:resnet18.a1_in1k", depth=18)
+    assert packages == [("timm/resnet18.a1_in1k", "model.safetensors", "v2")]
+    assert (timm.source, timm.style) == ("timm:resnet18.a1_in1k", STYLES["torchvision"])
+    assert timm.digest == sha256(write())
+    assert torch.equal(timm.tensors["layer4.1.conv2.weight"], content["layer4.1.conv2.weight"])
 
 
 def test_what_a_package_refuses_is_an_error_of_ours(packages):
-    with pytest.raises(DataError, match=r"timm gave no weights 'resnet19' \(RuntimeError: Unknown model"):
+    with pytest.raises(DataError, match=r"timm gave no safetensors file of 'resnet19' \(RuntimeError: Invalid"):
         read_weights("timm:resnet19", depth=18)
     with pytest.raises(SettingError, match=r"has the style 'torchvision', not 'caffe'"):
-        read_weights("timm:resnet18", depth=18, style="caffe")
+        read_weights("timm:resnet18.a1_in1k", depth=18, style="caffe")
+    assert packages == []
 
 
-@pytest.mark.parametrize("package", ["timm", "torchvision"])
-def test_a_missing_package_says_how_to_go_on(monkeypatch, package):
+def test_pickles_are_not_fetched(packages):
+    """Neither those that timm still points to nor torchvision's, which are all of them; the way out is told."""
+    with pytest.raises(
+        DataError, match=r"only as a pickle.*not fetched.*convert it once: safetensors\.torch\.save_file"
+    ):
+        read_weights("timm:resnet18.old", depth=18)
+    with pytest.raises(SettingError, match=r"as pickles.*Pass timm:resnet50\.tv_in1k,.*convert them once: safetensors"):
+        read_weights("torchvision:resnet50")
+    assert packages == []
+
+
+@pytest.mark.parametrize("package", ["timm", "huggingface_hub"])
+def test_a_missing_package_says_how_to_go_on(monkeypatch, packages, package):
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setitem(sys.modules, f"{package}.models", None)
     with pytest.raises(SettingError, match=rf"not installed: pip install {package}, or pass the path"):
-        read_weights(f"{package}:resnet50")
+        read_weights("timm:resnet50")
 
 
 # The real file

@@ -101,8 +101,9 @@ def load(
 ) -> BenchmarkData:
     """Load the benchmark.
 
-    ``source="published"`` insists on the authors' file, ``"generated"`` on the generator; ``"auto"`` takes the file if
-    the data folder (``folder``, else ``$TOPORO_DATA``) has it. A folder given in the call must have it.
+    ``source="published"`` insists on the authors' file (its checksum is looked at before it is read), ``"generated"``
+    on the generator; ``"auto"`` takes a file if the data folder (``folder``, else ``$TOPORO_DATA``) has one. A folder
+    given in the call must have it.
     """
     check_source(spec.name, source, ("auto", "published", "generated"))
     if source == "generated":
@@ -110,7 +111,7 @@ def load(
     where = data_folder(folder)
     path = find_file(where, spec.file, f"dg/{spec.file}") if where is not None else None
     if path is not None:
-        return read_published(spec, path)
+        return read_published(spec, path, insist=source == "published")
     if source == "published" or folder is not None:
         raise DatasetNotFoundError(
             f"{spec.name}: no {spec.file} or dg/{spec.file} in {where or 'any data folder: none was given'}. Put the "
@@ -151,8 +152,14 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
     )
 
 
-def read_published(spec: DGSpec, path: Path) -> BenchmarkData:
-    """Read a published pickle, or one in its format."""
+def read_published(spec: DGSpec, path: Path, *, insist: bool = False) -> BenchmarkData:
+    """Read a published pickle, or one in its format unless told to ``insist``."""
+    digest = sha256(path)
+    if insist and digest != spec.checksum:
+        raise DataError(
+            f"{path} is not the published {spec.file} and was not read: its sha256 is {digest}, expected "
+            f"{spec.checksum}. Put the authors' file there, or use --source auto to take this one."
+        )
     arrays = read_arrays(path)
     n, k = spec.groups * POINTS_PER_CLASS * 2, spec.groups
     shapes = {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}
@@ -163,7 +170,6 @@ def read_published(spec: DGSpec, path: Path) -> BenchmarkData:
     strange = sorted(set(arrays["domain"].tolist()) - set(range(spec.groups)))
     if strange:
         raise DataError(f"{path} is not {spec.name}: it holds rows of {listed(strange)}, expected groups 0 to {k - 1}.")
-    digest = sha256(path)
     return _loaded(
         spec,
         (arrays["data"], arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)),

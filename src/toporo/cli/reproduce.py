@@ -67,7 +67,7 @@ def reproduce(
     weights: Annotated[
         str | None,
         option(
-            "ImageNet weights: a safetensors file, or timm:NAME or torchvision:NAME where that is installed.",
+            "ImageNet weights: a safetensors file, or timm:NAME where timm is installed.",
             _IMAGES,
             show_default="a random start",
         ),

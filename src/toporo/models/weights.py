@@ -1,24 +1,24 @@
-"""Published weights for a ResNet: safetensors files, or what timm and torchvision know by name."""
+"""Published weights for a ResNet: safetensors files, of one's own or of those that timm knows by name."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
-from toporo.files import write_whole
+from toporo.files import parse_json, write_whole
 from toporo.models.resnet import STYLES, ResNet, Style
 
 #: Where a file says for which style its weights were trained.
@@ -51,7 +51,7 @@ class Weights:
     tensors : float32, by torchvision's names.
     style : of the network they were trained in.
     source : the file's name, or e.g. ``"timm:resnet50"``.
-    digest : SHA-256 of the file, or of the tensors where there is none.
+    digest : SHA-256 of the file.
     repaired : variances that had overflowed half precision, as ``name[channel]``; each now is the largest number that
         half precision holds. An infinite variance would silence its channel.
     """
@@ -68,31 +68,30 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
 
     Parameters
     ----------
-    source : a ``.safetensors`` file, ``"timm:NAME"`` or ``"torchvision:NAME"`` (the first release, which DomainBed
-        starts from). The last two need that package and may download.
+    source : a ``.safetensors`` file, or ``"timm:NAME"`` for the one that timm's authors publish under this name:
+        ``"timm:resnet50.tv_in1k"`` holds torchvision's first release, which DomainBed starts from. That needs timm
+        and may download.
     style : for which the weights were trained, a name in ``STYLES``. By default what the file itself says, then what is
         known of the file, then "torchvision".
     """
     if style is not None and style not in STYLES:
         raise UnknownNameError("style", style, STYLES)
     kind, colon, name = os.fspath(source).partition(":")
-    if colon and kind in _PACKAGES:
-        if style not in (None, "torchvision"):
-            raise SettingError(f"{source} has the style 'torchvision', not {style!r}: leave the argument out.")
-        tensors, repaired = _checked(_from_package(kind, name), str(source), depth)
-        return Weights(tensors, STYLES["torchvision"], str(source), _digest(tensors), repaired)
-    path = Path(source)
+    published = bool(colon) and kind in ("timm", "torchvision")
+    if published and style not in (None, "torchvision"):
+        raise SettingError(f"{source} has the style 'torchvision', not {style!r}: leave the argument out.")
+    path = _published_file(kind, name) if published else Path(source)
     data = _bytes(path)
     content, says = _parse(data, path)
     digest = hashlib.sha256(data).hexdigest()
     if style is None:
-        style = says or KNOWN_STYLES.get(digest, "torchvision")
+        style = "torchvision" if published else says or KNOWN_STYLES.get(digest, "torchvision")
     if style not in STYLES:
         raise DataError(
             f"{path} says that its style is {style!r}, which is not known here: pass style=, one of {listed(STYLES)}."
         )
     tensors, repaired = _checked(content, str(path), depth)
-    return Weights(tensors, STYLES[style], path.name, digest, repaired)
+    return Weights(tensors, STYLES[style], str(source) if published else path.name, digest, repaired)
 
 
 def load_weights(network: ResNet, weights: Weights) -> None:
@@ -134,7 +133,7 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
-        raise DataError(f"{path} is {what}: expected a .safetensors file, timm:NAME or torchvision:NAME.")
+        raise DataError(f"{path} is {what}: expected a .safetensors file or timm:NAME.")
     data = path.read_bytes()
     # torch.save writes a zip archive, earlier a bare pickle; a header's length may well begin with \x80 too.
     if data.startswith((b"PK\x03\x04", b"\x80")) and data[8:9] != b"{":
@@ -150,17 +149,21 @@ def _parse(data: bytes, path: Path) -> tuple[dict[str, Tensor], str | None]:
     """The tensors of a safetensors file, and the style that it names."""
     try:
         tensors = load(data)
-    except (SafetensorError, KeyError) as error:
-        raise DataError(f"{path} cannot be read: {_damage(data) or error}. Fetch or convert it again.") from None
+    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
+        why = _damage(data) or str(error).partition("\n")[0]
+        raise DataError(f"{path} cannot be read: {why}. Fetch or convert it again.") from None
     return tensors, (_header(data).get("__metadata__") or {}).get(STYLE_KEY)
 
 
 def _header(data: bytes) -> dict[str, Any]:
     """The JSON at the start: eight bytes of length, then a table of names, types, shapes and places."""
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    if not isinstance(header, dict):
-        raise ValueError("not a table")
-    return header
+    return msgspec.convert(parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")], "the header"), dict[str, Any])
+
+
+class _Place(TypedDict):
+    """Of an entry in the header, what tells the file's length."""
+
+    data_offsets: tuple[int, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]
 
 
 def _damage(data: bytes) -> str | None:
@@ -169,56 +172,50 @@ def _damage(data: bytes) -> str | None:
     if data[8:9] == b"{" and len(data) < 8 + size < 100_000_000:
         return f"it is truncated: {len(data)} bytes, of which the header alone wants {8 + size}"
     try:
-        entries = [entry for name, entry in _header(data).items() if name != "__metadata__"]
-        wanted = 8 + size + max(entry["data_offsets"][1] for entry in entries)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        entries = {name: entry for name, entry in _header(data).items() if name != "__metadata__"}
+        places = msgspec.convert(entries, dict[str, _Place]).values()
+    except (DataError, msgspec.ValidationError):
         return f"it is not a safetensors file (it begins with {data[:8]!r})" if data else "it is empty"
+    wanted = 8 + size + max((place["data_offsets"][1] for place in places), default=0)
     return f"it is truncated: {len(data)} of {wanted} bytes" if len(data) < wanted else None
 
 
-def _from_timm(name: str) -> Mapping[str, Tensor]:
-    state: Mapping[str, Tensor] = _package("timm").create_model(name, pretrained=True).state_dict()
-    return state
-
-
-def _from_torchvision(name: str) -> Mapping[str, Tensor]:
-    models = _package("torchvision.models")
-    state: Mapping[str, Tensor] = models.get_model(name, weights="IMAGENET1K_V1").state_dict()
-    return state
-
-
-_PACKAGES = {"timm": _from_timm, "torchvision": _from_torchvision}
+def _published_file(kind: str, name: str) -> Path:
+    """The safetensors file of timm's authors, downloaded by their own package unless it was before."""
+    if kind == "torchvision":
+        raise SettingError(
+            f"torchvision publishes its weights as pickles, and reading one can run code: they are not read here. Pass "
+            f"timm:{name}.tv_in1k, the same weights as a safetensors file (pip install timm), or, where you trust "
+            f"them, convert them once: safetensors.torch.save_file(torchvision.models.{name}(weights="
+            f"'IMAGENET1K_V1').state_dict(), '{name}.safetensors')."
+        )
+    timm, hub = _package("timm"), _package("huggingface_hub")
+    try:
+        place = timm.get_pretrained_cfg(name, allow_unregistered=False).hf_hub_id
+        repository, _, revision = (place or "").partition("@")
+        file = repository and hub.hf_hub_download(repository, "model.safetensors", revision=revision or None)
+    except Exception as error:  # whatever the packages raise
+        raise DataError(
+            f"timm gave no safetensors file of {name!r} ({type(error).__name__}: {error}). Is the name right, and can "
+            "it be downloaded? Otherwise pass the path of a .safetensors file."
+        ) from error
+    if not file:
+        raise DataError(
+            f"timm knows {name!r} only as a pickle, and reading one can run code: it was not fetched. Where you trust "
+            f"it, convert it once: safetensors.torch.save_file(timm.create_model({name!r}, pretrained=True)"
+            f".state_dict(), '{name}.safetensors'), and pass that file."
+        )
+    return Path(file)
 
 
 def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        package = name.split(".")[0]
         raise SettingError(
-            f"weights '{package}:…' need {package}, which is not installed: pip install {package}, or pass the path of "
-            "a .safetensors file."
+            f"weights 'timm:…' need {name}, which is not installed: pip install {name}, or pass the path of a "
+            ".safetensors file."
         ) from None
-
-
-def _from_package(kind: str, name: str) -> Mapping[str, Tensor]:
-    try:
-        return _PACKAGES[kind](name)
-    except SettingError:
-        raise
-    except Exception as error:  # whatever the package and its downloader raise
-        raise DataError(
-            f"{kind} gave no weights {name!r} ({type(error).__name__}: {error}). Is the name right, and can they be "
-            "downloaded? Otherwise pass the path of a .safetensors file."
-        ) from error
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        total.update(f"{name} {tuple(tensors[name].shape)}\n".encode())
-        total.update(tensors[name].numpy().tobytes())
-    return total.hexdigest()
 
 
 def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[dict[str, Tensor], tuple[str, ...]]:
