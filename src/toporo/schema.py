@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -27,6 +27,8 @@ Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
+#: A number of at least 0, which JSON writes as text where it is infinite.
+OrInfinite: TypeAlias = NonNegative | Literal["inf"]
 
 _WORDS = {
     "object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "float": "a number",
