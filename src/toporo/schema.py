@@ -77,7 +77,7 @@ def _beyond_measure(content: Any) -> str | None:
             elif isinstance(value, str) and not value.isascii() and _is_no_text(value):
                 return f"{value[:_SHOWN]!r} is no text"
             elif isinstance(value, int) and abs(value) > LARGEST:
-                return f"a number of about {value.bit_length() * 3 // 10} digits is too large"
+                return f"a number is larger than {LARGEST:.2g}"
         pending, depth = inner, depth + 1
         if depth > DEEPEST:
             return f"lists within lists, more than {DEEPEST} levels of them"
@@ -97,6 +97,7 @@ def _in_words(message: str) -> str:
     what, _, place = message.partition(" - at ")
     what = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(part, part) for part in m[1].split(" | ")), what)
     what = what.replace(", got ", ", found ").replace("Object missing required field ", "it lacks ")
+    what = what.replace("Invalid enum value", "did not expect")
     what = re.sub(r"a number [<>]= -?1\.797\S*", "a finite number", what)
     where = place.strip("`").removeprefix("$").removeprefix(".")
     text = f"{what[:1].lower()}{what[1:]}" + (f", at {where}" if where else "")

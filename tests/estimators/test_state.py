@@ -198,7 +198,12 @@ def changed(state: tuple[Any, Any], where: tuple[Any, ...], value: Any) -> tuple
         (LINEAR, ("arrays", "targets.scale"), np.ones(2), "2 targets in one column"),
         (NET, ("content", "settings", "hidden"), [8, 8], "its arrays are"),
         (NET, ("content", "settings", "hidden"), [10**9], "'net.body.0.weight' has shape"),
-        (NET, ("content", "history", 0, "weights"), 3, "its history: expected a list, found a whole number, at weights"),
+        (
+            NET,
+            ("content", "history", 0, "weights"),
+            3,
+            "its history: expected a list, found a whole number, at weights",
+        ),
         (NET, ("arrays", "net.head.bias"), np.zeros(3), "'net.head.bias' has shape"),
         (CLASSES, ("content", "classes", "values"), ["no"], "at least two distinct"),
         (CLASSES, ("content", "classes", "values"), ["no", "no"], "at least two distinct"),

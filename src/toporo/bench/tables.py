@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
@@ -211,7 +212,7 @@ def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
 
 def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequence[int] | None = None) -> Table:
     """These columns of a table, beside the methods' names; without widths, scores are not wrapped."""
-    shown = Table(title=title, title_justify="left", title_style="", caption_justify="left")
+    shown = Table(title=escape(title), title_justify="left", title_style="", caption_justify="left")
     short = all(len(_label(line)) <= UNWRAPPED for line in table.lines)
     shown.add_column("method", no_wrap=widths is None and short)
     for i in places:
@@ -226,8 +227,8 @@ def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequ
     for line in table.lines:
         if line.starts_section:
             shown.add_section()
-        cells = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in line.cells]
-        shown.add_row(_label(line), *(cells[i] for i in places))
+        cells = [f"[bold]{escape(cell.text)}[/]" if cell.best else escape(cell.text) for cell in line.cells]
+        shown.add_row(escape(_label(line)), *(cells[i] for i in places))
     return shown
 
 
@@ -267,7 +268,7 @@ def terminal_tables(protocol: Protocol, rows: Sequence[Row], about: Mapping[str,
         return [whole]
     places = [i for i, column in enumerate(columns, 1) if column.selection == protocol.headline]
     by_metric = _terminal(table, title, [*places, saw - 1])
-    by_metric.caption = _who_saw(table)
+    by_metric.caption = escape(_who_saw(table) or "") or None
     trained = [
         line for line in table.lines if line.cells[0].text in {m.title for m in protocol.get_methods() if m.trained}
     ]

@@ -303,7 +303,7 @@ def _classes_from_json(stored: StoredClasses | None) -> npt.NDArray[Any]:
     try:
         kind = np.dtype(stored.type)
         if kind.itemsize * len(values) > MOST_BYTES:
-            raise DataError(f"its classes are of type {stored.type!r}, which is too large.")
+            raise OverflowError
         classes = np.empty(len(values), dtype=kind)
         classes[:] = values
     except (TypeError, ValueError, OverflowError):
@@ -421,4 +421,3 @@ def _stored(value: Any) -> Any:
     """A number as JSON holds it; what is not a number stays, and writing the JSON refuses it."""
     number = _plain(value)
     return number if number != number else number_to_json(number)
-

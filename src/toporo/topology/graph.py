@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -178,7 +179,7 @@ class GroupGraph(GraphStructure):
                 ]
         except UnicodeDecodeError:
             raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
-        except (OSError, EOFError) as error:  # not packed, or not whole
+        except (OSError, EOFError, zlib.error, csv.Error) as error:  # not packed, not whole, or a cell without end
             raise GraphError(f"cannot read {file}: {error}.") from None
         rows = [(n, row) for n, row in rows if any(row)]
         if header is None and rows:
@@ -232,12 +233,12 @@ class GroupGraph(GraphStructure):
         where = "the JSON text"
         if not str(source).lstrip().startswith("{"):
             where = str(source)
-            if not Path(where).is_file():
-                raise GraphError(f"no such graph file: {where}.")
             try:
                 text = Path(where).read_bytes()
-            except OSError as error:
-                raise GraphError(f"cannot read {where}: {error.strerror or error}.") from None
+            except FileNotFoundError:
+                raise GraphError(f"no such graph file: {where}.") from None
+            except (OSError, ValueError) as error:  # a folder, a name that is too long or holds a NUL
+                raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
         try:
             content = parse_json(text, where)
         except DataError as error:
