@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def _delimiter(file: Path) -> str:
     try:
         with open_text(file) as stream:
             first = next((line.strip(" \r\n") for line in stream if line.strip()), "")
-    except (OSError, EOFError, UnicodeDecodeError):
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
         return ","
     return next((sign for sign in DELIMITERS if sign in first), ",")
 

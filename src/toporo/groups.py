@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.types import Name
+
+Value = TypeVar("Value")
 
 #: Types whose values mean 'missing' in pandas, recognised without importing it.
 _MISSING = ("NAType", "NaTType")
@@ -200,6 +202,15 @@ def name_from_json(value: object) -> Name:
     if isinstance(value, str | int | float | bool):
         return value
     raise DataError(f'not a group name: {value!r}. Expected text, a number or {{"tuple": [...]}}.')
+
+
+def named_from_json(rows: Iterable[tuple[object, Value]], what: str) -> dict[Name, Value]:
+    """Values by name from pairs of a stored name and a value; each name once."""
+    pairs = [(name_from_json(name), value) for name, value in rows]
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise DataError(f"{what}: a group is there twice.")
+    return values
 
 
 def _canonical(names: Iterable[Name]) -> Sequence[Name]:

@@ -12,12 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.errors import DataError, UnknownNameError
-from toporo.files import write_text
+from toporo.files import read_json, write_text
+from toporo.schema import Count, as_type
 from toporo.topology.prior import Prior
 from toporo.types import Record
 
@@ -274,33 +276,64 @@ def write_rows(rows: Iterable[Row], path: Path, about: Mapping[str, Any] | None 
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+class StoredChips(msgspec.Struct):
+    """How many chips there were, and how many there are to be."""
+
+    listed: Count
+    found: Count
+
+
+class StoredData(msgspec.Struct):
+    """What captions say of the data."""
+
+    rows: Count | msgspec.UnsetType = msgspec.UNSET
+    complete: bool | None = None
+    chips: StoredChips | None = None
+
+
+class StoredSettings(msgspec.Struct):
+    """What captions say of the settings; older files call rounds steps."""
+
+    rounds: Count | None = None
+    steps: Count | None = None
+
+
+class StoredAbout(msgspec.Struct):
+    """What is read of a results file beside its rows."""
+
+    settings: StoredSettings | None = None
+    data: StoredData | None = None
+    skipped: dict[str, str] | None = None
+
+
 def read_rows(path: Path) -> list[Row]:
     """The rows of what :func:`write_rows` wrote."""
     content = _read(path)
-    try:
-        return [Row(**row) for row in (content["rows"] if isinstance(content, dict) else content)]
-    except (TypeError, KeyError) as error:
-        raise DataError(f"{path} is not a results file of toporo ({error}).") from None
+    rows = content.get("rows") if isinstance(content, dict) else content
+    return as_type(rows, list[Row], f"{path} is not a results file of toporo")
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """Hardware, time and settings of what :func:`write_rows` wrote; empty where it was not told."""
     content = _read(path)
     about = content.get("about") if isinstance(content, dict) else None
-    return about if isinstance(about, dict) else {}
+    as_type(about, StoredAbout | None, f"{path} is not a results file of toporo")  # type: ignore[arg-type]  # a union
+    return about or {}
 
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         raise DataError(
             f"no results in {path.parent}: run `toporo reproduce` with --out {path.parent} first."
         ) from None
     except IsADirectoryError:
         raise DataError(f"{path} is a folder: give the results.json in it.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not a results file of toporo ({error}).") from None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
+    except DataError as error:
+        raise DataError(f"{path} is not a results file of toporo: {error}") from None
 
 
 # ---------------------------------------------------------------------- a whole table

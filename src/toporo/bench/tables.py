@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
@@ -141,7 +142,7 @@ def caption(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | 
     """What the figures are, in a sentence; ``protocol`` is the variant's own, ``about`` that of the results file."""
     seeds = max(len(row.per_seed) for row in rows)
     title = f"{protocol.title} {protocol.variants[0].title}".strip()
-    origin = BENCHMARKS[protocol.benchmark].origin(rows[0].source, (about or {}).get("data", {}))
+    origin = BENCHMARKS[protocol.benchmark].origin(rows[0].source, (about or {}).get("data") or {})
     return (
         f"{title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
         f"{protocol.rounds} {protocol.unit}; from {origin}."
@@ -212,7 +213,7 @@ def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
 
 def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequence[int] | None = None) -> Table:
     """These columns of a table, beside the methods' names; without widths, scores are not wrapped."""
-    shown = Table(title=title, title_justify="left", title_style="", caption_justify="left")
+    shown = Table(title=escape(title), title_justify="left", title_style="", caption_justify="left")
     short = all(len(_label(line)) <= UNWRAPPED for line in table.lines)
     shown.add_column("method", no_wrap=widths is None and short)
     for i in places:
@@ -227,8 +228,8 @@ def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequ
     for line in table.lines:
         if line.starts_section:
             shown.add_section()
-        cells = [f"[bold]{cell.text}[/]" if cell.best else cell.text for cell in line.cells]
-        shown.add_row(_label(line), *(cells[i] for i in places))
+        cells = [f"[bold]{escape(cell.text)}[/]" if cell.best else escape(cell.text) for cell in line.cells]
+        shown.add_row(escape(_label(line)), *(cells[i] for i in places))
     return shown
 
 
@@ -268,7 +269,7 @@ def terminal_tables(protocol: Protocol, rows: Sequence[Row], about: Mapping[str,
         return [whole]
     places = [i for i, column in enumerate(columns, 1) if column.selection == protocol.headline]
     by_metric = _terminal(table, title, [*places, saw - 1])
-    by_metric.caption = _who_saw(table)
+    by_metric.caption = escape(_who_saw(table) or "") or None
     trained = [
         line for line in table.lines if line.cells[0].text in {m.title for m in protocol.get_methods() if m.trained}
     ]
@@ -306,9 +307,9 @@ def stored_table(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mappi
         content = f"results of {', '.join(other)}" if other else "no rows"
         raise DataError(f"{path} has {content}: expected those of {benchmark}.")
     about = read_about(path)
-    settings = about.get("settings", {})
+    settings = about.get("settings") or {}
     # Files written before rounds had that name call them steps.
-    rounds = settings.get("rounds", settings.get("steps", protocol.rounds))
+    rounds = settings.get("rounds") or settings.get("steps") or protocol.rounds
     return replace(protocol, rounds=rounds), rows, about
 
 

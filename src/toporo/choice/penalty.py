@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from toporo.checks import whole
@@ -36,7 +37,8 @@ from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
-from toporo.text import number_from_json, number_to_json
+from toporo.schema import Count, NonNegative, OrInfinite, as_type
+from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
@@ -189,6 +191,27 @@ class PenaltyScore:
     folds: int
 
 
+class StoredScore(msgspec.Struct):
+    """A :class:`PenaltyScore` as JSON has it."""
+
+    penalty: OrInfinite
+    score: NonNegative
+    spread: NonNegative
+    folds: Count
+
+
+class StoredChoice(msgspec.Struct):
+    """What :meth:`PenaltyChoice.to_dict` gives."""
+
+    penalty: OrInfinite
+    scores: list[StoredScore]
+    held_out: list[list[Any]]
+    held_out_hops: NonNegative | None
+    test_hops: NonNegative | None
+    splitter: str
+    notes: list[str]
+
+
 @dataclass(frozen=True)
 class PenaltyChoice:
     """Which penalty was chosen, from what, and how well the groups held out stood for the test groups.
@@ -227,21 +250,16 @@ class PenaltyChoice:
     @classmethod
     def from_dict(cls, content: Any) -> PenaltyChoice:
         """The inverse of :meth:`to_dict`."""
-        try:
-            return cls(
-                penalty=number_from_json(content["penalty"]),
-                scores=tuple(
-                    PenaltyScore(number_from_json(s["penalty"]), float(s["score"]), float(s["spread"]), int(s["folds"]))
-                    for s in content["scores"]
-                ),
-                held_out=tuple(tuple(name_from_json(name) for name in fold) for fold in content["held_out"]),
-                held_out_hops=_or_none(content["held_out_hops"]),
-                test_hops=_or_none(content["test_hops"]),
-                splitter=str(content["splitter"]),
-                notes=tuple(str(note) for note in content["notes"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a stored choice of a penalty: {type(error).__name__}: {error}.") from None
+        stored = as_type(content, StoredChoice, "not a stored choice of a penalty")
+        return cls(
+            penalty=float(stored.penalty),
+            scores=tuple(PenaltyScore(float(s.penalty), s.score, s.spread, s.folds) for s in stored.scores),
+            held_out=tuple(tuple(name_from_json(name) for name in fold) for fold in stored.held_out),
+            held_out_hops=stored.held_out_hops,
+            test_hops=stored.test_hops,
+            splitter=stored.splitter,
+            notes=tuple(stored.notes),
+        )
 
 
 def choose_penalty(
@@ -585,7 +603,3 @@ def _largest_first(penalties: Sequence[float]) -> list[float]:
             f"penalties are {penalties!r}: expected at least one, numbers of at least 0 or infinity, e.g. (10, 1, 0.1)."
         )
     return values
-
-
-def _or_none(value: Any) -> float | None:
-    return None if value is None else float(value)

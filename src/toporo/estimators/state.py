@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from toporo.checks import whole
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
@@ -20,7 +21,8 @@ from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TRO
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
-from toporo.groups import Groups, name_from_json, name_to_json
+from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
+from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -32,11 +34,6 @@ SCHEMA = "toporo.estimator/1"
 KINDS: dict[str, type[GroupEstimator]] = {
     kind.__name__: kind for kind in (TROClassifier, TRORegressor, GroupDROClassifier, GroupDRORegressor)
 }
-#: What stored content consists of, besides its schema.
-PARTS = (
-    *("class", "settings", "inputs", "feature_names", "classes", "one_column", "groups", "prior", "graph"),
-    *("test_groups", "penalty", "choice", "history"),
-)
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (
     *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
@@ -44,8 +41,56 @@ PLAIN = (
 )
 #: Settings by the names that older files have for them.
 RENAMED = {"tau": "radius"}
-#: The longest text that a class may be.
-LONGEST_CLASS = 100_000
+#: The most bytes that all classes may take.
+MOST_BYTES = 1 << 26
+
+
+class StoredGroup(msgspec.Struct):
+    """A training group, as JSON has it."""
+
+    name: Any
+    size: AtLeastOne
+    loss: OrInfinite
+    weight: NonNegative
+    centrality: Finite | None
+    hops: Count | Literal["inf"] | None
+
+
+class StoredClasses(msgspec.Struct):
+    """Classes, and the type of their array."""
+
+    type: Annotated[str, msgspec.Meta(pattern=r"^[<>|=]?[biufUO]\d{0,9}$")]
+    values: list[bool | int | float | str]
+
+
+class StoredRound(msgspec.Struct):
+    """What is looked at of an entry in a network's history."""
+
+    loss: NonNegative
+    weights: list[tuple[Any, NonNegative]]
+    metrics: dict[str, Any]
+    round: Count | None = None
+    epoch: Count | None = None
+
+
+class StoredEstimator(msgspec.Struct):
+    """What :func:`dump_state` gives."""
+
+    kind: Literal["TROClassifier", "TRORegressor", "GroupDROClassifier", "GroupDRORegressor"] = msgspec.field(
+        name="class"
+    )
+    settings: dict[str, Any]
+    inputs: AtLeastOne
+    feature_names: list[str] | None
+    classes: StoredClasses | None
+    one_column: bool | None
+    groups: list[StoredGroup]
+    prior: dict[str, Any] | None
+    graph: dict[str, Any] | None
+    test_groups: list[Any] | None
+    penalty: OrInfinite | None
+    choice: dict[str, Any] | None
+    history: list[dict[str, Any]]
 
 
 def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -99,39 +144,40 @@ def load_state(content: Any, arrays: Arrays) -> Any:
     :class:`~toporo.errors.DataError`.
     """
     try:
-        return _loaded(content, arrays)
-    except (TopoRoError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        shown = str(error) if isinstance(error, TopoRoError) else f"{type(error).__name__}: {error}."
-        raise DataError(f"not a stored estimator: {shown}") from None
+        schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
+        if schema != SCHEMA:
+            raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
+        return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
+    except TopoRoError as error:
+        raise DataError(f"not a stored estimator: {error}") from None
 
 
-def _loaded(content: Any, arrays: Arrays) -> GroupEstimator:
-    if content["schema"] != SCHEMA:
-        raise DataError(f"its schema is {content['schema']!r}, expected {SCHEMA!r}.")
-    missing = [key for key in PARTS if key not in content]
-    if missing:
-        raise DataError(f"it has no {listed(missing)}.")
-    kind = KINDS[content["class"]]
-    graph = None if content["graph"] is None else GroupGraph.from_json(json.dumps(content["graph"]))
-    estimator = kind(**_settings_from_json(content["settings"], graph, content["test_groups"]))
-    classifier = issubclass(kind, ClassifierPart)
-    settings = check_settings(estimator, classes=classifier)
-    inputs = whole(content["inputs"], "inputs", 1)
-    estimator.n_features_in_ = inputs
-    if content["feature_names"] is not None:
-        estimator.feature_names_in_ = _feature_names(content["feature_names"], inputs)
+def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
+    kind = KINDS[stored.kind]
+    graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
+    test = None if stored.test_groups is None else tuple(name_from_json(name) for name in stored.test_groups)
+    estimator = kind(**_settings_from_json(kind, stored.settings, graph, test))
+    settings = check_settings(estimator, classes=issubclass(kind, ClassifierPart))
+    estimator.n_features_in_ = stored.inputs
+    if stored.feature_names is not None:
+        if len(stored.feature_names) != stored.inputs:
+            raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
+        estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
     if isinstance(estimator, ClassifierPart):
-        estimator.classes_ = _classes_from_json(content["classes"])
+        estimator.classes_ = _classes_from_json(stored.classes)
     elif isinstance(estimator, RegressorPart):
-        estimator._one_column = _flag(content["one_column"])
-    _restore_groups(estimator, content, graph)
+        if stored.one_column is None:
+            raise DataError("one_column is missing.")
+        estimator._one_column = stored.one_column
+    _restore_groups(estimator, stored, graph, test)
     estimator.topology_, estimator.fit_ = graph, None
-    estimator.penalty_ = None if content["penalty"] is None else _number(content["penalty"], "penalty")
+    estimator.penalty_ = None if stored.penalty is None else float(stored.penalty)
     estimator.choice_ = estimator.penalty_scores_ = None
-    if content["choice"] is not None:
-        estimator.choice_ = PenaltyChoice.from_dict(content["choice"])
+    if stored.choice is not None:
+        estimator.choice_ = PenaltyChoice.from_dict(stored.choice)
         estimator.penalty_scores_ = estimator.choice_.scores
-    estimator.history_ = [_record_from_json(record, settings.network) for record in content["history"]]
+    restore = _round_from_json if settings.network else _solve_from_json
+    estimator.history_ = [restore(record, set(estimator.group_sizes_)) for record in stored.history]
     _restore_arrays(estimator, arrays, settings.hidden if settings.network else None)
     return estimator
 
@@ -154,18 +200,34 @@ def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
     return out
 
 
-def _settings_from_json(stored: Any, graph: GroupGraph | None, test: Any) -> dict[str, Any]:
-    settings = {RENAMED.get(name, name): value for name, value in stored.items()}
+def _settings_from_json(
+    kind: type[GroupEstimator], stored: Mapping[str, Any], graph: GroupGraph | None, test: tuple[Name, ...] | None
+) -> dict[str, Any]:
+    """As the constructor's own annotations say they are; :func:`check_settings` sees to the values."""
+    given = {RENAMED.get(name, name): value for name, value in stored.items()}
+    types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name in _stored_settings(kind)}
+    strange = [name for name in given if name not in types]
+    if strange:
+        raise DataError(f"a {kind.__name__} has no setting {listed(strange)}.")
+    missing = [name for name in types if name not in given]
+    if missing:
+        raise DataError(f"it has no setting {listed(missing)}.")
+    settings = {name: as_type(given[name], hint, f"its setting {name!r}") for name, hint in types.items()}
     settings["hidden"] = tuple(settings["hidden"])
     if "penalty" in settings:
         if settings["penalty"] != "auto":
-            settings["penalty"] = _number(settings["penalty"], "penalty")
+            settings["penalty"] = float(as_type(settings["penalty"], OrInfinite, "penalty"))  # type: ignore[arg-type]
         if settings["graph"] not in (None, "learn", "given") or (settings["graph"] == "given") > (graph is not None):
-            raise DataError(f"its graph is {settings['graph']!r}, and {'there is' if graph else 'there is not'} one.")
+            raise DataError(f"its graph is {settings['graph']!r:.50}, and there is {'' if graph else 'not '}one.")
         settings["graph"] = graph if settings["graph"] == "given" else settings["graph"]
-        settings["test_groups"] = None if test is None else [name_from_json(name) for name in test]
+        settings["test_groups"] = None if test is None else list(test)
         settings["prior"] = _prior_from_json(settings["prior"])
     return settings
+
+
+def _stored_settings(kind: type[GroupEstimator]) -> set[str]:
+    own = {"hidden", "random_state", "penalty", "graph", "prior", *PLAIN}
+    return own & set(inspect.signature(kind).parameters)
 
 
 def _prior_to_json(prior: Any) -> Any:
@@ -179,46 +241,49 @@ def _prior_to_json(prior: Any) -> Any:
 def _prior_from_json(stored: Any) -> Any:
     if isinstance(stored, str):
         return stored
-    if set(stored) == {"prior"}:
+    if isinstance(stored, dict) and set(stored) == {"prior"}:
         return Prior.from_dict(stored["prior"])
-    return {name_from_json(name): float(weight) for name, weight in stored["weights"]}
+    rows = as_type(stored, dict[Literal["weights"], list[tuple[Any, NonNegative]]], "its setting 'prior'")
+    return named_from_json(rows.get("weights", []), "its setting 'prior'")
 
 
 # ---------------------------------------------------------------- groups and classes
 
 
-def _restore_groups(estimator: GroupEstimator, content: Any, graph: GroupGraph | None) -> None:
-    rows = content["groups"]
-    names = [name_from_json(row["name"]) for row in rows]
+def _restore_groups(
+    estimator: GroupEstimator, stored: StoredEstimator, graph: GroupGraph | None, test: tuple[Name, ...] | None
+) -> None:
+    names = [name_from_json(row.name) for row in stored.groups]
     groups = Groups(names)
     if list(groups) != names:
         raise DataError("its groups are out of order, or one is there twice.")
-    by_name = dict(zip(names, rows, strict=True))
-    estimator.group_sizes_ = {name: whole(row["size"], "a group's size", 1) for name, row in by_name.items()}
-    estimator.group_losses_ = {name: _number(row["loss"], "a group's loss") for name, row in by_name.items()}
-    estimator.group_weights_ = {name: _number(row["weight"], "a group's weight") for name, row in by_name.items()}
+    by_name = dict(zip(names, stored.groups, strict=True))
+    estimator.group_sizes_ = {name: row.size for name, row in by_name.items()}
+    estimator.group_losses_ = {name: float(row.loss) for name, row in by_name.items()}
+    estimator.group_weights_ = {name: row.weight for name, row in by_name.items()}
     if abs(math.fsum(estimator.group_weights_.values()) - 1.0) > 1e-6:
         raise DataError("the weights of its groups do not sum to one.")
-    estimator.centrality_ = _column(by_name, "centrality")
-    estimator.hops_ = _column(by_name, "hops")
-    estimator.prior_ = None if content["prior"] is None else Prior.from_dict(content["prior"])
+    estimator.centrality_ = _column({name: row.centrality for name, row in by_name.items()}, "centrality")
+    hops = {name: math.inf if row.hops == "inf" else row.hops for name, row in by_name.items()}
+    estimator.hops_ = _column(hops, "hops")
+    estimator.prior_ = None if stored.prior is None else Prior.from_dict(stored.prior)
     if estimator.prior_ is not None:
         groups.require_same(estimator.prior_.weights, what="its prior")
     elif len(groups) > 1:
         raise DataError("its prior is missing.")
-    test = content["test_groups"]
-    estimator.test_groups_ = None if test is None else tuple(name_from_json(name) for name in test)
+    estimator.test_groups_ = test
     if graph is not None:
-        graph.require([*names, *(estimator.test_groups_ or ())])
+        graph.require([*names, *(test or ())])
     elif test is not None:
         raise DataError("it has test groups and no graph.")
 
 
-def _column(rows: Mapping[Name, Any], key: str) -> dict[Name, float] | None:
-    values = {name: row[key] for name, row in rows.items()}
-    if all(value is None for value in values.values()):
-        return None
-    return {name: _number(value, key) for name, value in values.items()}
+def _column(values: Mapping[Name, float | None], what: str) -> dict[Name, float] | None:
+    """Of all groups or of none."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if known and len(known) < len(values):
+        raise DataError(f"its {what} is missing for {listed(name for name in values if name not in known)}.")
+    return known or None
 
 
 def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
@@ -231,24 +296,22 @@ def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
     return {"type": classes.dtype.str, "values": values}
 
 
-def _classes_from_json(stored: Any) -> npt.NDArray[Any]:
-    values, kind = stored["values"], np.dtype(str(stored["type"]))
-    if not isinstance(values, list) or not all(isinstance(value, bool | int | float | str) for value in values):
-        raise DataError("its classes are neither text nor numbers.")
-    if kind.kind not in "biufUO" or kind.itemsize > 4 * LONGEST_CLASS:
-        raise DataError(f"its classes are of type {stored['type']!r}.")
-    classes = np.empty(len(values), dtype=kind)
-    classes[:] = values
+def _classes_from_json(stored: StoredClasses | None) -> npt.NDArray[Any]:
+    if stored is None:
+        raise DataError("it has no classes.")
+    values = stored.values
+    try:
+        kind = np.dtype(stored.type)
+        if kind.itemsize * len(values) > MOST_BYTES:
+            raise OverflowError
+        classes = np.empty(len(values), dtype=kind)
+        classes[:] = values
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"its classes {listed(values)} are not of type {stored.type!r}.") from None
     kept = classes.tolist()
     if len(set(values)) < max(2, len(values)) or [*map(type, kept)] != [*map(type, values)] or kept != values:
         raise DataError(f"its classes {listed(values)} are not at least two distinct values of type {kind}.")
     return classes
-
-
-def _feature_names(stored: Any, inputs: int) -> npt.NDArray[Any]:
-    if not all(isinstance(name, str) for name in stored) or len(stored) != inputs:
-        raise DataError(f"it has {len(stored)} names of features, expected {inputs}.")
-    return np.asarray(stored, dtype=object)
 
 
 # ---------------------------------------------------------------- history
@@ -261,15 +324,20 @@ def _record_to_json(record: Any) -> dict[str, Any]:
     return stored
 
 
-def _record_from_json(stored: Any, network: bool) -> Any:
-    if not network:
-        if set(stored) != set(SolveRecord.__dataclass_fields__):
-            raise DataError("its history is not that of a linear model.")
-        values = {name: float(value) for name, value in stored.items() if name != "steps"}
-        return SolveRecord(**values, steps=int(stored["steps"]))
-    record = torch_part().restore_record(stored)
-    _number(record.loss, "a loss in its history")
-    return record
+def _solve_from_json(stored: dict[str, Any], _: set[Name]) -> SolveRecord:
+    if set(stored) != set(SolveRecord.__dataclass_fields__):
+        raise DataError("its history is not that of a linear model.")
+    plain = {name: math.inf if value == "inf" else value for name, value in stored.items()}
+    return as_type(plain, SolveRecord, "its history")
+
+
+def _round_from_json(stored: dict[str, Any], groups: set[Name]) -> Any:
+    record = as_type(stored, StoredRound, "its history")
+    if record.round is None and record.epoch is None:
+        raise DataError("its history: it lacks the number of a round.")
+    if set(named_from_json(record.weights, "its history")) != groups:
+        raise DataError("its history is that of other groups.")
+    return torch_part().restore_record(stored)
 
 
 # ---------------------------------------------------------------- arrays
@@ -296,7 +364,7 @@ def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[
         outputs = len(estimator.classes_)
         rows = 1 if outputs == 2 else outputs
     else:
-        outputs = rows = int(np.size(arrays["targets.scale"]))
+        outputs = rows = int(np.size(arrays.get("targets.scale", ())))
         if outputs < 1 or (outputs > 1 and getattr(estimator, "_one_column", False)):
             raise DataError(f"it has {outputs} targets in one column.")
         shapes |= {"targets.center": (outputs,), "targets.scale": (outputs,)}
@@ -353,17 +421,3 @@ def _stored(value: Any) -> Any:
     """A number as JSON holds it; what is not a number stays, and writing the JSON refuses it."""
     number = _plain(value)
     return number if number != number else number_to_json(number)
-
-
-def _number(value: Any, what: str) -> float:
-    """A number of at least 0; a whole one stays whole, as hops are."""
-    number = math.inf if value == "inf" else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
-        raise DataError(f"{what} is {value!r}: expected a number of at least 0.")
-    return number
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise DataError(f"one_column is {value!r}: expected true or false.")
-    return value

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
+from toporo.estimators.base import ClassifierPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
+from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
 from toporo.topology.graph import GroupGraph
@@ -25,6 +28,8 @@ from toporo.types import Array
 
 TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
+#: What a column may hold; nothing is known of one that was left out unread.
+KINDS = ("number", "date", "text", "")
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
 
@@ -295,38 +300,58 @@ def load_model(folder: str | os.PathLike[str]) -> TableModel:
     """
     content, arrays = read_folder(folder)
     try:
-        return _model(content, arrays())
+        return _model(as_type(content, StoredModel, "its form is wrong"), arrays())
     except UnsafeFileError:
         raise
-    except (TopoRoError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        reason = str(error) if isinstance(error, TopoRoError) else f"{type(error).__name__}: {error}"
-        raise DataError(f"the model in {folder} cannot be read: {reason}") from None
+    except TopoRoError as error:
+        raise DataError(f"the model in {folder} cannot be read: {error}") from None
 
 
-def _model(content: Mapping[str, Any], arrays: dict[str, Any]) -> TableModel:
-    if content["task"] not in TASKS:
-        raise DataError(f"unknown task {content['task']!r}.")
-    columns = tuple(ColumnInfo(**{key: str(value) for key, value in column.items()}) for column in content["columns"])
-    strange = [column.role for column in columns if column.role not in ROLES]
+class StoredModel(msgspec.Struct):
+    """What :meth:`TableModel.save` writes to ``model.json``."""
+
+    task: Literal["classification", "regression"]
+    target: str
+    group: str
+    weight: str | None
+    test_groups: list[str]
+    columns: list[ColumnInfo]
+    preprocessing: dict[str, Any]
+    estimator: dict[str, Any]
+    graph: dict[str, Any] | None
+    about: dict[str, Any]
+
+
+def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
+    strange = [c for c in stored.columns if c.role not in ROLES or c.kind not in KINDS]
     if strange:
-        raise DataError(f"unknown role {strange[0]!r} of a column.")
-    graph, encoder = content["graph"], Encoder.from_dict(content["preprocessing"])
-    estimator = load_state(content["estimator"], arrays)
+        raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
+    encoder = Encoder.from_dict(stored.preprocessing)
+    estimator = load_state(stored.estimator, arrays)
     if estimator.n_features_in_ != len(encoder.names):
         raise DataError(
             f"the preprocessing gives {len(encoder.names)} inputs, the model takes {estimator.n_features_in_}."
         )
+    if isinstance(estimator, ClassifierPart) != (stored.task == "classification"):
+        raise DataError(f"its task is {stored.task}, its estimator a {type(estimator).__name__}.")
+    if not getattr(estimator, "_one_column", True):
+        raise DataError("it has several targets.")
+    if not all(isinstance(name, str) for name in estimator.group_sizes_):
+        raise DataError("the names of its groups are not text.")
+    graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph)
+    if graph is not None:
+        graph.require([*estimator.group_sizes_, *stored.test_groups])
     return TableModel(
         estimator=estimator,
         encoder=encoder,
-        task=content["task"],
-        target=str(content["target"]),
-        group=str(content["group"]),
-        weight=None if content["weight"] is None else str(content["weight"]),
-        graph=None if graph is None else GroupGraph.from_json(json.dumps(graph)),
-        test_groups=tuple(map(str, content["test_groups"])),
-        columns=columns,
-        about=dict(content["about"]),
+        task=stored.task,
+        target=stored.target,
+        group=stored.group,
+        weight=stored.weight,
+        graph=graph,
+        test_groups=tuple(stored.test_groups),
+        columns=tuple(stored.columns),
+        about=stored.about,
     )
 
 

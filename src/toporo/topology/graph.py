@@ -9,15 +9,18 @@ from __future__ import annotations
 import csv
 import json
 import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from toporo.errors import GraphError, listed
-from toporo.files import open_text, write_text
-from toporo.groups import name_from_json, name_to_json, plain_name
+from toporo.errors import DataError, GraphError, listed
+from toporo.files import open_text, parse_json, write_text
+from toporo.groups import name_from_json, name_to_json, named_from_json, plain_name
+from toporo.schema import Finite, Share, as_type
 from toporo.topology.draw import draw_graph
 from toporo.topology.prior import Prior, make_prior
 from toporo.topology.structure import GraphStructure, Origin
@@ -28,6 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SCHEMA = "toporo.graph/1"
+
+
+class StoredGraph(msgspec.Struct):
+    """What :meth:`GroupGraph.to_json` writes."""
+
+    groups: list[Any]
+    edges: list[tuple[Any, Any, float]]
+    origin: Origin = Origin()
+    positions: list[tuple[Any, tuple[Finite, Finite]]] = []
+    stability: list[tuple[Any, Any, Share]] | None = None
 
 
 class GroupGraph(GraphStructure):
@@ -89,7 +102,7 @@ class GroupGraph(GraphStructure):
         dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
         try:
             array = np.asarray(dense, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise GraphError("the adjacency matrix must hold numbers.") from None
         if array.ndim != 2 or array.shape[0] != array.shape[1]:
             raise GraphError(f"an adjacency matrix is square; found shape {array.shape}.")
@@ -166,7 +179,7 @@ class GroupGraph(GraphStructure):
                 ]
         except UnicodeDecodeError:
             raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
-        except (OSError, EOFError) as error:  # not packed, or not whole
+        except (OSError, EOFError, zlib.error, csv.Error) as error:  # not packed, not whole, or a cell without end
             raise GraphError(f"cannot read {file}: {error}.") from None
         rows = [(n, row) for n, row in rows if any(row)]
         if header is None and rows:
@@ -216,38 +229,42 @@ class GroupGraph(GraphStructure):
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
         """From a file written by :meth:`to_json`, or from its text."""
-        text = str(source)
+        text: str | bytes = str(source)
         where = "the JSON text"
-        if not text.lstrip().startswith("{"):
-            where = text
-            if not Path(text).is_file():
-                raise GraphError(f"no such graph file: {text}.")
+        if not str(source).lstrip().startswith("{"):
+            where = str(source)
             try:
-                text = Path(text).read_text(encoding="utf-8-sig")
-            except UnicodeDecodeError:
-                raise GraphError(f"{where} is not a text file in UTF-8: expected a graph written by toporo.") from None
+                text = Path(where).read_bytes()
+            except FileNotFoundError:
+                raise GraphError(f"no such graph file: {where}.") from None
+            except (OSError, ValueError) as error:  # a folder, a name that is too long or holds a NUL
+                raise GraphError(f"cannot read the graph file {where!r:.200}: {error!s:.200}.") from None
         try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise GraphError(f"{where} is not valid JSON ({error}).") from None
+            content = parse_json(text, where)
+        except DataError as error:
+            raise GraphError(f"{error} Expected a graph written by toporo.") from None
+        return cls.from_dict(content, where)
+
+    @classmethod
+    def from_dict(cls, content: Any, where: str = "the graph") -> GroupGraph:
+        """From what :meth:`to_json` wrote, read as JSON; messages begin with ``where``."""
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
-            raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {schema!r}.")
+            raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {schema!r:.50}.")
         try:
-            names = [name_from_json(name) for name in content["groups"]]
-            edges = cls.from_edges([(name_from_json(a), name_from_json(b), x) for a, b, x in content["edges"]], names)
-            positions = {name_from_json(name): (x, y) for name, (x, y) in content.get("positions", [])}
+            stored = as_type(content, StoredGraph, "its form is wrong")
+            names = [name_from_json(name) for name in stored.groups]
+            edges = cls.from_edges([(name_from_json(a), name_from_json(b), x) for a, b, x in stored.edges], names)
+            kept = {(name_from_json(a), name_from_json(b)): share for a, b, share in stored.stability or ()}
             return cls(
                 names,
                 edges.edges,
-                origin=Origin(**content.get("origin", {})),
-                positions=positions or None,
-                stability=_stability_from_json(content),
+                origin=stored.origin,
+                positions=named_from_json(stored.positions, "its positions") or None,
+                stability=None if stored.stability is None else kept,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, GraphError):
-                raise
-            raise GraphError(f"{where} is damaged: {type(error).__name__}: {error}.") from None
+        except DataError as error:
+            raise GraphError(f"{where} is damaged: {error}") from None
 
     # ------------------------------------------------------------------ conveniences
 
@@ -288,16 +305,11 @@ def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
     return given
 
 
-def _stability_from_json(content: Mapping[str, Any]) -> dict[tuple[Name, Name], float] | None:
-    rows = content.get("stability")
-    return {(name_from_json(a), name_from_json(b)): float(kept) for a, b, kept in rows} if rows is not None else None
-
-
 def _as_length(value: Any, where: str, hint: str = "") -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise GraphError(f"{where}: the length {value!r} is not a number{hint}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise GraphError(f"{where}: the length {value!r:.50} is not a number{hint}.") from None
 
 
 _HEADERS = {"source", "target", "from", "to", "a", "b", "u", "v", "src", "dst", "group", "neighbor", "neighbour"}

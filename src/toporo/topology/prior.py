@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
-from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.groups import Groups, name_to_json, named_from_json, plain_name
+from toporo.schema import Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.centrality import centrality
 from toporo.topology.structure import GraphStructure
 from toporo.types import Name
@@ -19,6 +21,20 @@ NORMALIZATIONS = ("softmax", "sum")
 
 #: A prior whose largest weight is within this factor of its smallest says next to nothing.
 FLAT_RATIO = 1.05
+
+
+class StoredPrior(msgspec.Struct, forbid_unknown_fields=True):
+    """What :meth:`Prior.to_dict` gives."""
+
+    weights: list[tuple[Any, NonNegative]]
+    centrality: list[tuple[Any, Finite]]
+    measure: str = "given"
+    normalization: str | None = None
+    temperature: Positive | None = None
+    weighted: bool = False
+    saw_test_adjacency: bool = False
+    saw_test_inputs: bool = False
+    even: Share = 0.0
 
 
 @dataclass(frozen=True)
@@ -149,12 +165,12 @@ class Prior:
     def from_dict(cls, content: Mapping[str, Any]) -> Prior:
         """The inverse of :meth:`to_dict`."""
         try:
-            fields = dict(content)
+            fields = msgspec.structs.asdict(as_type(content, StoredPrior, "its form is wrong"))
             for key in ("weights", "centrality"):
-                fields[key] = {name_from_json(name): float(value) for name, value in fields[key]}
+                fields[key] = named_from_json(fields[key], f"its {key}")
             return cls(**fields)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a stored prior: {type(error).__name__}: {error}.") from None
+        except DataError as error:
+            raise DataError(f"not a stored prior: {error}") from None
 
 
 def make_prior(

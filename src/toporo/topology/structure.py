@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from toporo.checks import as_number
 from toporo.errors import GraphError, GroupMismatchError, listed
 from toporo.groups import Groups, plain_name
 from toporo.types import Array, Name
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+#: The largest coordinate on a drawing.
+FARTHEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,12 @@ class GraphStructure:
     ) -> None:
         self.groups = Groups(nodes)
         self.origin = origin or Origin()
-        self.positions = {plain_name(name): at for name, at in positions.items()} if positions else None
+        self.positions = {plain_name(name): _place(name, at) for name, at in positions.items()} if positions else None
         self.require(self.positions or (), what="group(s) with a position but")
         edges: dict[tuple[Name, Name], float] = {}
         neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
         for (a, b), given in lengths.items():
-            a, b, length = plain_name(a), plain_name(b), float(given)
+            a, b, length = plain_name(a), plain_name(b), as_number(given)
             _check_edge(a, b, length, self.groups)
             if b in neighbors[a] and neighbors[a][b] != length:
                 raise GraphError(
@@ -191,7 +196,7 @@ def _by_edge(stability: Mapping[tuple[Name, Name], float], edges: Iterable[tuple
     """Fractions in the order of the edges: one for each, within 0 and 1."""
     try:
         given = {frozenset(plain_name(name) for name in pair): float(kept) for pair, kept in stability.items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GraphError("stability holds what is not a number.") from None
     if len(given) < len(stability):
         raise GraphError("stability is given twice for an edge.")
@@ -201,6 +206,17 @@ def _by_edge(stability: Mapping[tuple[Name, Name], float], edges: Iterable[tuple
             f"stability is given for {len(given)} edges of {len(pairs)}: expected a fraction from 0 to 1 for each edge."
         )
     return {pair: given[frozenset(pair)] for pair in pairs}
+
+
+def _place(name: Name, at: Any) -> tuple[float, float]:
+    """A place on a drawing: two numbers that a drawing can reach."""
+    try:
+        x, y = map(as_number, at)
+    except (TypeError, ValueError):
+        x = y = math.nan
+    if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST):
+        raise GraphError(f"the position of {name!r} is not a pair of numbers within {FARTHEST:g} of 0.")
+    return x, y
 
 
 def _check_edge(a: Name, b: Name, length: float, groups: Groups) -> None:
