@@ -14,7 +14,7 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 lint format bench clean
+.PHONY: help demo test test-all test-avx2 fuzz lint format bench clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -30,6 +30,9 @@ test-all: $(VENV)/.dev  ## Run all tests
 
 test-avx2: $(VENV)/.dev  ## Run the fused kernel's tests as on a CPU without AVX-512
 	$(AVX2) $(PYTEST) tests/topology/test_engine.py tests/topology/test_diffusion.py
+
+fuzz: $(VENV)/.dev  ## Feed damaged files to every reader for MINUTES=5
+	$(BIN)/python tools/fuzz.py --minutes $(or $(MINUTES),5)
 
 lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
 	$(BIN)/ruff check .
