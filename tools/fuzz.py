@@ -11,8 +11,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import faulthandler
+import functools
 import gc
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -45,26 +46,23 @@ COLUMNS = ("reader", "cases", "read", "refused", "failed", "most memory")
 # ---------------------------------------------------------------------- one case, in a child
 
 
+@functools.cache
 def load_readers(path: Path) -> dict[str, Any]:
-    """``READERS`` of a file of Python."""
+    """``READERS`` of a file of Python, each with what it needs to begin."""
     sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None  # noqa: S101  # for type checkers
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    readers: dict[str, Any] = module.READERS
+    readers: dict[str, Any] = importlib.import_module(path.stem).READERS
     return readers
 
 
 def make_case(reader: Any, name: str, seed: int, number: int) -> tuple[str, bytes, Random]:
-    """The name of a file, its damaged content, and what else the case draws. The first cases are the seeds as they are."""
-    rng = Random(f"{seed} {name} {number}")  # noqa: S311
-    seeds = list(reader.seeds.items())
+    """The name of a file, its damaged content, and what else the case draws; the first are the seeds as they are."""
+    rng = Random(f"{seed} {name} {number}")
+    seeds = list(reader.seeds)
     if number < len(seeds):
-        return *seeds[number], rng
-    file, content = rng.choice(seeds)
-    return file, rng.choice(reader.mutators)(rng, content, list(reader.seeds.values())), rng
+        return seeds[number], reader.seeds[seeds[number]], rng
+    whole = [file for file in seeds if not file.startswith("once-")]  # a check stops most that is damaged twice
+    file = rng.choice(seeds if rng.random() < 0.2 else whole)
+    return file, rng.choice(reader.mutators)(rng, reader.seeds[file], list(reader.seeds.values())), rng
 
 
 def read_case(reader: Any, file: str, content: bytes, rng: Random) -> dict[str, Any]:
@@ -89,21 +87,11 @@ def read_case(reader: Any, file: str, content: bytes, rng: Random) -> dict[str, 
 
 
 def _judged(error: BaseException) -> dict[str, Any]:
-    text = "".join(traceback.format_exception(error, limit=-12))[-4000:]
-    where = next((place for place in reversed(_frames(error)) if place), "")
-    if not isinstance(error, TopoRoError) and type(error).__name__ not in ("Refused", "BadParameter"):
-        return _failure(type(error).__name__, text, where)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MemoryError):  # the reader noticed; a machine with more memory would have given it
-            return _failure("memory asked for", text, where)
-        cause = cause.__context__
-    return {"outcome": "refused", "where": where}
-
-
-def _frames(error: BaseException) -> list[str]:
-    frames = traceback.extract_tb(error.__traceback__)
-    return [_place(frame.filename, frame.name) for frame in frames]
+    places = [_place(frame.filename, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    where = next(filter(None, reversed(places)), "")
+    if isinstance(error, TopoRoError) or type(error).__name__ in ("RefusedError", "BadParameter"):
+        return {"outcome": "refused", "where": where}
+    return _failure(type(error).__name__, "".join(traceback.format_exception(error, limit=-12))[-4000:], where)
 
 
 def _place(file: str, function: str) -> str:
@@ -144,13 +132,14 @@ def work(readers_file: Path) -> None:
     os.dup2(quiet, 1)
     warnings.simplefilter("ignore")
     readers = load_readers(readers_file)
+    seeds = {name: len(reader.seeds) for name, reader in readers.items()}  # some are made now, for all children
     gc.collect()
     gc.freeze()
     while True:
         child = os.fork()
         if not child:
             _serve(readers, answers)
-        answers.write(json.dumps({"child": child}) + "\n")
+        answers.write(json.dumps({"child": child, "seeds": seeds}) + "\n")
         _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) == 0:
             return
@@ -165,32 +154,36 @@ def _serve(readers: dict[str, Any], answers: Any) -> None:
     try:
         while line := stream.readline():
             name, seed, number = json.loads(line)
-            outcome = read_case(readers[name], *make_case(readers[name], name, seed, number))
-            answers.write(json.dumps(outcome) + "\n")
+            file, content, rng = make_case(readers[name], name, seed, number)
+            outcome = read_case(readers[name], file, content, rng)
+            answers.write(json.dumps(outcome | {"file": file}) + "\n")
     except KeyboardInterrupt:
         os._exit(1)
     os._exit(0)
 
 
 class Child:
-    """A process that reads cases, and what it last wrote to standard error."""
+    """A process that reads cases; ``seeds`` says how many of every reader's first ones are not damaged."""
 
     def __init__(self, readers_file: Path) -> None:
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(  # noqa: S603
+        self._folder = tempfile.TemporaryDirectory(prefix="toporo-fuzz-")  # a child that is killed removes nothing
+        self._errors = Path(self._folder.name, "stderr").open("w+b")  # noqa: SIM115  # as long as the child
+        self._process = subprocess.Popen(
             [sys.executable, __file__, "--worker", "--readers", str(readers_file)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TMPDIR": self._folder.name},
             start_new_session=True,  # Ctrl-C is the parent's
         )
         self._buffer = b""
-        self._reader = self._answer(600.0)["child"]
+        first = self._answer(600.0)
+        self._reader: int = first["child"]
+        self.seeds: dict[str, int] = first["seeds"]
 
     def read(self, name: str, seed: int, number: int) -> dict[str, Any]:
         """What becomes of a case."""
-        assert self._process.stdin is not None  # noqa: S101  # for type checkers
+        assert self._process.stdin is not None  # for type checkers
         self._process.stdin.write(json.dumps([name, seed, number]).encode() + b"\n")
         self._process.stdin.flush()
         self._errors.seek(0)
@@ -209,11 +202,12 @@ class Child:
         where = next((place for file, function in frames if (place := _place(file, function))), "")
         code = -answer["died"]
         name = signal.Signals(code).name if code in iter(signal.Signals) else f"exit code {answer['died']}"
-        return _failure(f"more than {HANG:g} s" if hung else name, text[:4000], where) | {"growth": 0}
+        kind = f"more than {HANG:g} s" if hung else name
+        return _failure(kind, text.partition("Extension modules")[0][:4000], where) | {"growth": 0, "file": ""}
 
     def _answer(self, patience: float) -> dict[str, Any]:
         """The next line, or nothing if none comes in time."""
-        assert self._process.stdout is not None  # noqa: S101  # for type checkers
+        assert self._process.stdout is not None  # for type checkers
         end = time.monotonic() + patience
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -235,6 +229,7 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._errors.close()
+        self._folder.cleanup()
 
 
 # ---------------------------------------------------------------------- the whole
@@ -284,9 +279,17 @@ class Tally:
         counts = [*((name, self.counts[name]) for name in self.readers), ("all", total)]
         memory = self.memory | {"all": max(self.memory.values(), default=0)}
         return [
-            (name, *(f"{n}" for n in (c.total(), c["read"], c["refused"], c["failed"])), f"{memory[name] / 2**20:.0f} MiB")
+            (name, *(str(n) for n in (c.total(), c["read"], c["refused"], c["failed"])), f"{memory[name] >> 20} MiB")
             for name, c in counts
         ]
+
+    def __str__(self) -> str:
+        rows = [COLUMNS, *self.rows()]
+        first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
+        return "\n".join(
+            "  ".join([row[0].ljust(first), *(cell.rjust(n) for cell, n in zip(row[1:], others, strict=True))])
+            for row in rows
+        )
 
     def markdown(self) -> str:
         """The table for a page."""
@@ -299,8 +302,9 @@ class Tally:
         for (name, kind, where), cases in sorted(self.groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
             number, text = min(cases, key=lambda case: case[0])
             replay = f"python tools/fuzz.py --seed {self.seed} --replay {name}:{number}"
-            last = [line for line in text.splitlines() if line.strip()]
-            parts.append(f"{name}: {kind}, {len(cases)} cases, {where or 'outside of toporo'}\n  {replay}\n  {last[-1][:300] if last else ''}")
+            lines = [line for line in text.splitlines() if line[:1].strip()] or [""]
+            said = lines[0 if lines[0].startswith("Fatal") else -1][:300]
+            parts.append(f"{name}: {kind}, {len(cases)} cases, {where or 'outside of toporo'}\n  {replay}\n  {said}")
         return "\n".join(parts)
 
 
@@ -323,10 +327,12 @@ def fuzz(
         try:
             child = Child(readers_file)
             try:
-                while not stop.is_set() and (end is None or time.monotonic() < end) and (case := tally.next_case(cases)):
+                while not stop.is_set() and (case := tally.next_case(cases)):
                     start = time.monotonic()
                     outcome = child.read(case[0], seed, case[1])
                     tally.add(*case, outcome, time.monotonic() - start)
+                    if end is not None and time.monotonic() > end:
+                        break
             finally:
                 child.close()
         except BaseException as problem:
@@ -370,8 +376,8 @@ def replay(readers: dict[str, Any], name: str, what: str, seed: int) -> int:
     warnings.simplefilter("ignore")
     reader = readers[name]
     file, content, rng = make_case(reader, name, seed, int(what) if what.isdigit() else 0)
-    if not what.isdigit():
-        file, content = Path(what).name.partition(f"{name}-")[2].partition("-")[2] or Path(what).name, Path(what).read_bytes()
+    if not what.isdigit():  # a file, as _save named it or as it is
+        file, content = re.sub(rf"^{name}-\d+-", "", Path(what).name), Path(what).read_bytes()
     print(f"{file}, {len(content)} bytes: {content[:60]!r}…", flush=True)
     outcome = read_case(reader, file, content, rng)
     print("\n".join(f"{key}: {value}" for key, value in outcome.items()))
@@ -408,12 +414,9 @@ def main() -> int:
         parser.error(f"no reader {', '.join(sorted(unknown))}; there are {', '.join(readers)}")
     minutes = given.minutes if given.minutes or given.cases else 5.0
     names = tuple(given.names) or tuple(readers)
-    tally = fuzz(
-        given.readers, names, seed=given.seed, minutes=minutes, cases=given.cases, workers=given.workers, failures=given.failures
-    )
-    rows = [COLUMNS, *tally.rows()]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    print("\n".join("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in rows))
+    how = {"seed": given.seed, "minutes": minutes, "cases": given.cases, "workers": given.workers}
+    tally = fuzz(given.readers, names, failures=given.failures, **how)
+    print(tally)
     if given.table:
         given.table.write_text(tally.markdown(), encoding="utf-8")
     if tally.failed:

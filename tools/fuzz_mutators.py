@@ -1,4 +1,4 @@
-"""Ways to damage a file: bytes of any kind, and what a format's checks would stop too early: JSON, cells, pickles, PNG."""
+"""Ways to damage a file: any bytes, and with care what a format's own checks would stop: JSON, cells, pickles, PNG."""
 
 from __future__ import annotations
 
@@ -16,19 +16,29 @@ from typing import Any
 Mutator = Callable[[Random, bytes, Sequence[bytes]], bytes]
 
 #: Numbers where counters, lengths and offsets break.
-NUMBERS = (0, 1, -1, 2, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1)
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    127,
+    255,
+    256,
+    *(2**bits - less for bits in (15, 16, 20, 24, 26, 28, 31, 32, 63) for less in (0, 1)),
+)
 #: JSON as text, for not all of it can be written by a library.
 ODD_JSON = (
     "null", "true", "0", "-1", "1.5", "-0.0", "NaN", "Infinity", "-Infinity", "1e400", "1e308", "5e-324", "2147483648",
     "9223372036854775808", "1" + "0" * 400, "9" * 5000, '""', '"x"', '"\\u0000"', '"\\ud800"', '"\\udc80x"', '"nan"',
     '"inf"', '"1e400"', '"=1+1"', '"\\u001b[31m"', '"../../x"', '"' + "x" * 150_000 + '"', "[]", "{}", "[[]]", "[null]",
-    "[1,2,3]", '{"a":1}', '["a","b",1]', "[" * 100_000 + "]" * 100_000, "[" * 800 + "]" * 800, '{"a":' * 900 + "1" + "}" * 900,
+    "[1,2,3]", '{"a":1}', '["a","b",1]', "[" * 100_000 + "]" * 100_000, "[" * 800 + "]" * 800,
+    '{"a":' * 900 + "1" + "}" * 900,
 )  # fmt: skip
 ODD_CELLS = (
-    "", " ", "0", "-1", "nan", "inf", "-inf", "1e308", "1e400", "-1e200", "5e-324", "9" * 400, "9" * 5000, "1_000", "0x10",
-    "1,5", '"', '""', '"a', 'a"b', '"a,b"', '"a\nb"', "\r", "\n", "\x00", "\x1b[31m", "=1+1", "@x", "true", "NULL", "2024-02-30",
-    "2024-01-01", "0000-00-00", "9999-12-31T23:59:59.999999+14:00", "10000-01-01", "-0001-01-01", "12:00", "ä", "\u202e", "\ufeff",
-    "\ufffe", "x" * 140_000, '"' + "x" * 140_000 + '"', "x" * 200, ",", ";", "\t",
+    "", " ", "0", "-1", "nan", "inf", "-inf", "1e308", "1e400", "-1e200", "5e-324", "9" * 400, "9" * 5000, "1_000",
+    "0x10", "1,5", '"', '""', '"a', 'a"b', '"a,b"', '"a\nb"', "\r", "\n", "\x00", "\x1b[31m", "=1+1", "@x", "true",
+    "NULL", "2024-02-30", "2024-01-01", "0000-00-00", "9999-12-31T23:59:59.999999+14:00", "10000-01-01", "-0001-01-01",
+    "12:00", "ä", "\u202e", "\ufeff", "\ufffe", "x" * 140_000, '"' + "x" * 140_000 + '"', "x" * 200, ",", ";", "\t",
 )  # fmt: skip
 
 
@@ -132,8 +142,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def _change(rng: Random, holder: list[Any], raw: list[str]) -> None:
     places = list(_places(holder))
-    # A long list of numbers must not take all the changes: draw a depth first.
-    parent, key = rng.choice(places) if rng.random() < 0.5 else rng.choice([p for p in places if isinstance(p[1], str)] or places)
+    named = [place for place in places if isinstance(place[1], str)] or places  # long lists must not take all changes
+    parent, key = rng.choice(named if rng.random() < 0.5 else places)
     old, kind = parent[key], rng.randrange(10)
     if isinstance(old, str) and old[:1] in ("{", "[") and rng.random() < 0.9:  # JSON in JSON
         parent[key] = json_value(rng, old.encode("utf-8", "surrogatepass"), [b"{}"]).decode("utf-8", "replace")
@@ -152,7 +162,7 @@ def _change(rng: Random, holder: list[Any], raw: list[str]) -> None:
     elif kind == 8 and isinstance(old, dict):
         old[rng.choice(("", "extra", "key", "__class__", "\ud800"))] = rng.choice((None, 1, "x", []))
     elif isinstance(old, bool | int | float):
-        parent[key] = rng.choice((-old, old + 1, old * 1e300, str(old), 0, int(old) if old == old and abs(old) < 1e300 else 0))
+        parent[key] = rng.choice((-old, old + 1, old * 1e300, str(old), 0, bool(old)))
     else:
         parent[key] = str(old)[: rng.randrange(50)]
 
@@ -212,13 +222,19 @@ def _change_cells(rng: Random, rows: list[list[str]]) -> None:
 # ---------------------------------------------------------------------- pickles, pictures
 
 _CODES = [opcode.code.encode("latin-1") for opcode in pickletools.opcodes]
-_NAMES = (b"numpy\nndarray\n", b"numpy\ndtype\n", b"numpy.core.multiarray\n_reconstruct\n", b"_codecs\nencode\n", b"os\nsystem\n")
+_NAMES = [f"{name}\n".encode() for name in ("numpy\nndarray", "numpy\ndtype", "numpy.core.multiarray\n_reconstruct",
+          "numpy.core.numeric\n_frombuffer", "_codecs\nencode", "os\nsystem")]  # fmt: skip
+#: Few bytes that ask for much: places in the memo, and texts and bytes of a length.
+_LENGTHS = ((b"r", "<I"), (b"B", "<I"), (b"T", "<i"), (b"X", "<I"), (b"\x8e", "<Q"), (b"\x96", "<Q"))
+_HUNGRY = [b"N" + code + struct.pack(form, n) for n in (2**26, 2**28, 2**31 - 1) for code, form in _LENGTHS]
 
 
 def opcodes(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """A pickle with a program of its own, or with one put into it."""
     program = b"".join(_step(rng) for _ in range(rng.choice((1, 5, 30, 200))))
-    if rng.random() < 0.2:  # one thing within the other, without end
+    if rng.random() < 0.1:
+        program = rng.choice(_HUNGRY)
+    elif rng.random() < 0.2:  # one thing within the other, without end
         program = rng.choice((b"(", b"]", b"}", b"\x85", b"(l", b"2", b"\x94", b"K\x01", b"]\x94h\x00a")) * 300_000
         program = rng.choice((b"", b")", b"N")) + program + rng.choice((b"", b"t" * 100_000, b"\x85" * 300_000))
     at = rng.choice((0, 2, rng.randrange(len(data) or 1)))
@@ -228,11 +244,9 @@ def opcodes(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 def _step(rng: Random) -> bytes:
     code = rng.choice(_CODES)
     number = rng.choice(NUMBERS)
-    argument = rng.choice(
-        (b"", b"", rng.randbytes(rng.choice((1, 2, 4, 8))), struct.pack("<q", number), struct.pack("<I", number % 2**32),
-         b"%d\n" % number, b"9" * 5000 + b"\n", rng.choice(_NAMES), pickle.dumps(number)[2:-1], b"'x'\n")
-    )  # fmt: skip
-    return code + argument
+    packed = struct.pack("<Q", number % 2**64)[: rng.choice((1, 2, 4, 8))]
+    texts = (b"%d\n" % number, b"9" * 5000 + b"\n", b"'x'\n", rng.choice(_NAMES))
+    return code + rng.choice((b"", packed, packed, *texts, pickle.dumps(number)[2:-1]))
 
 
 def png_chunks(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:

@@ -1,7 +1,7 @@
 """Everything in toporo that reads a file, as the product reads it, and the small files that are damaged for it.
 
-A reader gets the path of a damaged file, with the name of the seed it was made from, and a source of randomness; it ends
-well, or raises :class:`toporo.TopoRoError`. ``python tools/fuzz.py --corpus`` writes the seeds anew; files below
+A reader gets the path of a damaged file, with the name of the seed it was made from, and a source of randomness; it
+ends well, or raises :class:`toporo.TopoRoError`. ``python tools/fuzz.py --corpus`` writes the seeds anew; files below
 ``tests/corpus/*/once-*`` broke something once and are kept by hand.
 """
 
@@ -22,10 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-
+import fuzz_mutators as mutators
 import numpy as np
 import pyarrow as pa
 import tifffile
@@ -35,7 +32,6 @@ from PIL import Image
 from pyarrow import feather, parquet
 from safetensors.numpy import save
 
-import fuzz_mutators as mutators
 from toporo import GroupGraph, TopoRoError
 from toporo.bench import BENCHMARKS, download, runner, sen1floods11, tpt48
 from toporo.bench.base import load_dataset
@@ -46,7 +42,7 @@ from toporo.bench.results import Job, make_rows
 from toporo.bench.safe_pickle import read_arrays
 from toporo.bench.tables import print_rows, stored_table
 from toporo.choice.penalty import PenaltyChoice
-from toporo.cli.common import names_or_file
+from toporo.cli.common import graph_figure, names_or_file, write_picture
 from toporo.data import images
 from toporo.data.frame import read_frame
 from toporo.data.grouped import GroupedData
@@ -68,7 +64,7 @@ from toporo.training.loop import RoundRecord
 CORPUS = Path(__file__).parents[1] / "tests" / "corpus"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A reader said no in another way than by an error of toporo."""
 
 
@@ -138,7 +134,9 @@ def graph(file: Path, rng: Random) -> None:
     names = list(read.names)
     again = GroupGraph.from_json(read.to_json())
     steps = [lambda: again.prior(names[:-1], names[-1:]), lambda: repr((again.hops(names[:1]), again.components()))]
-    each(*steps, *([lambda: again.plot(labels=False)] if rng.random() < 0.03 else []))
+    picture = file.with_name("graph.svg")
+    draw = [lambda: write_picture(picture, lambda: graph_figure(again.plot, len(names)))] if rng.random() < 0.03 else []
+    each(*steps, *draw)
 
 
 def names(file: Path, rng: Random) -> None:
@@ -163,7 +161,8 @@ def _forge(folder: Path) -> None:
     file = folder / "model.json"
     try:
         content = json.loads(file.read_bytes())
-        content["files"]["weights.safetensors"] = hashlib.sha256((folder / "weights.safetensors").read_bytes()).hexdigest()
+        arrays = (folder / "weights.safetensors").read_bytes()
+        content["files"]["weights.safetensors"] = hashlib.sha256(arrays).hexdigest()
         plain = {key: value for key, value in content.items() if key != "checksum"}
         canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         content["checksum"] = hashlib.sha256(canonical.encode()).hexdigest()
@@ -180,7 +179,7 @@ def model(file: Path, rng: Random, *, forged: bool) -> None:
     loaded = load_model(folder)
     rows = CORPUS / "table" / "plain.csv"
     further = [
-        lambda: loaded.estimator.plot(),
+        lambda: write_picture(folder / "plot.svg", lambda: graph_figure(loaded.estimator.plot, len(loaded.groups))),
         lambda: model_page.write_model_report(loaded, folder / "report.html"),
         lambda: loaded.evaluate(rows, resamples=20),
         lambda: loaded.save(folder / "again"),
@@ -234,6 +233,7 @@ def _run() -> tuple[Job, Any, Path]:
     return job, loaded, out
 
 
+@functools.cache
 def run_files() -> dict[str, bytes]:
     """The record and the network of a run: named by its code, so made here and now."""
     job, _, out = _run()
@@ -243,18 +243,13 @@ def run_files() -> dict[str, bytes]:
 def run(file: Path, rng: Random) -> None:
     """What was run before, as ``reproduce`` finds it; what it cannot use it would run again."""
     job, loaded, out = _run()
-    paths = {"record.json": job.record_path(out), "network.safetensors": job.model_path(out)}
-    path = paths[file.name]
-    before = path.read_bytes()
-    try:
-        path.write_bytes(file.read_bytes())
-        record = job.finished(out, network=True)
-        if record is None:
-            raise Refused
-        make_rows(job.protocol, [record])
-        class_probabilities(job, loaded, out, np.zeros((1, 2)))
-    finally:
-        path.write_bytes(before)
+    for name, path in (("record.json", job.record_path(out)), ("network.safetensors", job.model_path(out))):
+        path.write_bytes(file.read_bytes() if name == file.name else run_files()[name])
+    record = job.finished(out, network=True)
+    if record is None:
+        raise RefusedError
+    make_rows(job.protocol, [record])
+    class_probabilities(job, loaded, out, np.zeros((1, 2)))
 
 
 def records(file: Path, rng: Random) -> None:
@@ -274,8 +269,7 @@ def published(file: Path, rng: Random) -> None:
 
 def picture(file: Path, rng: Random) -> None:
     """An image file to pixels."""
-    status = file.stat()
-    images.decode_all([images.ImageFile(file.name, file, status.st_size, status.st_mtime_ns)], 32, workers=1, progress=False)
+    images.decode_all([images.ImageFile(file.name, file, file.stat().st_size, 0)], 32, workers=1, progress=False)
 
 
 def packed(file: Path, rng: Random) -> None:
@@ -384,14 +378,22 @@ def _columns() -> dict[str, list[Any]]:
 
 def _csv(columns: Mapping[str, Sequence[Any]], sign: str) -> bytes:
     quoted = [f'"{name}"' if sign in name else name for name in columns]
-    lines = [quoted, *(["" if cell is None else str(cell) for cell in row] for row in zip(*columns.values(), strict=True))]
-    return ("\n".join(sign.join(line) for line in lines) + "\n").encode()
+    rows = zip(*columns.values(), strict=True)
+    cells = [quoted, *(["" if cell is None else str(cell) for cell in row] for row in rows)]
+    return ("\n".join(sign.join(line) for line in cells) + "\n").encode()
 
 
 def _written(write: Callable[[Any], object]) -> bytes:
     stream = io.BytesIO()
     write(stream)
     return stream.getvalue()
+
+
+def _feather(columns: Any, packing: str) -> bytes:
+    return _written(lambda out: feather.write_feather(columns, out, compression=packing))
+
+
+_UNPACKED = {"compression": "none", "use_dictionary": False}
 
 
 def _corpus() -> dict[str, bytes]:
@@ -404,11 +406,8 @@ def _corpus() -> dict[str, bytes]:
         "table/tabs.tsv": _csv(columns, "\t"),
         "table/packed.csv.gz": gzip.compress(_csv(columns, ","), mtime=0),
         "table/snappy.parquet": _written(lambda out: parquet.write_table(typed, out)),
-        "table/plain.parquet": _written(lambda out: parquet.write_table(typed, out, compression="none", use_dictionary=False)),
-        **{
-            f"table/{packing}.feather": _written(lambda out, p=packing: feather.write_feather(typed, out, compression=p))
-            for packing in ("uncompressed", "lz4", "zstd")
-        },
+        "table/plain.parquet": _written(lambda out: parquet.write_table(typed, out, **_UNPACKED)),
+        **{f"table/{kind}.feather": _feather(typed, kind) for kind in ("uncompressed", "lz4", "zstd")},
         "names/names.txt": "NY\nPA\n\n Ohio \nblüe\n".encode(),
         "note/note.json": b'{"url": "https://example.org/file", "mark": "etag"}',
         "note/data.sha256": b"0" * 64 + b"  file\n",
@@ -428,7 +427,7 @@ def _graphs() -> dict[str, bytes]:
         "graph/edges.tsv": _csv(edges, "\t"),
         "graph/edges.csv.gz": gzip.compress(_csv(edges, ","), mtime=0),
         "graph/edges.parquet": _written(lambda out: parquet.write_table(pa.table(edges), out)),
-        "graph/edges.feather": _written(lambda out: feather.write_feather(pa.table(edges), out, compression="uncompressed")),
+        "graph/edges.feather": _feather(pa.table(edges), "uncompressed"),
     }
 
 
@@ -451,19 +450,23 @@ def _models() -> dict[str, bytes]:
         evaluation = load_model(Path(place, "linear")).evaluate(_columns(), resamples=20)
         choice = load_model(Path(place, "linear")).estimator.choice_
     prior = GroupGraph.from_edges(edges).prior(["NY", "PA", "OH", "IN"], ["IL"])
-    kept = {"evaluation": evaluation, "choice": choice, "prior": prior, "round": RoundRecord(1, 0.5, dict(prior.weights), {"test": 0.9})}
+    entry = RoundRecord(1, 0.5, dict(prior.weights), {"test": 0.9})
+    kept = {"evaluation": evaluation, "choice": choice, "prior": prior, "round": entry}
     tensors = {"conv1.weight": np.zeros((4, 3, 1, 1), np.float32), "layer1.0.conv1.weight": np.ones(3, np.float16)}
     seeds["weights/small.safetensors"] = save(tensors, metadata={"toporo.style": "torchvision"})
     return seeds | {f"records/{name}.json": json.dumps(record.to_dict()).encode() for name, record in kept.items()}
 
 
 def _results() -> dict[str, bytes]:
-    job, loaded, out = _run()
+    job, _, out = _run()
     rows = make_rows(job.protocol, [json.loads(job.record_path(out).read_bytes())])
     about = {"benchmark": "dg15", "settings": {"rounds": 2}, "seconds": 1.5, "machine": "x"}
     plain = [asdict(row) for row in rows]
     whole = {"schema": "toporo.results/2", "about": about, "rows": plain}
     return {"results/rows.json": json.dumps(plain).encode(), "results/about.json": json.dumps(whole).encode()}
+
+
+_PICTURES = ("jpeg", "png", "bmp", "webp", "ppm", "tiff")
 
 
 def _datasets() -> dict[str, bytes]:
@@ -481,12 +484,16 @@ def _datasets() -> dict[str, bytes]:
     pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
     picture = Image.fromarray(pixels)
     chip = rng.normal(size=(2, 16, 16)).astype(np.float32)
+    tiffs: dict[str, tuple[Any, dict[str, Any]]] = {
+        "plain": (chip, {}),
+        "packed": (chip, {"compression": "deflate", "tile": (16, 16), "planarconfig": "separate"}),
+        "lzw": ((chip[0] > 0).astype(np.int16), {"compression": "lzw", "predictor": True}),
+    }
     names, classes = ["cat/1.png", "dog/2.png"], ["cat", "dog"]
     store = rng.integers(0, 256, (2, 4, 4, 3), dtype=np.uint8).tobytes()
     digest = hashlib.sha256(store).hexdigest()
-    manifest = images.Manifest(
-        4, tuple(names), tuple(classes), (10, 20), (1, 2), ("0" * 64,) * 2, digest, images.image_digest(digest, 4, names, classes)
-    )
+    whole = images.image_digest(digest, 4, names, classes)
+    manifest = images.Manifest(4, tuple(names), tuple(classes), (10, 20), (1, 2), ("0" * 64,) * 2, digest, whole)
     ring = [[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
     places = (("Polygon", [ring]), ("MultiPolygon", [[ring]]))
     features = [
@@ -496,13 +503,8 @@ def _datasets() -> dict[str, bytes]:
     return {
         **{f"pickle/small-{protocol}.pkl": pickle.dumps(small, protocol=protocol) for protocol in (0, 2, 4, 5)},
         "pickle/dg15.pkl": pickle.dumps(arrays, protocol=4),
-        **{
-            f"images/{kind}.{kind}": _written(lambda out, k=kind: picture.save(out, {"jpg": "jpeg", "tif": "tiff"}.get(k, k)))
-            for kind in ("jpg", "png", "bmp", "webp", "ppm", "tif")
-        },
-        "tiff/plain.tif": _written(lambda out: tifffile.imwrite(out, chip)),
-        "tiff/packed.tif": _written(lambda out: tifffile.imwrite(out, chip, compression="deflate", tile=(16, 16), planarconfig="separate")),
-        "tiff/lzw.tif": _written(lambda out: tifffile.imwrite(out, (chip[0] > 0).astype(np.int16), compression="lzw", predictor=True)),
+        **{f"images/{kind}.{kind}": _written(lambda out, k=kind: picture.save(out, k)) for kind in _PICTURES},
+        **{f"tiff/{k}.tif": _written(lambda out, v=v: tifffile.imwrite(out, v[0], **v[1])) for k, v in tiffs.items()},
         "packed/manifest.json": json.dumps({"schema": images.SCHEMA, **asdict(manifest)}).encode(),
         "packed/pixels.u8": store,
         **{
