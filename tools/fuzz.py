@@ -54,12 +54,19 @@ def load_readers(path: Path) -> dict[str, Any]:
     return readers
 
 
+class Thorough(Random):
+    """For what a reader does now and then: it does all of it."""
+
+    def random(self) -> float:
+        return 0.0
+
+
 def make_case(reader: Any, name: str, seed: int, number: int) -> tuple[str, bytes, Random]:
     """The name of a file, its damaged content, and what else the case draws; the first are the seeds as they are."""
     rng = Random(f"{seed} {name} {number}")
     seeds = list(reader.seeds)
     if number < len(seeds):
-        return seeds[number], reader.seeds[seeds[number]], rng
+        return seeds[number], reader.seeds[seeds[number]], Thorough() if seeds[number].startswith("once-") else rng
     whole = [file for file in seeds if not file.startswith("once-")]  # a check stops most that is damaged twice
     file = rng.choice(seeds if rng.random() < 0.2 else whole)
     return file, rng.choice(reader.mutators)(rng, reader.seeds[file], list(reader.seeds.values())), rng

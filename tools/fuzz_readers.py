@@ -93,7 +93,15 @@ class Reader:
         return {path.name: path.read_bytes() for path in files} if self.made is None else dict(self.made())
 
 
-def each(*steps: Callable[[], object]) -> None:
+Step = Callable[[], object]
+
+
+def now_and_then(rng: Random, share: float, *steps: Step) -> list[Step]:
+    """Some of the steps that take long."""
+    return [step for step in steps if rng.random() < share]
+
+
+def each(*steps: Step) -> None:
     """Try all of it; a file that one of them refuses is refused."""
     refused: Exception | None = None
     for step in steps:
@@ -125,7 +133,7 @@ def table(file: Path, rng: Random) -> None:
         lambda: examine(file, group="state", target="y").to_dict(),
         lambda: list(fitted().portions(file, optional=["state"], rows=7)),
     ]
-    each(lambda: read_frame(file), lambda: fitted().predict(file), *rng.sample(further, rng.choice((0, 0, 1, 2))))
+    each(lambda: read_frame(file), lambda: fitted().predict(file), *now_and_then(rng, 0.12, *further))
 
 
 def graph(file: Path, rng: Random) -> None:
@@ -135,8 +143,7 @@ def graph(file: Path, rng: Random) -> None:
     again = GroupGraph.from_json(read.to_json())
     steps = [lambda: again.prior(names[:-1], names[-1:]), lambda: repr((again.hops(names[:1]), again.components()))]
     picture = file.with_name("graph.svg")
-    draw = [lambda: write_picture(picture, lambda: graph_figure(again.plot, len(names)))] if rng.random() < 0.03 else []
-    each(*steps, *draw)
+    each(*steps, *now_and_then(rng, 0.03, lambda: write_picture(picture, lambda: graph_figure(again.plot, len(names)))))
 
 
 def names(file: Path, rng: Random) -> None:
@@ -149,10 +156,9 @@ def names(file: Path, rng: Random) -> None:
 
 def _model_folder(file: Path, out: Path) -> Path:
     """A model folder with this file, and the whole one that belongs to it."""
-    name = file.name.partition(".")[0]
+    name = file.stem.rpartition("-")[2]
     for kind, target in ((".json", "model.json"), (".safetensors", "weights.safetensors")):
-        source = file if file.name == name + kind else CORPUS / "model" / (name + kind)
-        shutil.copyfile(source, out / target)
+        shutil.copyfile(file if file.suffix == kind else CORPUS / "model" / (name + kind), out / target)
     return out
 
 
@@ -188,7 +194,7 @@ def model(file: Path, rng: Random, *, forged: bool) -> None:
         lambda: list(loaded.portions(rows, optional=[loaded.group])),
         lambda: (str(loaded.explain()), loaded.explain().to_csv(), json.dumps(loaded.explain().to_dict())),
     ]
-    each(*steps, *([rng.choice(further)] if rng.random() < 0.1 else []))
+    each(*steps, *now_and_then(rng, 0.03, *further))
 
 
 def checkpoint(file: Path, rng: Random) -> None:
@@ -221,14 +227,17 @@ def results(file: Path, rng: Random) -> None:
             print_rows(protocol, rows, about, style=style)
 
 
+_PLACE = tempfile.TemporaryDirectory(prefix="toporo-fuzz-run-")
+
+
 @functools.cache
 def _run() -> tuple[Job, Any, Path]:
     """A run that was done, its data, and where it is."""
     protocol = replace(BENCHMARKS["dg15"].protocol, rounds=2)
     loaded = load_dataset("dg15", source="generated")
     job = Job(protocol, protocol.method("tro-physical"), 0, loaded.fingerprint)
-    out = Path(tempfile.mkdtemp(prefix="toporo-fuzz-"))
-    (out / "runs").mkdir()
+    out = Path(_PLACE.name)
+    (out / "runs").mkdir(exist_ok=True)
     runner.run_job(job, loaded, out)
     return job, loaded, out
 
@@ -255,7 +264,7 @@ def run(file: Path, rng: Random) -> None:
 def records(file: Path, rng: Random) -> None:
     """Records that are parts of other files, or that a caller kept: priors, rounds, choices, evaluations."""
     kinds: dict[str, Any] = {"prior": Prior, "round": RoundRecord, "choice": PenaltyChoice, "evaluation": Evaluation}
-    read = kinds[file.name.partition(".")[0]].from_dict(read_json(file))
+    read = kinds[file.stem.rpartition("-")[2]].from_dict(read_json(file))
     json.dumps(read.to_dict())
 
 
@@ -263,8 +272,8 @@ def records(file: Path, rng: Random) -> None:
 
 
 def published(file: Path, rng: Random) -> None:
-    """The pickles of DG-15, as arrays and as a data set."""
-    each(lambda: read_arrays(file), lambda: read_published(DG15, file))
+    """A pickle of arrays; that of DG-15 as a data set, too."""
+    each(lambda: read_arrays(file), *([lambda: read_published(DG15, file)] if file.name.startswith("dg15") else []))
 
 
 def picture(file: Path, rng: Random) -> None:
