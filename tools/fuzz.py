@@ -249,7 +249,7 @@ class Tally:
     readers: tuple[str, ...]
     seed: int = 0
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     memory: Counter[str] = field(default_factory=Counter)
     given: Counter[str] = field(default_factory=Counter)
     groups: dict[tuple[str, str, str], list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -284,7 +284,7 @@ class Tally:
         """The table: a line a reader, and all together."""
         total: Counter[str] = sum(self.counts.values(), Counter())
         counts = [*((name, self.counts[name]) for name in self.readers), ("all", total)]
-        memory = self.memory | {"all": max(self.memory.values(), default=0)}
+        memory = self.memory + Counter({"all": max(self.memory.values(), default=0)})
         return [
             (name, *(str(n) for n in (c.total(), c["read"], c["refused"], c["failed"])), f"{memory[name] >> 20} MiB")
             for name, c in counts
@@ -428,7 +428,7 @@ def main() -> int:
         given.table.write_text(tally.markdown(), encoding="utf-8")
     if tally.failed:
         print(f"\n{tally.failed} cases failed; files in {given.failures}:\n{tally.failures()}")
-    return int(tally.failed > 0)
+    return int(tally.failed > 0 or not tally.given)
 
 
 if __name__ == "__main__":

@@ -428,7 +428,7 @@ def _graphs() -> dict[str, bytes]:
     lines = GroupGraph.from_edges([("NY", "PA", 1.5), ("PA", "OH", 2.0), ("OH", "IN", 1.0), ("IN", "NY", 0.5)])
     placed = GroupGraph(lines.names, lines.edges, positions={name: (i, i * i) for i, name in enumerate(lines.names)})
     numbers = GroupGraph.from_edges([(1, 2), (2, 3), (3, 4)])
-    edges = {"from": ["NY", "PA", "OH"], "to": ["PA", "OH", "IN"], "length": [1.0, 2.5, 3.0]}
+    edges: dict[str, list[Any]] = {"from": ["NY", "PA", "OH"], "to": ["PA", "OH", "IN"], "length": [1.0, 2.5, 3.0]}
     return {
         "graph/placed.json": placed.to_json().encode(),
         "graph/numbers.json": numbers.to_json().encode(),
@@ -461,7 +461,7 @@ def _models() -> dict[str, bytes]:
     prior = GroupGraph.from_edges(edges).prior(["NY", "PA", "OH", "IN"], ["IL"])
     entry = RoundRecord(1, 0.5, dict(prior.weights), {"test": 0.9})
     kept = {"evaluation": evaluation, "choice": choice, "prior": prior, "round": entry}
-    tensors = {"conv1.weight": np.zeros((4, 3, 1, 1), np.float32), "layer1.0.conv1.weight": np.ones(3, np.float16)}
+    tensors: dict[str, Any] = {"conv1.weight": np.zeros((4, 3, 1, 1)), "layer1.0.conv1.weight": np.ones(3, np.float16)}
     seeds["weights/small.safetensors"] = save(tensors, metadata={"toporo.style": "torchvision"})
     return seeds | {f"records/{name}.json": json.dumps(record.to_dict()).encode() for name, record in kept.items()}
 
@@ -493,10 +493,10 @@ def _datasets() -> dict[str, bytes]:
     pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
     picture = Image.fromarray(pixels)
     chip = rng.normal(size=(2, 16, 16)).astype(np.float32)
-    tiffs: dict[str, tuple[Any, dict[str, Any]]] = {
-        "plain": (chip, {}),
-        "packed": (chip, {"compression": "deflate", "tile": (16, 16), "planarconfig": "separate"}),
-        "lzw": ((chip[0] > 0).astype(np.int16), {"compression": "lzw", "predictor": True}),
+    tiffs: dict[str, dict[str, Any]] = {
+        "plain": {"data": chip},
+        "packed": {"data": chip, "compression": "deflate", "tile": (16, 16), "planarconfig": "separate"},
+        "lzw": {"data": (chip[0] > 0).astype(np.int16), "compression": "lzw", "predictor": True},
     }
     names, classes = ["cat/1.png", "dog/2.png"], ["cat", "dog"]
     store = rng.integers(0, 256, (2, 4, 4, 3), dtype=np.uint8).tobytes()
@@ -512,8 +512,8 @@ def _datasets() -> dict[str, bytes]:
     return {
         **{f"pickle/small-{protocol}.pkl": pickle.dumps(small, protocol=protocol) for protocol in (0, 2, 4, 5)},
         "pickle/dg15.pkl": pickle.dumps(arrays, protocol=4),
-        **{f"images/{kind}.{kind}": _written(lambda out, k=kind: picture.save(out, k)) for kind in _PICTURES},
-        **{f"tiff/{k}.tif": _written(lambda out, v=v: tifffile.imwrite(out, v[0], **v[1])) for k, v in tiffs.items()},
+        **{f"images/{kind}.{kind}": _written(functools.partial(picture.save, format=kind)) for kind in _PICTURES},
+        **{f"tiff/{name}.tif": _written(functools.partial(tifffile.imwrite, **how)) for name, how in tiffs.items()},
         "packed/manifest.json": json.dumps({"schema": images.SCHEMA, **asdict(manifest)}).encode(),
         "packed/pixels.u8": store,
         **{
