@@ -27,7 +27,7 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 lint format torture bench lock audit clean
+.PHONY: help demo test test-all test-avx2 lint format fuzz torture bench lock audit clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -55,6 +55,9 @@ lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
 format: $(VENV)/.dev  ## Rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: $(VENV)/.dev  ## Feed damaged files to every reader for MINUTES=5
+	$(BIN)/python tools/fuzz.py --minutes $(or $(MINUTES),5)
 
 torture: $(VENV)/.dev  ## Kill, interrupt, crowd and starve every command that writes (about an hour; Linux, a C compiler)
 	$(BIN)/python tools/torture.py
