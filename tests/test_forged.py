@@ -185,7 +185,7 @@ def test_forged_models(folder: Path) -> None:
         ("estimator.inputs", 10**9, "has shape"),
         ("estimator.one_column", False, "it has several targets"),
         ("estimator.settings.hidden", 10**9, "its setting 'hidden': expected a list, found a whole number"),
-        ("estimator.settings.device", "cuda", "has no setting 'device'"),
+        ("estimator.settings.device", "cuda", "has no such setting, or it is missing: 'device'"),
         ("estimator.groups.0.size", 10**400, "a number is larger than 1.8e+308"),
         ("estimator.groups.0.loss", "much", "did not expect 'much', at groups[0].loss"),
         ("estimator.prior.even", "lower", "expected a number, found text, at even"),

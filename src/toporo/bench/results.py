@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec import defstruct
 
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
@@ -92,6 +92,13 @@ UNDECIDING = (
     "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
     "headline", "average",
 )  # fmt: skip
+
+
+#: What captions say of the data and the settings, of what a results file tells beside its rows; older ones say steps.
+Chips = defstruct("Chips", [("found", Count), ("listed", Count)])
+Data = defstruct("Data", [("rows", Count, 0), ("complete", bool | None, None), ("chips", Chips | None, None)])
+Rounds = defstruct("Rounds", [("rounds", Count, 0), ("steps", Count, 0)])
+About = defstruct("About", [("settings", Rounds, None), ("data", Data, None), ("skipped", dict[str, str], None)])
 
 
 # ---------------------------------------------------------------------- runs
@@ -276,36 +283,6 @@ def write_rows(rows: Iterable[Row], path: Path, about: Mapping[str, Any] | None 
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-class StoredChips(msgspec.Struct):
-    """How many chips there were, and how many there are to be."""
-
-    listed: Count
-    found: Count
-
-
-class StoredData(msgspec.Struct):
-    """What captions say of the data."""
-
-    rows: Count | msgspec.UnsetType = msgspec.UNSET
-    complete: bool | None = None
-    chips: StoredChips | None = None
-
-
-class StoredSettings(msgspec.Struct):
-    """What captions say of the settings; older files call rounds steps."""
-
-    rounds: Count | None = None
-    steps: Count | None = None
-
-
-class StoredAbout(msgspec.Struct):
-    """What is read of a results file beside its rows."""
-
-    settings: StoredSettings | None = None
-    data: StoredData | None = None
-    skipped: dict[str, str] | None = None
-
-
 def read_rows(path: Path) -> list[Row]:
     """The rows of what :func:`write_rows` wrote."""
     content = _read(path)
@@ -317,7 +294,7 @@ def read_about(path: Path) -> dict[str, Any]:
     """Hardware, time and settings of what :func:`write_rows` wrote; empty where it was not told."""
     content = _read(path)
     about = content.get("about") if isinstance(content, dict) else None
-    as_type(about, StoredAbout | None, f"{path} is not a results file of toporo")  # type: ignore[arg-type]  # a union
+    as_type(about, About | None, f"{path} is not a results file of toporo")  # type: ignore[arg-type]  # a union
     return about or {}
 
 

@@ -142,7 +142,7 @@ def caption(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | 
     """What the figures are, in a sentence; ``protocol`` is the variant's own, ``about`` that of the results file."""
     seeds = max(len(row.per_seed) for row in rows)
     title = f"{protocol.title} {protocol.variants[0].title}".strip()
-    origin = BENCHMARKS[protocol.benchmark].origin(rows[0].source, (about or {}).get("data") or {})
+    origin = BENCHMARKS[protocol.benchmark].origin(rows[0].source, (about or {}).get("data", {}))
     return (
         f"{title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
         f"{protocol.rounds} {protocol.unit}; from {origin}."
@@ -307,9 +307,9 @@ def stored_table(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mappi
         content = f"results of {', '.join(other)}" if other else "no rows"
         raise DataError(f"{path} has {content}: expected those of {benchmark}.")
     about = read_about(path)
-    settings = about.get("settings") or {}
+    settings = about.get("settings", {})
     # Files written before rounds had that name call them steps.
-    rounds = settings.get("rounds") or settings.get("steps") or protocol.rounds
+    rounds = settings.get("rounds", settings.get("steps", protocol.rounds))
     return replace(protocol, rounds=rounds), rows, about
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,8 @@ PLAIN = (
     *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
     *("epochs", "per_group", "learning_rate", "step"),
 )
+#: What is not among the stored settings of a constructor's annotations.
+UNSTORED = ("return", "device", "test_groups")
 #: Settings by the names that older files have for them.
 RENAMED = {"tau": "radius"}
 #: The most bytes that all classes may take.
@@ -205,13 +206,10 @@ def _settings_from_json(
 ) -> dict[str, Any]:
     """As the constructor's own annotations say they are; :func:`check_settings` sees to the values."""
     given = {RENAMED.get(name, name): value for name, value in stored.items()}
-    types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name in _stored_settings(kind)}
-    strange = [name for name in given if name not in types]
-    if strange:
-        raise DataError(f"a {kind.__name__} has no setting {listed(strange)}.")
-    missing = [name for name in types if name not in given]
-    if missing:
-        raise DataError(f"it has no setting {listed(missing)}.")
+    types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name not in UNSTORED}
+    differ = set(given) ^ set(types)
+    if differ:
+        raise DataError(f"a {kind.__name__} has no such setting, or it is missing: {listed(sorted(differ))}.")
     settings = {name: as_type(given[name], hint, f"its setting {name!r}") for name, hint in types.items()}
     settings["hidden"] = tuple(settings["hidden"])
     if "penalty" in settings:
@@ -223,11 +221,6 @@ def _settings_from_json(
         settings["test_groups"] = None if test is None else list(test)
         settings["prior"] = _prior_from_json(settings["prior"])
     return settings
-
-
-def _stored_settings(kind: type[GroupEstimator]) -> set[str]:
-    own = {"hidden", "random_state", "penalty", "graph", "prior", *PLAIN}
-    return own & set(inspect.signature(kind).parameters)
 
 
 def _prior_to_json(prior: Any) -> Any:
