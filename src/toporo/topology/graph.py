@@ -242,7 +242,7 @@ class GroupGraph(GraphStructure):
         try:
             content = parse_json(text, where)
         except DataError as error:
-            raise GraphError(f"{error} Expected a graph written by toporo.") from None
+            raise GraphError(str(error)) from None
         return cls.from_dict(content, where)
 
     @classmethod
