@@ -45,7 +45,11 @@ def serving(publisher: Publisher) -> Iterator[Publisher]:
         def log_message(self, *arguments: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *arguments: object) -> None:
+            """Say nothing of those who hang up."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     publisher.url = f"http://127.0.0.1:{server.server_port}/climdiv/"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import socket
 import ssl
 import urllib.error
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +25,7 @@ from toporo.bench import download as module
 from toporo.bench import tpt48
 from toporo.bench.download import DownloadError, Fetch, Patience, download, download_folder, fetch, state_of
 from toporo.bench.loaded import cache_folder
-from toporo.errors import SettingError, TopoRoError
+from toporo.errors import SettingError
 
 RELEASE = "20240906"
 NAME = f"climdiv-tmpcst-v1.0.0-{RELEASE}"
@@ -243,8 +246,9 @@ def test_a_part_from_elsewhere_or_with_a_broken_note_is_not_continued(publisher:
     failure(UNKNOWN, tmp_path, publisher, patience=Patience(1, 0.0))
     note = tmp_path / f"tpt48/{NAME}.part.json"
     publisher.ways[NAME] = ["ok"]
-    for text in (note.read_text().replace("climdiv/", "other/"), '{"url": ', '["mark"]'):
-        note.write_text(text)
+    text = note.read_text()
+    for odd in (text.replace("climdiv/", "other/"), text.replace("one", "\\n"), '{"url": ', '["mark"]'):
+        note.write_text(odd)
         part = note.with_suffix("")
         part.write_bytes(CONTENT[:20000])
         fetch(UNKNOWN, tmp_path, url=publisher.url, patience=QUICK)
@@ -370,17 +374,109 @@ def test_a_secure_address_does_not_lead_to_an_open_one() -> None:
     assert onward.full_url == "https://example.com/f"
 
 
-def test_a_disk_that_cannot_be_written_is_not_taken_for_a_bad_connection(
+def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch, publisher: Publisher, tmp_path: Path) -> None:
+    """It is not taken for a bad connection either."""
+    append, written = module._Part.append, []
+
+    def full(part: module._Part, chunk: bytes) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(part, chunk)
+        written.append(part.size)
+
+    monkeypatch.setattr(module._Part, "append", full)
+    with pytest.raises(DownloadError, match=r"tpt48 is full \(No space left on device\); what had come was removed"):
+        fetch(UNKNOWN, tmp_path, url=publisher.url, patience=QUICK)
+    assert written == [module.CHUNK]
+    assert names(tmp_path) == []
+    assert len(publisher.ranges(NAME)) == 1
+
+
+def test_a_disk_with_too_little_room_is_not_filled(
     monkeypatch: pytest.MonkeyPatch, publisher: Publisher, tmp_path: Path
 ) -> None:
-    def full(self: object, url: str, mark: str | None) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(module._Part, "begin", full)
-    with pytest.raises(OSError, match="No space left") as caught:
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(DownloadError, match=rf"{len(CONTENT)} bytes are to come, .*tpt48 has room for 1000. Make room"):
         fetch(UNKNOWN, tmp_path, url=publisher.url, patience=QUICK)
-    assert not isinstance(caught.value, TopoRoError)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("way", ["ok", "no length"])
+@pytest.mark.parametrize("known", [True, False])
+def test_no_more_is_taken_than_the_file_has(publisher: Publisher, tmp_path: Path, way: str, known: bool) -> None:
+    """Its size where that is published, else what no release comes near; whether or not the server tells the length."""
+    most, publisher.ways[NAME] = 100_000, [way]
+    publisher.files[NAME] = CONTENT + bytes(5_000_000)
+    source = replace(KNOWN, sizes={NAME: most}) if known else replace(UNKNOWN, most=most)
+    seen: list[int] = []
+    message = failure(source, tmp_path, publisher, report=lambda done, total: seen.append(done))
+    sent = len(publisher.files[NAME]) if way == "ok" else f"more than {most}"
+    assert f"the server sends {sent} bytes, but the file has {most} at most" in message
+    assert max(seen, default=0) == (0 if way == "ok" else module.CHUNK)
+    assert names(tmp_path) == []
     assert len(publisher.ranges(NAME)) == 1
+
+
+def test_a_part_that_is_too_long_is_begun_again(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.ways[NAME] = ["cut 20000"]
+    failure(KNOWN, tmp_path, publisher, release=RELEASE, patience=Patience(1, 0.0))
+    with (tmp_path / f"tpt48/{NAME}.part").open("ab") as part:
+        part.write(bytes(len(CONTENT)))
+    publisher.ways[NAME] = ["ok"]
+    got = fetch(replace(KNOWN, sizes={NAME: len(CONTENT)}), tmp_path, release=RELEASE, url=publisher.url)
+    assert got.published
+    assert publisher.ranges(NAME)[-1] is None
+
+
+def test_the_published_size_is_that_of_the_published_file(real_data: Path) -> None:
+    assert tpt48.FETCH.sizes == {tpt48.FILE: (real_data / "tpt48" / tpt48.FILE).stat().st_size}
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard", "to nowhere", "a pipe"])
+def test_a_link_in_the_place_of_the_part_is_not_followed(publisher: Publisher, tmp_path: Path, link: str) -> None:
+    precious, part = tmp_path / "precious", tmp_path / f"tpt48/{NAME}.part"
+    part.parent.mkdir()
+    if link != "to nowhere":
+        precious.write_text("precious")
+    if link == "a pipe":
+        os.mkfifo(part)
+    elif link == "hard":
+        part.hardlink_to(precious)
+    else:
+        part.symlink_to(precious)
+    got = fetch(KNOWN, tmp_path, release=RELEASE, url=publisher.url, patience=QUICK)
+    assert got.path.read_bytes() == CONTENT
+    assert not got.path.is_symlink()
+    assert not precious.exists() if link == "to nowhere" else precious.read_text() == "precious"
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    monkeypatch: pytest.MonkeyPatch, publisher: Publisher, tmp_path: Path
+) -> None:
+    events: list[tuple[str, int]] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def flushed(descriptor: int) -> None:
+        fsync(descriptor)
+        events.append(("flushed", os.fstat(descriptor).st_ino))
+
+    def renamed(path: Path, target: Path) -> None:
+        events.append(("renamed", path.stat().st_ino))
+        rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(Path, "replace", renamed)
+    path = fetch(KNOWN, tmp_path, release=RELEASE, url=publisher.url, patience=QUICK).path
+    file, folder = path.stat().st_ino, path.parent.stat().st_ino
+    assert events[-3:] == [("flushed", file), ("renamed", file), ("flushed", folder)]
+
+
+def test_a_server_may_answer_anything(publisher: Publisher, tmp_path: Path) -> None:
+    publisher.marks[NAME] = {"Content-Length": "9" * 5000}
+    publisher.ways[NAME] = ["no length"]
+    assert fetch(KNOWN, tmp_path / "a", release=RELEASE, url=publisher.url, patience=QUICK).published
+    publisher.ways[NAME] = ["to http://[/"]
+    assert "cannot be followed" in failure(KNOWN, tmp_path / "b", publisher, release=RELEASE)
 
 
 @pytest.mark.parametrize(

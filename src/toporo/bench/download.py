@@ -2,32 +2,38 @@
 
 While a download is under way there are two files beside the place of the final one: ``NAME.part`` with what has come,
 and ``NAME.part.json`` with the server's mark of that version (its ETag, or the time of its last change), so that the
-rest of another version is never glued on. A release whose checksum is not known is checked by reading it; the
+rest of another version is never glued on. More bytes than the file has, or may have where that is not known, are not
+taken; a disk that is full keeps nothing. A release whose checksum is not known is checked by reading it; the
 checksum that it then has is kept in ``NAME.sha256``, in the format of ``sha256sum``, to notice later damage.
 """
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import logging
 import os
 import re
+import shutil
 import socket
 import ssl
+import stat
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
+
 from toporo.bench.loaded import ENVIRONMENT, cache_folder, find_file
 from toporo.errors import DataError, SettingError, TopoRoError
-from toporo.files import sha256, write_text
+from toporo.files import flush_folder, make_folder, read_json, sha256, write_text
 
 #: ``report(done, total)`` in bytes; the total is None where the server does not tell it.
 Received: TypeAlias = Callable[[int, int | None], object]
@@ -38,9 +44,15 @@ FileState: TypeAlias = tuple[str, str]
 T = TypeVar("T")
 
 CHUNK = 1 << 16
+#: The most bytes of a file of which no less is known.
+MOST = 1 << 30
 #: Answers that may be another one soon.
 PASSING = (408, 425, 429, 500, 502, 503, 504)
 NOT_FOUND, BEYOND_THE_END, PARTIAL = 404, 416, 206
+#: The disk, or one's share of it, is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+#: A number of bytes in a server's answer.
+_COUNT = re.compile(r"[0-9]{1,18}")
 
 logger = logging.getLogger("toporo")
 
@@ -51,6 +63,10 @@ class DownloadError(TopoRoError, OSError):
 
 class _GoneError(DownloadError):
     """The server does not have it."""
+
+
+class _NoRoomError(DownloadError):
+    """The disk is full, or would be."""
 
 
 class _PassingError(Exception):
@@ -67,7 +83,8 @@ class Fetch:
     current : the file there whose content is the date of the newest release, as YYYYMMDD.
     file : a release's file name, with ``{release}`` for its date.
     folder : where files go in the data folder.
-    checksums : file name to sha256, of those releases that are known.
+    checksums, sizes : file name to sha256 and to bytes, of those releases that are known.
+    most : bytes that any release has at most.
     releases : those that a data folder already has, newest first.
     check : raises :class:`~toporo.errors.DataError` unless a file is complete.
     """
@@ -79,6 +96,8 @@ class Fetch:
     checksums: Mapping[str, str]
     releases: Callable[[Path], list[Path]]
     check: Callable[[Path], object]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    most: int = MOST
 
 
 @dataclass(frozen=True)
@@ -169,11 +188,20 @@ def fetch(
     try:
         if release is None:
             name = source.file.format(release=_current(urllib.parse.urljoin(base, source.current), patience, say))
-        address, checksum = urllib.parse.urljoin(base, name), source.checksums.get(name)
+        address = urllib.parse.urljoin(base, name)
         say(f"fetching {address}")
         download(
-            address, place / name, checksum=checksum, check=source.check, report=report, say=say, patience=patience
+            address,
+            place / name,
+            checksum=source.checksums.get(name),
+            most=source.sizes.get(name, source.most),
+            check=source.check,
+            report=report,
+            say=say,
+            patience=patience,
         )
+    except _NoRoomError:
+        raise
     except DownloadError as error:
         newest = "The publisher keeps only the newest release: leave --release out to get it. "
         raise DownloadError(
@@ -192,6 +220,7 @@ def download(
     target: Path,
     *,
     checksum: str | None = None,
+    most: int = MOST,
     check: Callable[[Path], object] | None = None,
     report: Received | None = None,
     say: Say = logger.info,
@@ -200,28 +229,37 @@ def download(
     """Download a file, going on from what an earlier call left; it gets its name only once it is found right.
 
     With a ``checksum`` (sha256) that is what right means; else ``check`` must not raise
-    :class:`~toporo.errors.DataError`, and the checksum is recorded beside the file.
+    :class:`~toporo.errors.DataError`, and the checksum is recorded beside the file. A file of more than ``most`` bytes
+    is not taken.
     """
     patience = patience or Patience()
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with _part(target) as part:
-        _retried(lambda: _receive(url, part, report, patience.timeout), url, patience, say)
-        digest = sha256(part.path)
-        if checksum is not None and digest != checksum:
-            part.remove()
-            raise DownloadError(
-                f"{url}: what came has the sha256 {digest}, expected {checksum}: it was damaged on the way, or is "
-                "another file now. It was removed."
-            )
-        if checksum is None:
-            try:
-                if check is not None:
-                    check(part.path)
-            except DataError as error:
-                part.remove()
-                raise DownloadError(f"{url}: what came is not usable and was removed. {error}") from None
-            write_text(_record(target), f"{digest}  {target.name}\n")
-        part.path.replace(target)
+        try:
+            _retried(lambda: _receive(url, part, most, report, patience.timeout), url, patience, say)
+            digest = sha256(part.path)
+            if checksum is not None and digest != checksum:
+                part.clear()
+                raise DownloadError(
+                    f"{url}: what came has the sha256 {digest}, expected {checksum}: it was damaged on the way, or is "
+                    "another file now. It was removed."
+                )
+            if checksum is None:
+                try:
+                    if check is not None:
+                        check(part.path)
+                except DataError as error:
+                    part.clear()
+                    raise DownloadError(f"{url}: what came is not usable and was removed. {error}") from None
+                write_text(_record(target), f"{digest}  {target.name}\n")
+            part.finish(target)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            part.clear()
+            raise _NoRoomError(
+                f"{url}: {target.parent} is full ({error.strerror}); what had come was removed. {_ROOM}"
+            ) from error
 
 
 def _fetched(source: Fetch, path: Path, *, fresh: bool) -> Fetched:
@@ -285,37 +323,61 @@ def _retried(attempt: Callable[[], T], url: str, patience: Patience, say: Say) -
         raise DownloadError(f"{url}: {mishap}, at the last of {patience.attempts} attempts.") from None
 
 
-def _receive(url: str, part: _Part, report: Received | None, timeout: float) -> None:
+_ROOM = "Make room, or name a folder on another disk with --data, and fetch it again."
+
+
+def _receive(url: str, part: _Part, most: int, report: Received | None, timeout: float) -> None:
     """Ask for what is not there yet, and append it; what cannot be continued is begun again."""
     held, mark = part.size, part.mark_of(url)
-    headers = {"Range": f"bytes={held}-", "If-Range": mark} if held and mark else {}
+    headers = {"Range": f"bytes={held}-", "If-Range": mark} if 0 < held < most and mark else {}
     try:
         response = _open(url, headers, timeout)
     except _BeyondError:
-        part.remove()
+        part.clear()
         raise _PassingError("the server has less than what came before") from None
     with response:
         if response.status == PARTIAL:
             if not _continues(response, held, mark):
-                part.remove()
+                part.clear()
                 raise _PassingError("the server goes on with another version of the file")
         else:
             held = 0
             part.begin(url, _mark(response))
-        length = response.headers.get("Content-Length")
-        total = held + int(length) if length is not None and length.isdecimal() else None
-        with part.path.open("ab") as stream:
-            while chunk := _read(response, CHUNK, timeout):
-                held += stream.write(chunk)
-                if report is not None:
-                    report(held, total)
+        length = response.headers.get("Content-Length", "")
+        total = held + int(length) if _COUNT.fullmatch(length) else None
+        if total is not None:
+            _check_room(url, part, held, total, most)
+        while chunk := _read(response, CHUNK, timeout):
+            held += len(chunk)
+            if held > most:
+                raise _too_long(url, part, f"more than {most}", most)
+            part.append(chunk)
+            if report is not None:
+                report(held, total)
     if total is not None and held != total:
         raise _PassingError(f"the connection was dropped after {held} of {total} bytes")
 
 
+def _check_room(url: str, part: _Part, held: int, total: int, most: int) -> None:
+    """What is to come is not more than the file has, and fits on the disk."""
+    if total > most:
+        raise _too_long(url, part, str(total), most)
+    free = shutil.disk_usage(part.path.parent).free
+    if total - held > free:
+        raise _NoRoomError(f"{url}: {total - held} bytes are to come, {part.path.parent} has room for {free}. {_ROOM}")
+
+
+def _too_long(url: str, part: _Part, sent: str, most: int) -> DownloadError:
+    part.clear()
+    return DownloadError(
+        f"{url}: the server sends {sent} bytes, but the file has {most} at most: it is another file, or the server is "
+        "broken. What came was removed."
+    )
+
+
 def _continues(response: http.client.HTTPResponse, held: int, mark: str | None) -> bool:
     """Whether a partial answer starts where we are, in the version we have."""
-    span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    span = re.match(r"bytes ([0-9]{1,18})-", response.headers.get("Content-Range", ""))
     dated = mark is not None and not mark.startswith('"')  # a partial answer need not repeat the time of the change
     return span is not None and int(span[1]) == held > 0 and _mark(response) in ((mark, None) if dated else (mark,))
 
@@ -340,7 +402,7 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTP
         response: http.client.HTTPResponse = _opener().open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
-        answer = f"the server answered {error.code} {error.reason}"
+        answer = f"the server answered {error.code} {http.client.responses.get(error.code, '')}".rstrip()
         if error.code == BEYOND_THE_END:
             raise _BeyondError from None
         if error.code in PASSING:
@@ -352,6 +414,8 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> http.client.HTTP
         raise DownloadError(f"{url}: {_unreachable(error.reason, timeout)}.") from None
     except DownloadError:
         raise
+    except ValueError as error:  # an address that it sends us on to and that is none
+        raise DownloadError(f"{url}: the server's answer cannot be followed ({error}).") from None
     except (OSError, http.client.HTTPException) as error:
         raise _dropped(error, timeout) from None
     return response
@@ -413,11 +477,19 @@ def _opener() -> urllib.request.OpenerDirector:
 # ---------------------------------------------------------------------- what has come so far
 
 
+class _Note(msgspec.Struct):
+    """Where a part is from, and the version it is of."""
+
+    url: str
+    mark: str
+
+
 @dataclass(frozen=True)
 class _Part:
     """The beginning of a file, and a note of where it is from."""
 
     path: Path
+    descriptor: int
 
     @property
     def note(self) -> Path:
@@ -425,51 +497,77 @@ class _Part:
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size if self.path.exists() else 0
+        return os.fstat(self.descriptor).st_size
 
     def mark_of(self, url: str) -> str | None:
         """The version that the part is of, if it is from this address."""
         try:
-            note = json.loads(self.note.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            note = msgspec.convert(read_json(self.note), _Note)
+        except (OSError, DataError, msgspec.ValidationError):
             return None
-        mark = note.get("mark") if isinstance(note, dict) and note.get("url") == url else None
-        return mark if isinstance(mark, str) else None
+        return note.mark if note.url == url and note.mark.isascii() and note.mark.isprintable() else None
 
     def begin(self, url: str, mark: str | None) -> None:
-        """Start again with nothing. The old note goes first, so that no part ever has another's."""
-        self.note.unlink(missing_ok=True)
-        with self.path.open("wb"):
-            pass
+        """Start again with nothing, and a note."""
+        self.clear()
         if mark is not None:
             write_text(self.note, json.dumps({"url": url, "mark": mark}))
 
-    def remove(self) -> None:
+    def append(self, chunk: bytes) -> None:
+        left = memoryview(chunk)
+        while left:
+            left = left[os.write(self.descriptor, left) :]
+
+    def clear(self) -> None:
+        """Keep nothing. The note goes first, so that no part ever has another's; the empty file goes in the end."""
         self.note.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        os.ftruncate(self.descriptor, 0)
+
+    def finish(self, target: Path) -> None:
+        """Give the file its name, once it is on the disk."""
+        os.fsync(self.descriptor)
+        self.path.replace(target)
+        self.note.unlink(missing_ok=True)
+        flush_folder(target.parent)
 
 
 @contextmanager
 def _part(target: Path) -> Iterator[_Part]:
     """The part of a target, ours alone where the system can lock files; an empty one does not stay."""
-    part = _Part(target.with_name(f"{target.name}.part"))
-    with part.path.open("ab") as stream:
-        _lock(stream.fileno(), part.path)
-        try:
-            yield part
-        finally:
-            if not part.size:
-                part.remove()
+    path = target.with_name(f"{target.name}.part")
+    descriptor = _open_plain(path)
+    while not _lock(descriptor, path):
+        os.close(descriptor)
+        descriptor = _open_plain(path)
+    part = _Part(path, descriptor)
+    try:
+        yield part
+    finally:
+        if not part.size:
+            part.note.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _open_plain(path: Path) -> int:
+    """A file to append to that has this name alone: what is a link, or anything else, makes way and is not written."""
+    if os.path.lexists(path) and not (stat.S_ISREG((status := path.lstat()).st_mode) and status.st_nlink == 1):
+        path.unlink()
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    return os.open(path, flags, 0o666)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    """Whether the file is ours; not if another process was done with it, and its name, in this very moment."""
     try:
         import fcntl
     except ImportError:  # Windows
-        return
+        return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
         raise DownloadError(f"{path} is being fetched by another process: wait for it to end.") from None
     except OSError:  # a file system without locks
-        return
+        return True
+    return os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), path.lstat())

@@ -324,6 +324,8 @@ FETCH = Fetch(
     file="climdiv-tmpcst-v1.0.0-{release}",
     folder="tpt48",
     checksums={FILE: CHECKSUM},
+    sizes={FILE: 1_185_310},
+    most=1 << 24,
     releases=find_releases,
     check=read_temperatures,
 )
