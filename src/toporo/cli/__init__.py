@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from toporo.cli.common import COMMANDS, USER_ERROR, interruptible, log_on_stderr, plain_warnings, use_utf8
+from toporo.cli.common import COMMANDS, USER_ERROR, interruptible, log_on_stderr, plain_warnings, terminable, use_utf8
 from toporo.errors import TopoRoError, warn
 from toporo.version import __version__
 
@@ -66,7 +66,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Import the command and run it."""
-        with interruptible():
+        with terminable(), interruptible():
             return super().invoke(ctx)
 
 
