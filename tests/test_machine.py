@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,47 @@ def test_eight_threads_fit_at_once_and_give_the_same_models() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(fit, range(8)))) == 1
         assert blas() == {3}
+
+
+# ---------------------------------------------------------------------- workers
+
+PARENT = """
+import multiprocessing, signal, sys, time
+from toporo.files import replacing
+from toporo.machine import follow, signals_held, tidily
+
+def write(path):
+    with replacing(path):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)  # these are its parent's
+        print("writing", flush=True)
+        while True:
+            time.sleep(0.05)
+
+def work(pipe, path):
+    follow(pipe)
+    if path:
+        tidily(write, path)
+    print("idle", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    with signals_held():
+        worker = context.Process(target=work, args=(theirs, sys.argv[1]))
+        worker.start()
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize("path", ["file", ""], ids=["at work", "idle"])
+def test_a_worker_ends_with_its_parent_and_leaves_nothing_half_written(path: str, tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    command = [sys.executable, tmp_path / "parent.py", path]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == ("writing\n" if path else "idle\n")
+        parent.kill()
+        assert parent.communicate(timeout=60)[0] == ""  # the worker has the other end of the pipe
+    assert sorted(place.name for place in tmp_path.iterdir() if place.is_file()) == ["parent.py"]

@@ -1,14 +1,22 @@
-"""What this process may use of the machine."""
+"""What this process may use of the machine: cores, threads, and other processes, which end with it."""
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+T = TypeVar("T")
 
 
 def cores() -> int:
@@ -112,3 +120,63 @@ def _elsewhere(work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return result[0]
+
+
+# ---------------------------------------------------------------------- worker processes
+
+#: Signals that workers leave to their parent.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds that a worker has to tidy up once its parent has gone.
+GRACE = 5.0
+_AT_WORK = threading.Event()
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let signals wait, here and in processes that are started meanwhile: in these until :func:`follow` is called."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def follow(parent: Connection) -> None:
+    """Make this process, a worker, end when its parent closes the other end of a pipe, or ends in whichever way.
+
+    This module takes no time to import, so that a worker knows what to do before it loads what its work needs.
+    """
+    gone = threading.Event()
+
+    def heed(*_: object) -> None:
+        if gone.is_set():
+            raise SystemExit
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            parent.recv_bytes()  # nothing is ever sent
+        gone.set()
+        if _AT_WORK.is_set():
+            _thread.interrupt_main(signal.SIGTERM)
+            time.sleep(GRACE)
+        os._exit(1)
+
+    for number in SIGNALS:
+        signal.signal(number, heed)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def tidily(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work in a process that follows another: if that ends, what ``work`` has begun to write is removed first."""
+    _AT_WORK.set()
+    try:
+        return work(*arguments)
+    except SystemExit:  # a pool would take it for a result, and wait for more work
+        os._exit(1)
+    finally:
+        _AT_WORK.clear()
