@@ -41,9 +41,10 @@ def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def interrupts() -> Iterator[None]:
     """SIGINT interrupts this process and those it starts, also where it is ignored, as in tests in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGTERM, before[1])
 
 
 @dataclass

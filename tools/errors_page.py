@@ -52,6 +52,7 @@ standard output, so a pipe never carries the one for the other. The exit code sa
 | 1 | Something about the files, columns, groups or settings is wrong. |
 | 2 | The command was mistyped. The message stands in a frame below a line of usage; here only what is in the frame. |
 | 130 | You interrupted it (Ctrl-C). Where the shell has that ignored, as for `toporo … &` in a script, it goes on. |
+| 143 | It was terminated (SIGTERM, as by `kill` or a batch system), and tidied up as after Ctrl-C. |
 
 Nothing is half-written: after an error every folder holds what it held before, and a model or file that was to be
 replaced is still the old one. (Only `toporo predict` without `--out` prints a long table as it goes: rows before a bad

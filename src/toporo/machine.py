@@ -1,10 +1,182 @@
-"""What this process may use of the machine."""
+"""What this process may use of the machine: cores, threads, and other processes, which end with it."""
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+T = TypeVar("T")
 
 
 def cores() -> int:
     """The cores this process may run on, which under a batch system are fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# ---------------------------------------------------------------------- threads of linear algebra
+
+
+class _Shared:
+    """Of libraries with one setting for the whole process: who is at work on one thread, and what was set before.
+
+    The first to come sets it and the last to go puts back what was there, whichever thread that is.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside: set[object] = set()
+        self.before: dict[str, tuple[Any, int]] = {}
+
+    def enter(self, who: object, libraries: Iterable[Any]) -> None:
+        with self.lock:
+            self.inside.add(who)
+            for library in libraries:  # also for the second: an import may have brought a library meanwhile
+                self.before.setdefault(library.filepath, (library, library.get_num_threads()))
+                _set_library(library, 1)
+
+    def leave(self, who: object) -> None:
+        with self.lock:
+            self.inside.discard(who)
+            if not self.inside:
+                for library, count in self.before.values():
+                    _set_library(library, count)
+                self.before.clear()
+
+
+_SHARED = _Shared()
+
+
+@contextmanager
+def one_thread(*, torch: bool = False, openmp: bool = False) -> Iterator[None]:
+    """Linear algebra on a single thread: the same bytes everywhere, and faster for small matrices.
+
+    Several threads would change the order of sums, and so the last bits. Blocks may lie within each other, and overlap
+    in different threads: when the last has ended all is as it was.
+
+    Parameters
+    ----------
+    torch : torch too, in the calling thread.
+    openmp : and whatever else is parallel by OpenMP, in the calling thread.
+    """
+    shared, own = [], []
+    for library in _libraries(len(sys.modules)):
+        if library.user_api == "openmp" or getattr(library, "threading_layer", None) == "openmp":
+            own += [library] if openmp or library.user_api == "blas" else []
+        elif library.user_api == "blas":
+            shared.append(library)
+    with ExitStack() as stack:
+        stack.callback(_SHARED.leave, stack)
+        _SHARED.enter(stack, shared)
+        if torch:
+            stack.callback(_set_torch, _set_torch(1))
+        for library in own:
+            stack.callback(_set_library, library, library.get_num_threads())
+            _set_library(library, 1)
+        yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> list[Any]:  # noqa: ARG001  # what is there may change with an import
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().lib_controllers)
+
+
+def _set_library(library: Any, count: int) -> None:
+    """Set how many threads a library has; threadpoolctl's newer way leaves that to the first thread that asked."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(count)
+
+
+def _set_torch(count: int) -> int:
+    """Set torch's threads for this thread alone, and return how many there were.
+
+    Torch hands what was set last, in whichever thread, to every thread that comes to it later. So a thread that ends
+    at once sets that back.
+    """
+    import torch
+
+    with _SHARED.lock:
+        before, usual = torch.get_num_threads(), _elsewhere(torch.get_num_threads)
+        torch.set_num_threads(count)
+        _elsewhere(lambda: torch.set_num_threads(usual))
+    return before
+
+
+def _elsewhere(work: Callable[[], Any]) -> Any:
+    """What this gives in a thread of its own."""
+    result: list[Any] = []
+    thread = threading.Thread(target=lambda: result.append(work()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+# ---------------------------------------------------------------------- worker processes
+
+#: Signals that workers leave to their parent.
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Seconds that a worker has to tidy up once its parent has gone.
+GRACE = 5.0
+_AT_WORK = threading.Event()
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let signals wait, here and in processes that are started meanwhile: in these until :func:`follow` is called."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def follow(parent: Connection) -> None:
+    """Make this process, a worker, end when its parent closes the other end of a pipe, or ends in whichever way.
+
+    This module takes no time to import, so that a worker knows what to do before it loads what its work needs.
+    """
+    gone = threading.Event()
+
+    def heed(*_: object) -> None:
+        if gone.is_set():
+            raise SystemExit
+
+    def watch() -> None:
+        with suppress(EOFError, OSError):
+            parent.recv_bytes()  # nothing is ever sent
+        gone.set()
+        if _AT_WORK.is_set():
+            _thread.interrupt_main(signal.SIGTERM)
+            time.sleep(GRACE)
+        os._exit(1)
+
+    for number in SIGNALS:
+        signal.signal(number, heed)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def tidily(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work in a process that follows another: if that ends, what ``work`` has begun to write is removed first."""
+    _AT_WORK.set()
+    try:
+        return work(*arguments)
+    except SystemExit:  # a pool would take it for a result, and wait for more work
+        os._exit(1)
+    finally:
+        _AT_WORK.clear()

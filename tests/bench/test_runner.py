@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from toporo.bench import BENCHMARKS, fits
 from toporo.bench import results as results_module
 from toporo.bench.protocols import BENCH_METHODS, Protocol
+from toporo.bench.report import write_report
 from toporo.bench.results import Job, make_rows, read_rows
 from toporo.bench.runner import reproduce
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
 
 KEYS = {
     "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
@@ -121,13 +128,182 @@ def test_a_killed_process_goes_on_with_the_same_figures(no_data: None, tmp_path:
     assert (tmp_path / "killed/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
 
 
-def test_a_damaged_record_is_made_anew(small: Protocol, tmp_path: Path) -> None:
+# ---------------------------------------------------------------- what is found is looked at
+
+
+def edited(content: bytes) -> bytes:
+    """The accuracy after every epoch as somebody would like it."""
+    record = json.loads(content)
+    for entry in record["history"]:
+        entry["metrics"]["test"] = 1.0
+    return json.dumps(record).encode()
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "noise": lambda content: b"\xff" * 100,
+    "a list": lambda content: b"[]",
+    "deep": lambda content: b"[" * 100_000,
+    "flipped": flipped,
+}
+
+
+@pytest.mark.parametrize(
+    ("which", "how"),
+    [("json", how) for how in (*DAMAGE.values(), edited)] + [("safetensors", how) for how in DAMAGE.values()],
+    ids=[f"record {name}" for name in (*DAMAGE, "edited")] + [f"model {name}" for name in DAMAGE],
+)
+def test_what_is_damaged_is_set_aside_and_run_again(
+    which: str, how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path
+) -> None:
     first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    path = first.jobs[0].record_path(tmp_path)
-    path.write_text(path.read_text()[:100])
-    again = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    results = (tmp_path / "results.json").read_bytes()
+    path = tmp_path / "runs" / f"{first.jobs[0].key}.{which}"
+    earlier = path.with_name(f"{path.name}.damaged")
+    earlier.write_text("of another day")
+    path.write_bytes(how(path.read_bytes()))
+    damaged = path.read_bytes()
+    with pytest.warns(TopoRoWarning, match=rf"{re.escape(path.name)} is .* set aside as {re.escape(earlier.name)}1"):
+        again = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     assert again.resumed == 0
     assert again.records == first.records
+    assert (tmp_path / "results.json").read_bytes() == results
+    assert earlier.read_text() == "of another day"
+    assert path.with_name(f"{earlier.name}1").read_bytes() == damaged
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
+
+
+@pytest.mark.parametrize("how", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_and_its_run_begun_again(
+    how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["tro-physical"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "store", lambda *a, **k: pytest.fail("as if it was killed before it could store the run"))
+        with pytest.raises(pytest.fail.Exception):
+            reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
+    (path,) = (tmp_path / "runs").glob("*.checkpoint")
+    path.write_bytes(how(path.read_bytes()))
+    with pytest.warns(TopoRoWarning, match=r"main\.checkpoint is .* set aside as .*main\.checkpoint\.damaged"):
+        again = reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
+    assert again.records == whole.records
+    assert [p.name for p in (tmp_path / "runs").glob("*.checkpoint*")] == [f"{path.name}.damaged"]
+
+
+def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    outcome.jobs[0].model_path(tmp_path).write_bytes(b"")
+    with pytest.raises(DataError, match=r"erm-s0-.* is damaged \(.*\): run it again"):
+        write_report(outcome, tmp_path)
+
+
+def test_of_two_processes_with_the_same_run_the_first_to_store_it_is_believed(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    job, files = outcome.jobs[0], sorted((tmp_path / "runs").iterdir())
+    before = [path.read_bytes() for path in files]
+    assert job.store(tmp_path, {"key": job.key, "of": "another"}, b"another") == outcome.records[0]
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_runs_in_this_process_leave_torch_its_threads(small: Protocol, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------- processes
+
+
+def test_a_worker_that_is_killed_is_an_error_that_names_the_runs(no_data: None, tmp_path: Path) -> None:
+    """As the system does where memory runs out."""
+
+    def kill() -> None:
+        while not (workers := multiprocessing.active_children()):
+            time.sleep(0.01)
+        os.kill(workers[0].pid or 0, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(TopoRoError, match=r"these ran: erm seed 0, sd seed 0\. What is done is kept: run it again"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
+    killer.join()
+    assert multiprocessing.active_children() == []
+
+
+SWEEP = (
+    sys.executable, "-m", "toporo", "reproduce", "dg15", "--seeds", "1", "--methods", "erm,sd,tro-physical",
+    "--source", "generated", "--jobs", "2", "--out",
+)  # fmt: skip
+#: When a sweep is struck: what is then in its folder.
+MOMENTS = {"as workers start": "", "in a run": "runs/*.main.checkpoint", "after a run": "runs/*-s0-????????????.json"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    subprocess.run([*SWEEP, folder], check=True, capture_output=True)
+    return (folder / "results.json").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_data", "interrupts")
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
+@pytest.mark.parametrize(
+    ("number", "everybody", "said"),
+    [
+        (signal.SIGTERM, False, "terminated"),
+        (signal.SIGTERM, True, "terminated"),
+        (signal.SIGINT, True, "interrupted"),
+        (signal.SIGKILL, False, ""),
+    ],
+    ids=["kill", "a batch system's kill", "Ctrl-C", "kill -9"],
+)
+def test_workers_end_with_their_parent_and_the_same_command_goes_on(
+    number: signal.Signals, everybody: bool, said: str, moment: str, undisturbed: bytes, tmp_path: Path
+) -> None:
+    pipe = subprocess.PIPE
+    victim = subprocess.Popen([*SWEEP, tmp_path], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    try:
+        assert victim.stderr is not None
+        assert "starting" in victim.stderr.readline()
+        while moment and not list(tmp_path.glob(moment)):
+            assert victim.poll() is None
+            time.sleep(0.02)
+        (os.killpg if everybody else os.kill)(victim.pid, number)
+        _, err = victim.communicate(timeout=120)  # workers have the other end of its pipes: it waits for them, too
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(victim.pid, signal.SIGKILL)
+    assert "Traceback" not in err
+    assert victim.returncode == (128 + number if said else -number)
+    if said:
+        assert err.endswith(f"toporo: {said}; what is done is kept, and the same command goes on from here.\n")
+        assert list(tmp_path.rglob("*.part")) == []
+    subprocess.run([*SWEEP, tmp_path], check=True, capture_output=True)
+    assert (tmp_path / "results.json").read_bytes() == undisturbed
+    assert list(tmp_path.rglob("*.damaged*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_data")
+@pytest.mark.parametrize("count", [2, 3])
+def test_sweeps_at_once_on_one_folder_give_the_figures_of_one(count: int, undisturbed: bytes, tmp_path: Path) -> None:
+    one = [*SWEEP[:-3], "--jobs", "1", "--out", tmp_path]
+    sweeps = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(count)]
+    for sweep in sweeps:
+        _, err = sweep.communicate(timeout=600)
+        assert (sweep.returncode, "warning" in err) == (0, False), err
+    assert (tmp_path / "results.json").read_bytes() == undisturbed
+    assert list(tmp_path.rglob("*.damaged*")) == list(tmp_path.rglob("*.checkpoint")) == []
 
 
 def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -221,20 +222,53 @@ def test_a_command_of_toporo_cannot_be_replaced(stranger: Callable[..., None]) -
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT as Unix has it")
 @pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("ignored", [False, True])
-def test_an_interrupt_ends_a_command_unless_it_is_ignored(stranger: Callable[..., None], ignored: bool) -> None:
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_a_command_unless_it_is_ignored(
+    stranger: Callable[..., None], ignored: bool, number: signal.Signals, code: int, word: str
+) -> None:
     """A shell lets SIGINT be ignored where it starts a job in the background: the job must go on."""
     stranger(greetings=GREETING)
     if ignored:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a child inherits it; the fixture restores it
+        signal.signal(number, signal.SIG_IGN)  # a child inherits it; the fixture restores it
     command = [sys.executable, "-m", "toporo", "greet", "Ada", "--wait"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "waiting\n"
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         out, err = running.communicate("go on\n" if ignored else None, timeout=60)
-    assert (running.returncode, out) == ((0, "Hello, Ada!\n") if ignored else (130, ""))
-    assert err == ("" if ignored else "toporo: interrupted; nobody was greeted.\n")
+    assert (running.returncode, out) == ((0, "Hello, Ada!\n") if ignored else (code, ""))
+    assert err == ("" if ignored else f"toporo: {word}; nobody was greeted.\n")
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_sigterm_is_handled_while_a_command_runs_and_left_to_a_program_that_handles_it(
+    toporo: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[int] = []
+
+    def struck(name: str) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("it went on")
+
+    monkeypatch.setattr("toporo.cli.load_command", struck)
+    done = toporo("fit", "x.csv")
+    assert (done.code, done.err) == (143, "toporo: terminated.\n")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "as it was"
+
+    def theirs(number: int, frame: object) -> None:
+        met.append(number)
+        raise LookupError
+
+    signal.signal(signal.SIGTERM, theirs)
+    with pytest.raises(LookupError):
+        toporo("fit", "x.csv")
+    assert met == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is theirs
+    with ThreadPoolExecutor(1) as pool:  # Python takes handlers from the main thread alone
+        assert pool.submit(toporo, "--version").result().code == 0
 
 
 def test_an_interrupt_is_one_sentence_and_exit_code_130(

@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.robust.by_hand import KINDS, group_losses, least, random_rows
 from toporo.errors import DataError, GroupMismatchError
 from toporo.groups import GroupIds, Groups
+from toporo.machine import one_thread
 from toporo.robust import group_losses as module
-from toporo.robust.group_losses import SquaredLosses, one_thread
+from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import fit_linear, fit_logistic, solve
 from toporo.robust.logistic import LogisticLosses
 

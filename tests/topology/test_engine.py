@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 
 from toporo.errors import SettingError, UnknownNameError
 from toporo.topology import plan
-from toporo.topology.engine import TorchEngine, available_threads, one_thread
+from toporo.topology.engine import TorchEngine, available_threads
 from toporo.topology.operator import DiffusionOperator
 from toporo.topology.plan import choose_device, installed, make_engine
 
@@ -317,17 +317,6 @@ def test_available_threads_where_the_system_does_not_tell(monkeypatch: pytest.Mo
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert available_threads() == 1
-
-
-@pytest.mark.usefixtures("two_cores")
-def test_one_thread_gives_the_others_back_also_after_an_error() -> None:
-    torch.set_num_threads(2)
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == 2
-    with pytest.raises(ZeroDivisionError), one_thread():
-        _ = 1 // 0
-    assert torch.get_num_threads() == 2
 
 
 # ---------------------------------------------------------------------- which engine, where

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from toporo.errors import DataError
@@ -89,6 +90,33 @@ def test_a_truncated_file_is_named(saved, length):
         load_checkpoint(path, **parts())
 
 
+def test_a_changed_byte_is_noticed_wherever_it_is(saved):
+    """In the header, and in the numbers, where it would be trained on."""
+    whole = saved[1].read_bytes()
+    for place in range(0, len(whole), 7):
+        saved[1].write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DataError, match=r"run\.safetensors"):
+            load_checkpoint(saved[1], **parts())
+    saved[1].write_bytes(whole)
+    load_checkpoint(saved[1], **parts())
+
+
+@pytest.mark.parametrize("key", ["about", "optimizer"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"state": [], "groups": 3}'])
+def test_what_an_earlier_version_wrote_is_looked_at_before_it_is_used(saved, key, text):
+    """Its checkpoints have no checksum."""
+    path = saved[1]
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() | {"schema": "toporo.checkpoint/1"}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    save_file(tensors, path, metadata=metadata)
+    assert load_checkpoint(path, **parts()) == {"epoch": 2, "note": "ü"}
+    save_file(tensors, path, metadata=metadata | {key: text})
+    if (key, text[:1]) != ("about", "{") or text == "{":
+        with pytest.raises(DataError):
+            load_checkpoint(path, **parts())
+
+
 @pytest.mark.parametrize(
     "content", [b"not a checkpoint", b"\x80\x04}.", b"\xff" * 100], ids=["text", "pickle", "noise"]
 )
@@ -103,7 +131,7 @@ def test_another_kind_of_file_is_refused(tmp_path, content):
 def test_a_foreign_safetensors_file_is_refused(tmp_path, metadata):
     path = tmp_path / "run.safetensors"
     save_file({"weight": torch.ones(2)}, path, metadata=metadata)
-    with pytest.raises(DataError, match=r"has schema .*, expected 'toporo\.checkpoint/1'"):
+    with pytest.raises(DataError, match=r"has schema .*, expected 'toporo\.checkpoint/2'"):
         load_checkpoint(path, **parts())
 
 

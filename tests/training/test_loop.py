@@ -19,6 +19,7 @@ from toporo.training import (
     TrainSettings,
     accuracy_by_group,
     features_of,
+    loop,
     outputs_of,
     train,
 )  # fmt: skip
@@ -168,6 +169,48 @@ def test_a_resumed_run_does_not_repeat_what_is_done(run, tmp_path):
     assert again == [5, 6]
     finished = everything(run(on_record=stop_at(6), **where))  # nothing is left to do, so nothing stops it
     assert finished == everything(run())
+
+
+def test_a_checkpoint_that_another_process_replaces_is_read_as_one(run, tmp_path, monkeypatch):
+    """The second reading would have the weights of epoch 4 with the history of epoch 2."""
+    where = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}
+    contents, opened = [], loop.safe_open
+    for stopped in (5, 3):
+        with pytest.raises(Interrupted):
+            run(on_record=stop_at(stopped), **where)
+        contents.append(where["checkpoint"].read_bytes())
+        where["checkpoint"].unlink()
+
+    def replaced(path, **how):
+        path.write_bytes(contents.pop())
+        return opened(path, **how)
+
+    where["checkpoint"].write_bytes(contents[-1])
+    monkeypatch.setattr(loop, "safe_open", replaced)
+    assert everything(run(**where)) == everything(run())
+
+
+def test_a_checkpoint_that_another_process_removes_is_none(run, tmp_path, monkeypatch):
+    path, opened = tmp_path / "run.safetensors", loop.safe_open
+    run(checkpoint=path)
+
+    def removed(path, **how):
+        path.unlink()
+        return opened(path, **how)
+
+    monkeypatch.setattr(loop, "safe_open", removed)
+    assert everything(run(checkpoint=path)) == everything(run())
+
+
+@pytest.mark.parametrize("about", [{}, {"history": 3}, {"history": [3]}, {"history": [{}]}, {"run": None}], ids=str)
+def test_a_checkpoint_without_a_history_is_refused(run, tmp_path, about):
+    path = tmp_path / "run.safetensors"
+    model, objective, _ = run(checkpoint=path)
+    about = {"run": loop.read_about(path)["run"]} | about
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    loop.save_checkpoint(path, model=model, objective=objective, optimizer=adam, about=about)
+    with pytest.raises(DataError, match="Delete it to start over"):
+        run(checkpoint=path)
 
 
 def test_an_interrupted_run_with_dropout_ends_as_an_uninterrupted_one(run, tmp_path):

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -232,7 +231,7 @@ def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
 def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
     """What the network that a run left in the folder of results makes of these inputs: ``(points, classes)``."""
     model = build_model(job.protocol, loaded, job.seed)
-    model.load_state_dict(load_file(job.model_path(out)))
+    model.load_state_dict({name: torch.as_tensor(value) for name, value in job.read_tensors(out).items()})
     probabilities: Array = model.predict(torch.as_tensor(points)).softmax(dim=1).numpy()
     return probabilities
 

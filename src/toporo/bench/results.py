@@ -5,20 +5,25 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import defstruct
+from safetensors import SafetensorError
+from safetensors.numpy import load
 
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
-from toporo.errors import DataError, UnknownNameError
-from toporo.files import read_json, write_text
+from toporo.errors import DataError, UnknownNameError, warn
+from toporo.files import locked, read_json, sha256, write_text, write_whole
 from toporo.schema import Count, as_type
 from toporo.topology.prior import Prior
 from toporo.types import Record
@@ -155,13 +160,69 @@ class Job:
         return out / "runs" / f"{self.key}.{phase}.checkpoint"
 
     def finished(self, out: Path, *, network: bool = False) -> dict[str, Any] | None:
-        """Its stored record, if it is done; where its network is wanted, if that was stored too."""
-        try:
-            record: dict[str, Any] = json.loads(self.record_path(out).read_text(encoding="utf-8"))
-        except (FileNotFoundError, json.JSONDecodeError):
+        """Its stored record, if it is done; where its network is wanted, if that was stored too.
+
+        Of a run whose record or model is not as it was stored, the damaged file is set aside: it is not done.
+        """
+        record, model = read_sealed(self.record_path(out)), self.model_path(out)
+        if record is None or record.get("key") != self.key or not model.is_file():
             return None
-        lacking = network and not record.get("network_kept", True)
-        return record if record.get("key") == self.key and self.model_path(out).is_file() and not lacking else None
+        if sha256(model) != record.pop("model", None):
+            set_aside(model, f"{model} is not as its run left it.")
+            return None
+        return None if network and not record.get("network_kept", True) else record
+
+    def store(self, out: Path, record: Record, model: bytes, *, network: bool = False) -> Record:
+        """Store record and model, and return the record: that of another process if it was first with this run."""
+        with locked(out / "runs"):
+            done = self.finished(out, network=network)
+            if done is None:
+                write_whole(self.model_path(out), lambda stream: stream.write(model))
+                write_sealed(self.record_path(out), {**record, "model": hashlib.sha256(model).hexdigest()})
+        return done or record
+
+    def read_tensors(self, out: Path) -> dict[str, npt.NDArray[Any]]:
+        """What it stored of its model."""
+        path = self.model_path(out)
+        try:
+            return load(path.read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing, which has the model of {self.key}: run it again.") from None
+        except SafetensorError as error:
+            raise DataError(f"{path} is damaged ({error}): run it again.") from None
+
+
+def write_sealed(path: Path, content: Record) -> None:
+    """Write JSON that carries a checksum of what it says."""
+    plain = json.loads(json.dumps(content))
+    write_text(path, json.dumps({**plain, "checksum": _checksum(plain)}))
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """What :func:`write_sealed` wrote; None if there is no such file, or if it was damaged and is now set aside."""
+    try:
+        content = read_json(path)
+        if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
+            raise DataError(f"{path} is not as it was written: its checksum is of other content.")
+    except FileNotFoundError:
+        return None
+    except DataError as error:
+        set_aside(path, str(error))
+        return None
+    return content
+
+
+def _checksum(content: Record) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def set_aside(path: Path, why: str) -> None:
+    """Give a damaged file another name, so that it is neither used nor lost, and warn of it."""
+    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in itertools.count())
+    place = next(name for name in names if not name.exists())
+    with suppress(FileNotFoundError):  # another process was quicker
+        path.rename(place)
+        warn(f"{why} It is set aside as {place.name}, and what it was of is run again.")
 
 
 @functools.cache

@@ -7,29 +7,42 @@ import json
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 
 from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.bench.fits import FITS, Assignment, Runtime
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Variant
-from toporo.bench.results import RUN_SCHEMA, Job, Outcome, brought_sources, make_rows, write_rows
-from toporo.bench.vision import VisionChoices, check_rows, describe, settle
-from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning
-from toporo.files import write_text, write_whole
+from toporo.bench.results import (
+    RUN_SCHEMA,
+    Job,
+    Outcome,
+    brought_sources,
+    make_rows,
+    read_sealed,
+    set_aside,
+    write_rows,
+)
+from toporo.bench.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
+from toporo.machine import follow, one_thread, signals_held, tidily
 from toporo.objectives import OBJECTIVES
+from toporo.training.loop import read_about
 from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
+#: Phases of a run that leave checkpoints.
+PHASES = ("features", "main")
 
 
 def reproduce(
@@ -105,10 +118,13 @@ def reproduce(
     pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     if progress is not None:
         progress(resumed, len(jobs), None, None)
-    for job, record in _run_all(pending, loaded, folder, workers, runtime):
-        records[job.key] = record
-        if progress is not None:
-            progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
+    for job in pending:
+        _set_aside_damaged(job, folder)
+    with closing(_run_all(pending, loaded, folder, workers, runtime)) as runs:
+        for job, record in runs:
+            records[job.key] = record
+            if progress is not None:
+                progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     ordered = [records[key] for key in keys]
     rows = make_rows(protocol, ordered)
     about = describe(benchmark, protocol, ordered, list(loaded.values()), skipped)
@@ -144,13 +160,9 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
     done = job.finished(out, network=runtime.keep_models)
     if done is not None:
         return done
-    torch.set_num_threads(1)  # the same bytes on any machine; runs, not operations, are done in parallel
     checkpoint = functools.partial(job.checkpoint_path, out)
-    plain = job
-    if "erm" in job.protocol.known:
-        erm = job.protocol.method("erm")
-        plain = replace(job, method=erm, brought=_brought(BENCHMARKS[job.protocol.benchmark], erm))
-    with warnings.catch_warnings(record=True) as caught:
+    # The same bytes on any machine: runs, not operations, are done in parallel.
+    with one_thread(torch=True), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TopoRoWarning)
         fitted = FITS[job.method.model](
             Assignment(
@@ -159,7 +171,7 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
                 job.seed,
                 loaded,
                 checkpoint,
-                lambda name: out / "runs" / f"{plain.key}.{name}",
+                functools.partial(_shared_path, job, out),
                 runtime,
             )
         )
@@ -184,17 +196,36 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
     if fitted.timing is not None:
         record["network_kept"] = runtime.keep_models
     tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
-    packed = save(tensors)
-    write_whole(job.model_path(out), lambda stream: stream.write(packed))
-    write_text(job.record_path(out), json.dumps(record))
-    for phase in ("features", "main"):
+    record = job.store(out, record, save(tensors), network=runtime.keep_models)
+    for phase in PHASES:
         checkpoint(phase).unlink(missing_ok=True)
     return record
 
 
+def _shared_path(job: Job, out: Path, name: str) -> Path:
+    """The file of this name that all runs of a seed share, made by the ERM run among them."""
+    if "erm" in job.protocol.known:
+        erm = job.protocol.method("erm")
+        job = replace(job, method=erm, brought=_brought(BENCHMARKS[job.protocol.benchmark], erm))
+    return out / "runs" / f"{job.key}.{name}"
+
+
+def _set_aside_damaged(job: Job, out: Path) -> None:
+    """What an earlier process left of a run for this one to go on from, where it is damaged."""
+    read_sealed(_shared_path(job, out, TOPOLOGY))
+    for phase in PHASES:
+        path = job.checkpoint_path(out, phase)
+        try:
+            read_about(path)
+        except FileNotFoundError:
+            pass
+        except DataError as error:
+            set_aside(path, str(error).removesuffix(" Delete it to start over."))
+
+
 def _run_all(
     jobs: list[Job], loaded: Mapping[str, BenchmarkData], out: Path, workers: int, runtime: Runtime
-) -> Iterable[tuple[Job, Record]]:
+) -> Generator[tuple[Job, Record], None, None]:
     if workers == 1 or len(jobs) <= 1:
         for job in jobs:
             yield job, run_job(job, loaded[job.variant], out, runtime)
@@ -203,13 +234,26 @@ def _run_all(
     context = multiprocessing.get_context("spawn")
     waiting = iter(jobs)
     running: dict[Future[Record], Job] = {}
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=context) as pool:
+    theirs, ours = context.Pipe(duplex=False)
+    # Ours is closed first, however this ends: that is what ends the workers, and then the pool.
+    with theirs, ProcessPoolExecutor(min(workers, len(jobs)), context, follow, (theirs,)) as pool, ours:
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
             for job in islice(waiting, workers - len(running)):
-                running[pool.submit(run_job, job, loaded[job.variant], out, runtime)] = job
+                with signals_held():
+                    running[pool.submit(tidily, run_job, job, loaded[job.variant], out, runtime)] = job
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                yield running.pop(future), future.result()
+                try:
+                    record = future.result()
+                except BrokenProcessPool:
+                    names = ", ".join(
+                        f"{job.variant} {job.method.name} seed {job.seed}".strip() for job in running.values()
+                    )
+                    raise TopoRoError(
+                        f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is "
+                        "kept: run it again to go on, with fewer jobs at a time if memory was short."
+                    ) from None
+                yield running.pop(future), record

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import safe_open
 
 from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
@@ -681,14 +680,11 @@ def _tiles(part: VariantOutcome, out: Path) -> Sections:
 def _water(part: VariantOutcome, method: str, out: Path) -> npt.NDArray[Any]:
     """Probabilities of water in the sample tiles of the run with the lowest seed."""
     job = min((job for job in part.jobs if job.method.name == method), key=lambda job: job.seed)
-    path = job.model_path(out)
-    if not path.is_file():
-        raise DataError(f"{path} is missing, which has the sample tiles of {job.key}: run it again.")
-    with safe_open(path, framework="np") as tensors:
-        if WATER not in tensors.keys():  # noqa: SIM118  # not a mapping
-            raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
-        water: npt.NDArray[Any] = tensors.get_tensor(WATER)
-    return water
+    tensors = job.read_tensors(out)
+    if WATER not in tensors:
+        path = job.model_path(out)
+        raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
+    return tensors[WATER]
 
 
 # ---------------------------------------------------------------------- sentences

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from toporo.bench.base import load_dataset
 from toporo.bench.loaded import BenchmarkData
 from toporo.data.grouped import GroupedData
+from toporo.machine import one_thread
 from toporo.models import MLP
 from toporo.objectives import TRO, GroupDRO, WeightedObjective
 from toporo.progress import Progress, Report
@@ -19,7 +20,6 @@ from toporo.theory.bound import bound_breakdown
 from toporo.theory.convergence import certified_constants, compare_constants, estimated_constants
 from toporo.theory.results import ConvergenceCase, MethodBounds, StationarityCurves, StudySettings, TheoryStudy
 from toporo.theory.stationarity import Stationarity
-from toporo.topology.engine import one_thread
 from toporo.topology.prior import Prior
 from toporo.training import TrainSettings, train
 from toporo.types import Name
@@ -40,7 +40,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     scaled = GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)
     shown = _shown_groups(benchmark, settings)
     steps = 4 + 2 * settings.training_seeds + 2 * len(shown)
-    with Progress("theory", steps, progress) as bar, one_thread():
+    with Progress("theory", steps, progress) as bar, one_thread(torch=True):
         bar.say("Theorem 1: projected SGD against the bound")
         cases = _convergence(scaled, prior, settings, bar)
         bar.say("Theorem 2: stationarity while networks train")

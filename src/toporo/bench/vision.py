@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,11 @@ from toporo.bench.fits import FITS, Assignment, Fitted, Runtime, method_objectiv
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
+from toporo.bench.results import read_sealed, write_sealed
 from toporo.checks import whole
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, UnknownNameError, warn
-from toporo.files import write_text
 from toporo.models import NETWORKS, Weights, make_network, read_weights
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
@@ -50,6 +51,8 @@ from toporo.version import __version__
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 RANDOM = "a random start"
+#: The file with the topology that runs of a seed share.
+TOPOLOGY = "topology.json"
 #: Rows of a group whose features the topology is learned from.
 POINTS = 500
 #: Rows nearest to a row that it is joined to, where there are as many.
@@ -347,16 +350,16 @@ def _fit_segmentation(given: Assignment) -> Fitted:
 
 
 def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
-    shared = given.shared("topology.json")
+    shared = given.shared(TOPOLOGY)
 
     def learned(network: nn.Module) -> GroupGraph:
         graph = _learn(kit, network, given, settings)
-        write_text(shared, graph.to_json())
+        write_sealed(shared, {"graph": json.loads(graph.to_json())})
         return graph
 
     def learn(**_: Any) -> GroupGraph:
-        if shared.is_file():
-            return GroupGraph.from_json(shared.read_text(encoding="utf-8"))
+        if (stored := read_sealed(shared)) is not None:
+            return GroupGraph.from_json(json.dumps(stored["graph"]))
         network, _trained_by_erm = _trained(kit, settings, BENCH_METHODS["erm"], None, given.checkpoint("features"))
         return learned(network)
 

@@ -21,6 +21,7 @@ from toporo.cli.common import (
     plain_warnings,
     printable_usage,
     say,
+    terminable,
     use_utf8,
 )
 from toporo.errors import TopoRoError, warn
@@ -80,7 +81,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Import the command and run it."""
-        with interruptible(), printable_usage():
+        with terminable(), interruptible(), printable_usage():
             return super().invoke(ctx)
 
 

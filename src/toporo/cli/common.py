@@ -6,7 +6,9 @@ import csv
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +30,7 @@ register = COMMANDS.register
 
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
 USER_ERROR = 1
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 
 def split_names(text: str | None, flag: str) -> list[str] | None:
@@ -151,16 +153,38 @@ def one_of(names: Collection[str]) -> Callable[[str], str]:
 
 @contextmanager
 def interruptible(outcome: str = "") -> Iterator[None]:
-    """Ctrl-C ends a command with a sentence that says what is left of its work, and exit code 130.
+    """Ctrl-C ends a command with a sentence that says what is left of its work, and exit code 130; SIGTERM with 143.
 
     Where SIGINT is ignored it stays so, and the command goes on: a script that starts a job with ``&`` has it ignored,
     because Ctrl-C is then meant for the script.
     """
     try:
         yield
-    except KeyboardInterrupt:
-        typer.echo(f"toporo: interrupted{f'; {outcome}' if outcome else ''}.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as end:
+        what, code = ("terminated", TERMINATED) if isinstance(end, Terminated) else ("interrupted", INTERRUPTED)
+        typer.echo(f"toporo: {what}{f'; {outcome}' if outcome else ''}.", err=True)
+        raise typer.Exit(code) from None
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: whatever tidies up after Ctrl-C does so now, too."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises :class:`Terminated`, unless it is ignored or the program around has plans of its own for it."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: object) -> None:  # noqa: ARG001  # as Python calls it
+    raise Terminated
 
 
 @contextmanager

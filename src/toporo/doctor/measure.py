@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from toporo.data.encode import Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts
 from toporo.doctor.results import Distances, Finding, Separability
 from toporo.errors import TopoRoWarning
 from toporo.groups import GroupIds, Groups
+from toporo.machine import one_thread
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import cut_graph, resample
@@ -382,7 +382,8 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
     ids = GroupIds(codes, Groups(names))
     _, resamples, deals = next((e for e in EFFORT if len(names) <= e[0]), EFFORT[-1])
     rng = np.random.default_rng([seed, len(names)])
-    with threadpool_limits(1), warnings.catch_warnings():  # on small samples several threads wait for each other
+    # On small samples several threads wait for each other.
+    with one_thread(torch=True, openmp=True), warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of is looked at here
         near = min(NEIGHBORS, distinct - 1)
         kernel = "knn" if distinct > 3 * near else "dense"
@@ -460,7 +461,7 @@ def group_separability(
     tables = {name: np.zeros((count, count)) for name in makers}
     shares = np.zeros(x.shape[1])
     splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(openmp=True), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a linear model that has not quite converged classifies well enough
         for inside, outside in splitter.split(x, y):
             for name, make in makers.items():

@@ -15,11 +15,10 @@ Rows may carry weights; :math:`n_e` is then their sum in a group. The same bytes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from scipy.linalg.lapack import dposv
 
 from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.machine import cores
+from toporo.machine import cores, one_thread
 from toporo.types import Array, Name
 
 T = TypeVar("T")
@@ -196,20 +195,6 @@ def for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[
             return [work(item) for item in items]
         with ThreadPoolExecutor(cores()) as pool:
             return list(pool.map(work, items))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Linear algebra on a single thread: the same bytes everywhere, and faster for small matrices."""
-    with _controller().limit(limits=1, user_api="blas"):
-        yield
-
-
-@lru_cache(maxsize=1)
-def _controller() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 TOO_LARGE = "holds numbers too large to be squared: scale the columns first."

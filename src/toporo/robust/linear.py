@@ -29,8 +29,9 @@ import numpy.typing as npt
 from toporo.checks import as_number, non_negative, number
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
+from toporo.machine import one_thread
 from toporo.robust.divergences import get_divergence
-from toporo.robust.group_losses import GroupLosses, SquaredLosses, as_numbers, one_thread, refuse_infinite
+from toporo.robust.group_losses import GroupLosses, SquaredLosses, as_numbers, refuse_infinite
 from toporo.robust.logistic import LogisticLosses
 from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.types import Array, Name

@@ -30,8 +30,9 @@ from scipy import sparse
 from toporo.checks import whole
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
+from toporo.machine import one_thread
 from toporo.progress import Progress, Report
-from toporo.topology.engine import Engine, one_thread
+from toporo.topology.engine import Engine
 from toporo.topology.neighbors import BACKENDS, locality_order, nearest
 from toporo.topology.operator import (
     FINEST_TAIL,
@@ -221,7 +222,7 @@ class GroupDiffusion:
             choose_device(device, 0.0)  # a device that is not there is an error before the work, not after
             lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
             _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
-            with one_thread():
+            with one_thread(torch=True):
                 matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, str(device))
                 operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
         else:
@@ -234,7 +235,7 @@ class GroupDiffusion:
             make_plan(points=len(ids), groups=len(ids.groups), fixed=fixed, lengths=[1], widest=8, limit=limit)
             matrix, order = reordered(matrix, beside)
             described = {"kernel": "given"}
-            with nullcontext() if sparse.issparse(matrix) else one_thread():
+            with nullcontext() if sparse.issparse(matrix) else one_thread(torch=True):
                 operator = DiffusionOperator.from_kernel(matrix, checked=True)
             place = np.arange(len(operator)) if order is None else np.argsort(order)
         rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, place, operator)))
@@ -259,7 +260,7 @@ class GroupDiffusion:
         while True:
             rows, missing = self.filters.truncated(allowance)
             plan = self._plan(rows)
-            with one_thread() if not self.operator.is_sparse else nullcontext():
+            with one_thread(torch=True) if not self.operator.is_sparse else nullcontext():
                 matrix = self._run(measures, rows, plan)
             error = spread * missing
             if not np.isfinite(matrix).all():

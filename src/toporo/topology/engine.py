@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from threadpoolctl import threadpool_limits
 
 from toporo.machine import cores
 from toporo.topology.operator import DiffusionOperator
@@ -176,18 +175,6 @@ class Schedule:
 def available_threads() -> int:
     """Threads to use: torch's setting, within what the process may run on."""
     return max(1, min(torch.get_num_threads(), cores()))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Dense products on one thread: several would change the order of sums, and so the last bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(limits=1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.spatial import cKDTree
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.machine import cores
+from toporo.machine import cores, one_thread
 from toporo.types import Array
 
 Indices = npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -105,12 +105,10 @@ def locality_order(points: Array) -> npt.NDArray[np.intp]:
     In more than three dimensions the tree is built on the three leading principal axes.
     """
     if points.shape[1] > 3:
-        from threadpoolctl import threadpool_limits
-
         points, _ = _scaled(points)
         centre = points.mean(axis=0)
         second = np.zeros((points.shape[1], points.shape[1]))
-        with threadpool_limits(1):  # the last bits of a product may depend on the number of threads
+        with one_thread():  # the last bits of a product may depend on the number of threads
             for rows in _chunks(len(points)):
                 block = points[rows] - centre
                 second += block.T @ block
@@ -144,7 +142,7 @@ def _scikit(points: Array, k: int, _device: str) -> Neighbors:
     model = NearestNeighbors(n_neighbors=min(n, k + 1 + SPARE), algorithm="brute").fit(centred)
     distances, indices = _empty(n, k)
     parts = list(_chunks(n))
-    with _rows_in_parallel(len(range(n)[parts[-1]])):
+    with one_thread(), _rows_in_parallel(len(range(n)[parts[-1]])):  # scikit-learn's own limit of BLAS does not nest
         for part in parts:
             candidates = model.kneighbors(centred[part], return_distance=False)
             _settle(points, np.arange(n)[part], candidates, distances, indices)
@@ -220,8 +218,6 @@ def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Nei
     Threads take part only where each query stands alone: products of matrices may round differently with their
     number, and a point on the border of two lists would then move.
     """
-    from threadpoolctl import threadpool_limits
-
     n, dimensions = points.shape
     centred = points - points.mean(axis=0)
     single = (centred / (np.abs(centred).max() or 1.0)).astype(np.float32)
@@ -230,14 +226,14 @@ def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Nei
     index = faiss.IndexIVFFlat(quantizer, dimensions, lists)
     index.cp.seed = 1234
     index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, 40
-    with threadpool_limits(1):
+    with one_thread(openmp=True):
         index.train(single)
         index.add(single)
     wanted = min(n, k + 1 + SPARE)
 
     def search(rows: npt.NDArray[np.intp], probes: int) -> npt.NDArray[np.int64]:
         queries = single[rows]
-        with threadpool_limits(1):
+        with one_thread(openmp=True):
             far, which = quantizer.search(queries, probes)
         index.nprobe = probes
         candidates: npt.NDArray[np.int64] = index.search_preassigned(queries, wanted, which, far)[1]
@@ -275,11 +271,9 @@ def _recall(distances: Array, true: Array) -> float:
 
 def _exact_rows(centred: Array, rows: npt.NDArray[np.intp], k: int) -> npt.NDArray[np.int64]:
     """The ``k`` points nearest to each of a few rows, themselves among them, in no particular order."""
-    from threadpoolctl import threadpool_limits
-
     nearby = np.empty((len(rows), k), dtype=np.int64)
     squares = np.einsum("ij,ij->i", centred, centred)
-    with threadpool_limits(1):
+    with one_thread():
         for part in _chunks(len(rows), max(1, BLOCK_BYTES // 16 // len(centred))):
             block = centred[rows[part]] @ centred.T
             block *= -2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
 import os
@@ -24,12 +25,14 @@ from toporo.checks import number, positive
 from toporo.data.batches import batch_rows, tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
-from toporo.files import write_whole
+from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
 from toporo.types import Name, Record
 
-SCHEMA = "toporo.checkpoint/1"
+SCHEMA = "toporo.checkpoint/2"
+#: Without a checksum.
+EARLIER = "toporo.checkpoint/1"
 
 
 def save_checkpoint(
@@ -58,15 +61,17 @@ def save_checkpoint(
             else:
                 plain.setdefault(str(index), {})[key] = value
     groups = [_plain_settings(group) for group in optimizer.state_dict()["param_groups"]]
-    content = {
-        "schema": SCHEMA,
-        "about": json.dumps(about),
-        "optimizer": json.dumps({"state": plain, "groups": groups}),
-    }
+    content = {"about": json.dumps(about), "optimizer": json.dumps({"state": plain, "groups": groups})}
     # Tensors that share memory are refused by the format; a checkpoint wants values, so copy.
     copies = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
-    packed = save(copies, metadata=content)
+    packed = save(copies, metadata={"schema": SCHEMA, "checksum": _checksum(copies, content), **content})
     write_whole(path, lambda stream: stream.write(packed))
+
+
+def _checksum(tensors: dict[str, Tensor], content: dict[str, str]) -> str:
+    digest = hashlib.sha256(save(tensors))
+    digest.update(f"{content['about']}\n{content['optimizer']}".encode())
+    return digest.hexdigest()
 
 
 def load_checkpoint(
@@ -81,27 +86,33 @@ def load_checkpoint(
     path : the file.
     model, objective, optimizer : built as they were when it was written.
     """
-    tensors, metadata = _read(Path(path))
+    try:
+        stored = _read(Path(path))
+    except FileNotFoundError:
+        raise DataError(f"no such checkpoint: {path}.") from None
+    _restore(stored, model, objective, optimizer)
+    return stored.about
+
+
+def _restore(stored: _Stored, model: nn.Module, objective: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     parts: tuple[Any, ...] = (model, objective, optimizer)
     before = [copy.deepcopy(part.state_dict()) for part in parts]
     try:
-        model.load_state_dict(_part(tensors, "model."))
-        objective.load_state_dict(_part(tensors, "objective."))
-        stored = json.loads(metadata["optimizer"])
-        state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in stored["state"].items()}
-        for key, value in _part(tensors, "optimizer.").items():
+        model.load_state_dict(_part(stored.tensors, "model."))
+        objective.load_state_dict(_part(stored.tensors, "objective."))
+        plain = stored.optimizer
+        state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["state"].items()}
+        for key, value in _part(stored.tensors, "optimizer.").items():
             index, name = key.split(".", 1)
             state.setdefault(int(index), {})[name] = value
         now = optimizer.state_dict()["param_groups"]
-        groups = [group | _restored(earlier) for group, earlier in zip(now, stored["groups"], strict=True)]
+        groups = [group | _restored(earlier) for group, earlier in zip(now, plain["groups"], strict=True)]
         optimizer.load_state_dict({"state": state, "param_groups": groups})
-        about: dict[str, Any] = json.loads(metadata["about"])
-        return about
-    except (KeyError, ValueError, RuntimeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         for part, earlier in zip(parts, before, strict=True):
             part.load_state_dict(earlier)
         raise DataError(
-            f"the checkpoint {path} belongs to another model, objective or optimiser ({error}). "
+            f"the checkpoint {stored.path} belongs to another model, objective or optimiser ({error}). "
             "Delete it to start over, or go back to the settings it was made with."
         ) from None
 
@@ -118,23 +129,22 @@ def _restored(group: dict[str, Any]) -> dict[str, Any]:
 
 def read_about(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint says about its run, without restoring anything."""
-    about: dict[str, Any] = json.loads(_read(Path(path))[1]["about"])
-    return about
+    return _read(Path(path)).about
 
 
-def read_about_run(path: str | os.PathLike[str], identity: dict[str, Any]) -> dict[str, Any]:
-    """The same, of a checkpoint of this very run; one of another run is an error that says what differs."""
-    about = read_about(path)
-    there: Record = about.get("run", {})
+def _require_run(stored: _Stored, identity: dict[str, Any]) -> None:
+    """A checkpoint of another run is an error that says what differs."""
+    there = stored.about.get("run")
+    if not isinstance(there, dict):
+        raise DataError(f"the checkpoint {stored.path} does not say which run it is of. Delete it to start over.")
     none = object()
     other = [key for key in identity | there if identity.get(key, none) != there.get(key, none)]
     if other:
         told = ", ".join(f"{key}{_both(there.get(key), identity.get(key))}" for key in other)
         raise DataError(
-            f"the checkpoint {path} is of another run: it differs in {told}. Delete it, or train with what it was made "
-            "with."
+            f"the checkpoint {stored.path} is of another run: it differs in {told}. Delete it, or train with what it "
+            "was made with."
         )
-    return about
 
 
 def _both(there: Any, here: Any) -> str:
@@ -147,18 +157,36 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    if not path.is_file():
-        raise DataError(f"no such checkpoint: {path}.")
+@dataclass(frozen=True)
+class _Stored:
+    """What a checkpoint holds, read at one go: another process may replace the file at any time."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+    optimizer: Any
+
+
+def _read(path: Path) -> _Stored:
+    again = "Delete it to start over."
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
-    except SafetensorError as error:
-        raise DataError(f"{path} is not a readable checkpoint ({error}). Delete it to start over.") from None
-    if metadata.get("schema") != SCHEMA:
-        raise DataError(f"{path} has schema {metadata.get('schema')!r}, expected {SCHEMA!r}. Delete it to start over.")
-    return tensors, metadata
+    except FileNotFoundError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} is not a readable checkpoint ({error}). {again}") from None
+    schema = metadata.get("schema")
+    if schema not in (SCHEMA, EARLIER):
+        raise DataError(f"{path} has schema {schema!r}, expected {SCHEMA!r}. {again}")
+    content = {key: metadata.get(key, "") for key in ("about", "optimizer")}
+    if schema != EARLIER and metadata.get("checksum") != _checksum(tensors, content):
+        raise DataError(f"the checkpoint {path} is damaged: its checksum is of other content. {again}")
+    about, optimizer = (parse_json(text, f"the {key!r} of {path}") for key, text in content.items())
+    if not isinstance(about, dict):
+        raise DataError(f"the 'about' of {path} is not an object. {again}")
+    return _Stored(path, tensors, about, optimizer)
 
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -246,11 +274,19 @@ class Resumable:
         if self.path is None:
             return []
         identity = self.identity  # one that cannot be told is an error now, not at the first checkpoint
-        if not Path(self.path).is_file():
+        try:
+            stored = _read(Path(self.path))
+        except FileNotFoundError:
             return []
-        about = read_about_run(self.path, identity)
-        load_checkpoint(self.path, model=self.model, objective=self.objective, optimizer=self.optimizer)
-        return [RoundRecord.from_dict(record) for record in about["history"]]
+        _require_run(stored, identity)
+        try:
+            history = [RoundRecord.from_dict(record) for record in stored.about["history"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"the checkpoint {self.path} has no history that can be read ({error}). Delete it to start over."
+            ) from None
+        _restore(stored, self.model, self.objective, self.optimizer)
+        return history
 
     def save(self, history: list[RoundRecord]) -> None:
         """Write the checkpoint."""
