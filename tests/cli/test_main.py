@@ -19,6 +19,7 @@ import typer
 from toporo import __version__
 from toporo.cli import OWN, load_command
 from toporo.cli.common import interruptible, one_of
+from toporo.files import write_text
 
 pytestmark = pytest.mark.usefixtures("no_data")
 Run = Callable[..., Any]
@@ -286,3 +287,20 @@ def test_an_interrupt_is_one_sentence_and_exit_code_130(
     with pytest.raises(typer.Exit), interruptible("two of three are written"):
         raise KeyboardInterrupt
     assert capsys.readouterr().err == "toporo: interrupted; two of three are written.\n"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("there", [True, False], ids=["old", "none"])
+def test_what_is_said_of_a_file_is_true_at_every_moment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: str, there: bool
+) -> None:
+    """Ctrl-C may come when the file has just been replaced."""
+    path = tmp_path / "a.csv"
+    if there:
+        path.write_text("old")
+    with pytest.raises(typer.Exit), interruptible(path):
+        if moment == "after":
+            write_text(path, "new")
+        raise KeyboardInterrupt
+    said = "nothing was written" if moment == "before" else f"{path} had been written"
+    assert capsys.readouterr().err == f"toporo: interrupted; {said}.\n"

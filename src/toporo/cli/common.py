@@ -152,18 +152,28 @@ def one_of(names: Collection[str]) -> Callable[[str], str]:
 
 
 @contextmanager
-def interruptible(outcome: str = "") -> Iterator[None]:
+def interruptible(outcome: str | Path = "") -> Iterator[None]:
     """Ctrl-C ends a command with a sentence that says what is left of its work, and exit code 130; SIGTERM with 143.
+
+    ``outcome`` is that sentence; or the file that is the work, which by then has been replaced or has not.
 
     Where SIGINT is ignored it stays so, and the command goes on: a script that starts a job with ``&`` has it ignored,
     because Ctrl-C is then meant for the script.
     """
+    before = _inode(outcome)
     try:
         yield
     except KeyboardInterrupt as end:
+        if isinstance(outcome, Path):
+            outcome = "nothing was written" if _inode(outcome) == before else f"{outcome} had been written"
         what, code = ("terminated", TERMINATED) if isinstance(end, Terminated) else ("interrupted", INTERRUPTED)
-        typer.echo(f"toporo: {what}{f'; {outcome}' if outcome else ''}.", err=True)
+        say(f"toporo: {what}{f'; {outcome}' if outcome else ''}.", err=True)
         raise typer.Exit(code) from None
+
+
+def _inode(path: str | Path) -> int | None:
+    """What changes when another file takes a file's place."""
+    return path.stat().st_ino if isinstance(path, Path) and path.exists() else None
 
 
 class Terminated(KeyboardInterrupt):

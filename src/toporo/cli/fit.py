@@ -30,7 +30,7 @@ from toporo.cli.common import (
 from toporo.errors import listed
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, fit_table
-from toporo.tables.folder import check_target
+from toporo.tables.folder import MANIFEST, check_target
 from toporo.tables.model import TASKS, TableModel
 from toporo.text import SAW, many, number_to_json
 from toporo.topology.centrality import MEASURES
@@ -169,7 +169,7 @@ def fit(
         settings["prior"] = prior
     if divergence != "l2":
         settings["divergence"] = divergence
-    with interruptible("nothing was written"):
+    with interruptible(out / MANIFEST):
         fitted = fit_table(
             data_source(data),
             target=target,

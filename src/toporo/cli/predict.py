@@ -96,7 +96,7 @@ def predict(
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)
     optional = [] if kept is not None else [loaded.group]
     counts = _Counts()
-    outcome = "not all rows were printed" if out is None else "nothing was written"
+    outcome = "not all rows were printed" if out is None else out
     try:
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, delimiter=delimiter):

@@ -63,7 +63,7 @@ def report(
     Example: toporo report model/ holdout.csv --out model-report.html
     """
     _check_files(model, data, out)
-    with interruptible("nothing was written"):
+    with interruptible(out):
         fitted, evaluation = _load(model, data, delimiter, unseen, resamples, seed)
         _write(fitted, evaluation, data, out, as_json)
 
