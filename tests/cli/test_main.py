@@ -298,9 +298,13 @@ def test_what_is_said_of_a_file_is_true_at_every_moment(
     path = tmp_path / "a.csv"
     if there:
         path.write_text("old")
-    with pytest.raises(typer.Exit), interruptible(path):
+
+    def stop() -> None:
         if moment == "after":
             write_text(path, "new")
         raise KeyboardInterrupt
+
+    with pytest.raises(typer.Exit), interruptible(path):
+        stop()
     said = "nothing was written" if moment == "before" else f"{path} had been written"
     assert capsys.readouterr().err == f"toporo: interrupted; {said}.\n"
