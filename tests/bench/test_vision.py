@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from toporo.bench.tables import caption, make_overview, overview_tables, paper_t
 from toporo.bench.vision import VisionChoices, settle
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore
-from toporo.errors import DataError, NothingToTestError, SettingError, UnknownNameError
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import Groups
 from toporo.models import NETWORKS, UNet
 from toporo.topology.graph import GroupGraph
@@ -453,11 +454,23 @@ def test_a_table_goes_on_run_by_run_and_gives_the_same_rows(pacs: Trainings, tmp
     assert len(list((tmp_path / "runs").glob("*.json"))) - len(list((tmp_path / "runs").glob("*.topology.json"))) == 17
     torn = next(iter((tmp_path / "runs").glob("erm-*.safetensors")))
     torn.with_suffix(".json").write_text('{"schema": "toporo.ru')  # as a disk that was full leaves it
-    again = run()
+    with pytest.warns(TopoRoWarning, match="set aside"):
+        again = run()
     assert again.resumed == 16
     assert again.rows == pacs.outcome.rows
     assert [without_time(r) for r in again.records] == [without_time(r) for r in pacs.outcome.records]
     assert run().resumed == len(again.jobs)
+
+
+@pytest.mark.parametrize("text", ["", '"edges": []'], ids=["empty", "edited"])
+def test_a_topology_that_was_damaged_is_learned_again(pacs: Trainings, tmp_path: Path, text: str) -> None:
+    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "test": "photo"}
+    reproduce("pacs", tmp_path, methods=["erm"], **chosen)
+    (path,) = (tmp_path / "runs").glob("*.topology.json")
+    path.write_text(text and re.sub(r'"edges": \[.*?\]\]', text, path.read_text()))
+    with pytest.warns(TopoRoWarning, match=r"topology\.json is .* set aside as .*\.topology\.json\.damaged"):
+        outcome = reproduce("pacs", tmp_path, methods=["tro-data"], **chosen)
+    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "tro-data", 0, "photo")[1])
 
 
 @pytest.mark.parametrize("method", ["erm", "tro-data"])
