@@ -126,7 +126,8 @@ def _failures(outcomes: Outcomes) -> list[str]:
 
 def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
     outcomes = _outcomes(fuzz, 15)
-    assert not _failures(outcomes)
+    failures = _failures(outcomes)
+    assert not failures, "\n".join(failures)
     for name, every in outcomes.items():
         good = {one["outcome"] for one in every if one["whole"] and not one["file"].startswith("once-")}
         assert good == ({"refused"} if name in NEVER_READ else {"read"}), f"{name}: a seed is no longer good"
@@ -134,7 +135,8 @@ def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
 
 @pytest.mark.slow
 def test_many_damaged_files_are_read_or_refused(fuzz: Any) -> None:
-    assert not _failures(_outcomes(fuzz, 300))
+    failures = _failures(_outcomes(fuzz, 300))
+    assert not failures, "\n".join(failures)
 
 
 def test_the_corpus_is_small() -> None:

@@ -40,6 +40,8 @@ HERE = Path(__file__).parent
 HANG, SPARE, TIMES = 20.0, 256 << 20, 64
 #: Address space that a case may take beyond what its process has: protects the machine.
 ROOM = 6 << 30
+#: Bytes of a damaged file; a few small seeds repeated can come to any size.
+LONGEST = 2 << 20
 COLUMNS = ("reader", "cases", "read", "refused", "failed", "most memory")
 
 
@@ -69,7 +71,7 @@ def make_case(reader: Any, name: str, seed: int, number: int) -> tuple[str, byte
         return seeds[number], reader.seeds[seeds[number]], Thorough() if seeds[number].startswith("once-") else rng
     whole = [file for file in seeds if not file.startswith("once-")]  # a check stops most that is damaged twice
     file = rng.choice(seeds if rng.random() < 0.2 else whole)
-    return file, rng.choice(reader.mutators)(rng, reader.seeds[file], list(reader.seeds.values())), rng
+    return file, rng.choice(reader.mutators)(rng, reader.seeds[file], list(reader.seeds.values()))[:LONGEST], rng
 
 
 def read_case(reader: Any, file: str, content: bytes, rng: Random) -> dict[str, Any]:

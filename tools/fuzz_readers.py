@@ -249,16 +249,33 @@ def run_files() -> dict[str, bytes]:
     return {"record.json": job.record_path(out).read_bytes(), "network.safetensors": job.model_path(out).read_bytes()}
 
 
-def run(file: Path, rng: Random) -> None:
+def run(file: Path, rng: Random, *, forged: bool) -> None:
     """What was run before, as ``reproduce`` finds it; what it cannot use it would run again."""
-    job, loaded, out = _run()
-    for name, path in (("record.json", job.record_path(out)), ("network.safetensors", job.model_path(out))):
-        path.write_bytes(file.read_bytes() if name == file.name else run_files()[name])
-    record = job.finished(out, network=True)
-    if record is None:
+    job, loaded, _ = _run()
+    out = file.parent / "out"
+    (out / "runs").mkdir(parents=True)
+    content = run_files() | {file.name: file.read_bytes()}
+    record = _sealed(content) if forged else content["record.json"]
+    job.record_path(out).write_bytes(record)
+    job.model_path(out).write_bytes(content["network.safetensors"])
+    done = job.finished(out, network=True)
+    if done is None:
         raise RefusedError
-    make_rows(job.protocol, [record])
+    make_rows(job.protocol, [done])
     class_probabilities(job, loaded, out, np.zeros((1, 2)))
+
+
+def _sealed(content: Mapping[str, bytes]) -> bytes:
+    """The record of a run with the right checksums, where it has any."""
+    try:
+        record = json.loads(content["record.json"])
+        if record.pop("checksum", None) is None:
+            return content["record.json"]
+        record["model"] = hashlib.sha256(content["network.safetensors"]).hexdigest()
+        record["checksum"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+        return json.dumps(record).encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return content["record.json"]  # not a record any more
 
 
 def records(file: Path, rng: Random) -> None:
@@ -346,8 +363,8 @@ READERS: dict[str, Reader] = {
     "checkpoint": Reader(checkpoint, _TENSORS, "checkpoint"),
     "weights": Reader(weights, _TENSORS, "weights"),
     "results": Reader(results, _JSON, "results"),
-    "run-record": Reader(run, _JSON, "", made=lambda: {"record.json": run_files()["record.json"]}),
-    "run-network": Reader(run, _TENSORS, "", made=lambda: {"network.safetensors": run_files()["network.safetensors"]}),
+    "run-damaged": Reader(functools.partial(run, forged=False), _JSON, "", made=run_files),
+    "run-forged": Reader(functools.partial(run, forged=True), (*_JSON, mutators.tensors), "", made=run_files),
     "records": Reader(records, _JSON, "records"),
     "pickle": Reader(published, (mutators.opcodes, mutators.damage), "pickle"),
     "tiff": Reader(lambda file, rng: read_geotiff(file), _BYTES, "tiff"),
@@ -456,6 +473,7 @@ def _models() -> dict[str, bytes]:
             seeds[f"model/{name}.safetensors"] = (folder / "weights.safetensors").read_bytes()
         train(**_training(), checkpoint=Path(place, "checkpoint"))
         seeds["checkpoint/two.checkpoint"] = Path(place, "checkpoint").read_bytes()
+        seeds["checkpoint/earlier.checkpoint"] = _unsealed(seeds["checkpoint/two.checkpoint"])
         evaluation = load_model(Path(place, "linear")).evaluate(_columns(), resamples=20)
         choice = load_model(Path(place, "linear")).estimator.choice_
     prior = GroupGraph.from_edges(edges).prior(["NY", "PA", "OH", "IN"], ["IL"])
@@ -464,6 +482,17 @@ def _models() -> dict[str, bytes]:
     tensors: dict[str, Any] = {"conv1.weight": np.zeros((4, 3, 1, 1)), "layer1.0.conv1.weight": np.ones(3, np.float16)}
     seeds["weights/small.safetensors"] = save(tensors, metadata={"toporo.style": "torchvision"})
     return seeds | {f"records/{name}.json": json.dumps(record.to_dict()).encode() for name, record in kept.items()}
+
+
+def _unsealed(checkpoint: bytes) -> bytes:
+    """A checkpoint as earlier versions wrote it, without a checksum that would stop all that is damaged."""
+    size = int.from_bytes(checkpoint[:8], "little")
+    header = json.loads(checkpoint[8 : 8 + size])
+    header["__metadata__"].pop("checksum", None)
+    header["__metadata__"]["schema"] = "toporo.checkpoint/1"
+    table = json.dumps(header).encode()
+    table += b" " * (-len(table) % 8)
+    return len(table).to_bytes(8, "little") + table + checkpoint[8 + size :]
 
 
 def _results() -> dict[str, bytes]:

@@ -17,9 +17,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import typer
 
 from tests.tables.cases import RIVER, as_csv, river
-from toporo.cli.common import plain_warnings, say
+from toporo.cli.common import interruptible, plain_warnings, say
 from toporo.progress import Bar
 from toporo.text import printable
 
@@ -198,6 +199,12 @@ def test_the_log_shows_names(toporo: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(cli, "app", lambda: logging.getLogger("toporo").info("at %s", "\x1b[2J"))
     assert toporo().err == "toporo: at \\u001b[2J\n"
+
+
+def test_what_is_left_of_the_work_shows_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), interruptible("finished runs are in \x1b[2J"):
+        raise KeyboardInterrupt
+    assert "in \\u001b[2J." in capsys.readouterr().err
 
 
 def test_half_a_sign_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
