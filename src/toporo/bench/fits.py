@@ -21,7 +21,7 @@ from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
 from toporo.bench.results import Job
 from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split
-from toporo.errors import SettingError
+from toporo.errors import DataError, SettingError
 from toporo.groups import Groups
 from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, Objective, make_objective
@@ -231,7 +231,10 @@ def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
 def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
     """What the network that a run left in the folder of results makes of these inputs: ``(points, classes)``."""
     model = build_model(job.protocol, loaded, job.seed)
-    model.load_state_dict({name: torch.as_tensor(value) for name, value in job.read_tensors(out).items()})
+    try:
+        model.load_state_dict({name: torch.as_tensor(value) for name, value in job.read_tensors(out).items()})
+    except RuntimeError as error:
+        raise DataError(f"{job.model_path(out)} has another network: delete it, and run again ({error}).") from None
     probabilities: Array = model.predict(torch.as_tensor(points)).softmax(dim=1).numpy()
     return probabilities
 

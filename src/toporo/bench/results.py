@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import defstruct
+from msgspec import Struct, defstruct
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -25,6 +25,7 @@ from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.errors import DataError, UnknownNameError, warn
 from toporo.files import locked, read_json, sha256, write_text, write_whole
 from toporo.schema import Count, as_type
+from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Record
 
@@ -109,6 +110,24 @@ About = defstruct("About", [("settings", Rounds, None), ("data", Data, None), ("
 # ---------------------------------------------------------------------- runs
 
 
+class StoredRun(Struct):
+    """The record of a run, as far as tables and pages read it."""
+
+    key: str
+    variant: str
+    source: str
+    method: str
+    seed: int
+    settings: dict[str, Any]
+    prior: dict[str, Any] | None
+    topology: dict[str, Any] | None
+    choice: dict[str, Any] | None
+    warnings: list[str]
+    history: list[dict[str, Any]]
+    timing: dict[str, Any] | None = None
+    network_kept: bool = True
+
+
 @dataclass(frozen=True)
 class Job:
     """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome.
@@ -165,12 +184,38 @@ class Job:
         Of a run whose record or model is not as it was stored, the damaged file is set aside: it is not done.
         """
         record, model = read_sealed(self.record_path(out)), self.model_path(out)
-        if record is None or record.get("key") != self.key or not model.is_file():
+        if record is None or not model.is_file():
+            return None
+        try:
+            self._check(record)
+        except DataError as error:
+            set_aside(self.record_path(out), f"{self.record_path(out)} is not the record of its run: {error}")
             return None
         if sha256(model) != record.pop("model", None):
             set_aside(model, f"{model} is not as its run left it.")
             return None
         return None if network and not record.get("network_kept", True) else record
+
+    def _check(self, record: Record) -> None:
+        """Whether a record is this run's, and what tables and pages read of it is what they expect."""
+        from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
+
+        stored = as_type(record, StoredRun, "the record of a run")
+        named = (stored.key, stored.variant, stored.method, stored.seed)
+        if named != (self.key, self.variant, self.method.name, self.seed):
+            raise DataError("it names another run.")
+        if stored.prior is not None:
+            Prior.from_dict(stored.prior)
+        if stored.topology is not None:
+            GroupGraph.from_json(json.dumps(stored.topology))
+        wanted = [metric.key for metric in self.protocol.metrics] + (
+            ["validation", "test"] if self.method.trained else []
+        )
+        for entry in stored.history:
+            metrics = RoundRecord.from_dict(entry).metrics
+            as_type({key: metrics.get(key) for key in wanted}, dict[str, float], "the metrics of a round")
+        if not stored.history:
+            raise DataError("it has no history.")
 
     def store(self, out: Path, record: Record, model: bytes, *, network: bool = False) -> Record:
         """Store record and model, and return the record: that of another process if it was first with this run."""

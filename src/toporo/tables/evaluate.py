@@ -132,7 +132,7 @@ class Evaluation:
                 resamples=int(content["resamples"]),
                 seed=int(content["seed"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from toporo.errors import DataError, SettingError
 from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
+from toporo.schema import Count, as_type
 from toporo.types import Name, Record
 
 SCHEMA = "toporo.checkpoint/2"
@@ -228,6 +230,16 @@ class TrainSettings:
         return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in self.pace}
 
 
+class StoredRound(Struct):
+    """A round in a file."""
+
+    loss: float
+    weights: list[tuple[Any, float]]
+    metrics: dict[str, Any]
+    round: Count | None = None
+    epoch: Count = 0
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """What is known after a round: an epoch, or the step of an evaluation.
@@ -253,9 +265,13 @@ class RoundRecord:
     @classmethod
     def from_dict(cls, content: Record) -> RoundRecord:
         """The inverse of :meth:`to_dict`; older model folders say "epoch" for the round."""
-        weights = {name_from_json(name): value for name, value in content["weights"]}
-        at = content["round"] if "round" in content else content["epoch"]
-        return cls(at, content["loss"], weights, _from_json(content["metrics"]))
+        stored = as_type(content, StoredRound, "the record of a round")
+        try:
+            weights = {name_from_json(name): value for name, value in stored.weights}
+            metrics: dict[str, Any] = _from_json(stored.metrics)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"the record of a round cannot be read ({error}).") from None
+        return cls(stored.epoch if stored.round is None else stored.round, stored.loss, weights, metrics)
 
 
 @dataclass(frozen=True)
