@@ -54,6 +54,9 @@ def read_geotiff(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
             _check_whole(file, series)
             pixels, axes = series.asarray(maxworkers=1), series.axes
             nodata = series.keyframe.nodata if "GDAL_NODATA" in series.keyframe.tags else np.nan
+        pixels = _channels_first(file, pixels, axes)
+        if pixels.dtype.kind == "f" and not np.isnan(nodata):
+            pixels[pixels == pixels.dtype.type(nodata)] = np.nan
     except DataError:
         raise
     except Exception as error:  # a damaged file can make a decoder raise anything
@@ -61,9 +64,6 @@ def read_geotiff(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
             f"{file} cannot be read as a GeoTIFF: {str(error) or type(error).__name__}. The file is truncated or "
             "damaged: fetch it again."
         ) from error
-    pixels = _channels_first(file, pixels, axes)
-    if pixels.dtype.kind == "f" and not np.isnan(nodata):
-        pixels[pixels == pixels.dtype.type(nodata)] = np.nan
     return pixels
 
 
