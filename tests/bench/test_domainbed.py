@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from tests.bench.tiny_images import CLASSES, write_tiny
 from toporo.bench import domainbed
@@ -212,6 +213,16 @@ def nothing(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def bomb(path: Path) -> None:
+    """A few kilobytes that would take gigabytes."""
+    Image.new("1", (9000, 9000)).save(path, "png")
+
+
+def program(path: Path) -> None:
+    """What Pillow would have Ghostscript run."""
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+
+
 def nowhere(path: Path) -> None:
     path.unlink()
     path.symlink_to(path.with_name("gone.jpg"))
@@ -221,7 +232,15 @@ def nowhere(path: Path) -> None:
     ("domain", "ending"), [("art_painting", "jpg"), ("cartoon", "png"), ("photo", "JPEG"), ("sketch", "webp")]
 )
 @pytest.mark.parametrize(
-    ("damage", "why"), [(cut, ""), (text, "not an image"), (nothing, "empty"), (nowhere, "No such file")]
+    ("damage", "why"),
+    [
+        (cut, ""),
+        (text, "not an image"),
+        (nothing, "empty"),
+        (nowhere, "No such file"),
+        (bomb, "9000 × 9000 pixels, more than the 67108864 that are decoded"),
+        (program, "not an image"),
+    ],
 )
 def test_a_bad_image_is_named(domain: str, ending: str, damage: Callable[[Path], None], why: str, data: Path) -> None:
     path = data / "PACS" / domain / "dog" / f"pic_002.{ending}"
@@ -229,6 +248,26 @@ def test_a_bad_image_is_named(domain: str, ending: str, damage: Callable[[Path],
     message = refused(data)
     assert "1 of 36 image files" in message
     assert f"{path} ({why}" in message
+
+
+def test_no_program_is_called_for_an_image(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    program(data / "PACS/photo/dog/pic_002.JPEG")
+    refused(data)
+    assert not (tmp_path / "called").exists()
+
+
+def test_an_image_for_which_memory_does_not_suffice_is_named(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow says so of headers that are wrong, too."""
+
+    def decode(content: bytes, size: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(images, "decode", decode)
+    assert "pic_001.jpg (more than fits into memory)" in refused(data)
 
 
 def test_bad_images_are_named_together(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,29 @@ def test_a_header_that_asks_for_all_memory_is_refused(tmp_path: Path, monkeypatc
         read_geotiff(path)
 
 
+def test_a_header_that_asks_for_a_vast_tile_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "chip.tif", tile=(16, 16))
+    with tifffile.TiffFile(path, mode="r+") as tiff:
+        tiff.pages[0].tags["TileWidth"].overwrite(2**24)
+    with pytest.raises(DataError, match=r"chip\.tif says that its image has shape \(2, 24, 16\), and .* 1 GiB"):
+        read_geotiff(path)
+
+
+def test_a_list_of_pages_in_a_circle_is_refused(tmp_path: Path) -> None:
+    """It would be followed for hours."""
+    path = tmp_path / "chip.tif"
+    with tifffile.TiffWriter(path) as tiff:
+        tiff.write(PIXELS[0], metadata=None)
+        tiff.write(PIXELS[0, :8], metadata=None)
+    with tifffile.TiffFile(path) as tiff:
+        start, end = tiff.pages[0].offset, tiff.pages.next_page_offset
+    with path.open("r+b") as stream:
+        stream.seek(end)
+        stream.write(start.to_bytes(4, "little"))
+    with pytest.raises(DataError, match=r"chip\.tif says that it holds more than 32 images"):
+        read_geotiff(path)
+
+
 def test_more_than_one_image_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "stack.tif"
     tifffile.imwrite(path, np.zeros((3, 2, 8, 8), np.float32), photometric="minisblack", planarconfig="separate")

@@ -556,7 +556,23 @@ def test_no_chips_at_all(tmp_path: Path, root: Path) -> None:
     assert "none of the 6 chips in the lists" in refused(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"features": [{}]}', '{"features": 3}', "not json"])
+def with_corner(corner: str) -> str:
+    return (
+        '{"features": [{"properties": {"location": "Spain", "s1_date": "2019/09/17"}, "geometry": '
+        f'{{"type": "Polygon", "coordinates": [[[0, 0], [0, 1], {corner}]]}}}}]}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"features": [{}]}', '{"features": 3}', "not json", "[" * 100_000, '{"features": [' + "9" * 5000 + "]}"]
+    + [
+        with_corner(corner)
+        for corner in ("[1e308, -1e308]", "[NaN, 0]", "[1]", "[]", '"ab"', "[" + "9" * 5000 + ", 0]")
+    ]
+    + [with_corner("[1, 1]").replace("Spain", r"\ud800"), with_corner("[1, 1]").replace("Polygon", "Point")],
+    ids=range(15),
+)
 def test_metadata_that_cannot_be_read(tmp_path: Path, root: Path, content: str) -> None:
     path = root / "Sen1Floods11_Metadata.geojson"
     path.write_text(content)

@@ -235,7 +235,37 @@ def a_list(cache: Path) -> None:
     (cache / MANIFEST).write_text("[]")
 
 
-@pytest.mark.parametrize("damage", [shorten, flip, lose, garble, lie, another_schema, a_list])
+def forge(cache: Path, **changes: object) -> None:
+    """Change entries, and the digest so that it agrees with them."""
+    content = json.loads((cache / MANIFEST).read_text()) | changes
+    parts = [content[key] for key in ("pixels", "size", "names", "classes")]
+    (cache / MANIFEST).write_text(json.dumps(content | {"digest": images.image_digest(*parts)}))
+
+
+def turn(cache: Path) -> None:
+    forge(cache, size=-json.loads((cache / MANIFEST).read_text())["size"])
+
+
+def count_names(cache: Path) -> None:
+    forge(cache, names=list(range(len(json.loads((cache / MANIFEST).read_text())["names"]))))
+
+
+def one_text(cache: Path) -> None:
+    forge(cache, classes="abc")
+
+
+def deep(cache: Path) -> None:
+    (cache / MANIFEST).write_text("[" * 100_000)
+
+
+def long_number(cache: Path) -> None:
+    (cache / MANIFEST).write_text('{"size": ' + "9" * 5000 + "}")
+
+
+DAMAGES = [shorten, flip, lose, garble, lie, another_schema, a_list, turn, count_names, one_text, deep, long_number]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_damaged_is_named_and_packed_again(damage: Callable[[Path], None], cache: Path, source: Path) -> None:
     load_tiny(cache, source)
     damage(cache)

@@ -24,8 +24,8 @@ from toporo.progress import Progress, Report
 _STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 
 
-#: A damaged header can ask for all the memory there is; no chip comes near this many bytes.
-_MOST_BYTES = 2**30
+#: A damaged header can ask for all the memory there is; no chip comes near this many bytes, or pages.
+_MOST_BYTES, _MOST_PAGES = 2**28, 32
 
 
 def require_geotiff() -> Any:
@@ -50,10 +50,14 @@ def read_geotiff(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
     _check_start(file)
     try:
         with tifffile.TiffFile(file) as tiff:
+            _check_pages(file, tiff.pages)
             series = tiff.series[0]
             _check_whole(file, series)
             pixels, axes = series.asarray(maxworkers=1), series.axes
             nodata = series.keyframe.nodata if "GDAL_NODATA" in series.keyframe.tags else np.nan
+        pixels = _channels_first(file, pixels, axes)
+        if pixels.dtype.kind == "f" and not np.isnan(nodata):
+            pixels[pixels == pixels.dtype.type(nodata)] = np.nan
     except DataError:
         raise
     except Exception as error:  # a damaged file can make a decoder raise anything
@@ -61,9 +65,6 @@ def read_geotiff(path: str | os.PathLike[str]) -> npt.NDArray[Any]:
             f"{file} cannot be read as a GeoTIFF: {str(error) or type(error).__name__}. The file is truncated or "
             "damaged: fetch it again."
         ) from error
-    pixels = _channels_first(file, pixels, axes)
-    if pixels.dtype.kind == "f" and not np.isnan(nodata):
-        pixels[pixels == pixels.dtype.type(nodata)] = np.nan
     return pixels
 
 
@@ -81,6 +82,18 @@ def _check_start(file: Path) -> None:
         )
 
 
+def _check_pages(file: Path, pages: Any) -> None:
+    """The list of pages has an end: where it runs in a circle, tifffile would follow it for hours."""
+    for place in range(_MOST_PAGES):
+        try:
+            page = pages[place]
+        except IndexError:
+            return
+        if len(page.subifds or ()) > _MOST_PAGES:
+            break
+    raise DataError(f"{file} says that it holds more than {_MOST_PAGES} images: it is damaged, or not a chip.")
+
+
 def _check_whole(file: Path, series: Any) -> None:
     """Compare the file with what its header says: some decoders fill what is missing with zeros and say nothing."""
     ends = [
@@ -90,10 +103,11 @@ def _check_whole(file: Path, series: Any) -> None:
         for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)
     ]
     size = file.stat().st_size
-    if series.nbytes > _MOST_BYTES:
+    largest = max(series.nbytes, math.prod(series.keyframe.chunks) * series.dtype.itemsize)
+    if largest > _MOST_BYTES:
         raise DataError(
-            f"{file} says that its image has shape {series.shape}, {series.nbytes / 2**30:.3g} GiB: expected at most "
-            f"{_MOST_BYTES / 2**30:g}. The file is damaged, or not a chip."
+            f"{file} says that its image has shape {series.shape}, and that it takes {largest / 2**30:.3g} GiB: "
+            f"expected at most {_MOST_BYTES / 2**30:g}. The file is damaged, or not a chip."
         )
     if ends and max(ends) > size:
         raise DataError(f"{file} is truncated: it has {size} bytes, expected at least {max(ends)}. Fetch it again.")

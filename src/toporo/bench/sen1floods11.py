@@ -15,15 +15,15 @@ chips will do: what is missing is counted in ``about["chips"]``.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -66,7 +66,7 @@ from toporo.errors import (
     closest,
     listed,
 )
-from toporo.files import sha256
+from toporo.files import parse_json, sha256
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 
@@ -173,6 +173,36 @@ class Metadata:
     dates: Mapping[str, str]
 
 
+#: Longitude and latitude; perhaps a height.
+_Corner: TypeAlias = Annotated[list[Annotated[float, msgspec.Meta(ge=-360, le=360)]], msgspec.Meta(min_length=2)]
+#: The outline, then holes.
+_Rings: TypeAlias = Annotated[list[Annotated[list[_Corner], msgspec.Meta(min_length=1)]], msgspec.Meta(min_length=1)]
+
+
+class _Polygon(msgspec.Struct, tag_field="type", tag="Polygon"):
+    coordinates: _Rings
+
+
+class _MultiPolygon(msgspec.Struct, tag_field="type", tag="MultiPolygon"):
+    coordinates: list[_Rings]
+
+
+class _Properties(msgspec.Struct):
+    location: str
+    s1_date: str
+
+
+class _Feature(msgspec.Struct):
+    properties: _Properties
+    geometry: _Polygon | _MultiPolygon
+
+
+class _Features(msgspec.Struct):
+    """What is read of the GeoJSON file."""
+
+    features: list[_Feature]
+
+
 def read_metadata(root: Path) -> Metadata:
     """The events' outlines and dates; empty where the file is absent, since nothing but maps needs it."""
     path = root / METADATA
@@ -180,16 +210,16 @@ def read_metadata(root: Path) -> Metadata:
         return Metadata({}, {})
     positions, dates = {}, {}
     try:
-        for feature in json.loads(path.read_text(encoding="utf-8"))["features"]:
-            properties, geometry = feature["properties"], feature["geometry"]
-            event = _RENAMED.get(properties["location"], str(properties["location"]))
-            polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else [geometry["coordinates"]]
+        for feature in msgspec.convert(parse_json(path.read_bytes(), "it"), _Features).features:
+            event = _RENAMED.get(feature.properties.location, feature.properties.location)
+            shape = feature.geometry
+            polygons = shape.coordinates if isinstance(shape, _MultiPolygon) else [shape.coordinates]
             positions[event] = _centroid([polygon[0] for polygon in polygons])
-            dates[event] = str(properties["s1_date"]).replace("/", "-")
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            dates[event] = feature.properties.s1_date.replace("/", "-")
+    except (DataError, msgspec.ValidationError) as error:
         raise DataError(
-            f"{path} cannot be read ({type(error).__name__}: {error}), expected GeoJSON features with location, "
-            "s1_date and a polygon. Fetch it again, or remove it: only maps need it."
+            f"{path} cannot be read ({error}), expected GeoJSON features with location, s1_date and a polygon. Fetch "
+            "it again, or remove it: only maps need it."
         ) from None
     return Metadata(positions, dates)
 
@@ -208,7 +238,7 @@ def _centroid(rings: Sequence[Sequence[Sequence[float]]]) -> tuple[float, float]
             total += abs(area) * (middle + ((a + b) * cross[:, None]).sum(axis=0) / (6 * area))
             weights += abs(area)
     if not weights:
-        raise ValueError("an outline without an area")
+        raise DataError("an outline without an area")
     longitude, latitude = (total / weights).tolist()
     return longitude, latitude
 

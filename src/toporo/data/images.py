@@ -16,13 +16,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError
-from toporo.files import sha256, write_text, write_whole
+from toporo.files import read_json, sha256, write_text, write_whole
 from toporo.machine import cores
 from toporo.progress import Progress, Report, logger
 
@@ -105,6 +106,10 @@ class TileStore:
 
 #: Files with other endings (lists, thumbnails' data bases, …) are passed over.
 ENDINGS = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+#: What such files hold, by Pillow's names; of others it knows some call programs.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+#: Pixels of an image. A file of a few kilobytes can claim any number; decoding takes up to eight bytes for each.
+MOST_PIXELS = 2**26
 #: Bytes of pixels that are decoded before they are handed on.
 PORTION = 48 * 2**20
 #: Bad files that a message names one by one.
@@ -166,7 +171,9 @@ def decode(content: bytes, size: int) -> npt.NDArray[np.uint8]:
     """
     from PIL import Image
 
-    with Image.open(io.BytesIO(content)) as image:
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.width * image.height > MOST_PIXELS:
+            raise DataError(f"{image.width} × {image.height} pixels, more than the {MOST_PIXELS} that are decoded")
         plain = image.convert("RGB")
     if plain.size != (size, size):
         plain = plain.resize((size, size), Image.Resampling.BILINEAR)
@@ -238,8 +245,6 @@ def _decode_file(file: ImageFile, out: npt.NDArray[np.uint8]) -> _Outcome:
         if not content:
             return _Outcome(checksum, "empty")
         out[...] = decode(content, len(out))
-    except MemoryError:
-        raise
     except Exception as error:  # decoders of broken files raise whatever they stumble over
         return _Outcome(checksum, _problem(error))
     return _Outcome(checksum, "")
@@ -250,6 +255,8 @@ def _problem(error: Exception) -> str:
 
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
+    if isinstance(error, MemoryError):
+        return "more than fits into memory"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
@@ -292,7 +299,7 @@ class Manifest:
     checked : when the file of pixels had last been changed as its sha256 was found right; None before that.
     """
 
-    size: int
+    size: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     names: tuple[str, ...]
     classes: tuple[str, ...]
     bytes: tuple[int, ...]
@@ -484,17 +491,13 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         raise DataError(f"{folder} is not a folder of packed images: it has no {MANIFEST}.")
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        schema = content.pop("schema")
-        fields: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in content.items()
-        }
-        manifest = Manifest(**fields)
-        whole = len(manifest.names) == len(manifest.bytes) == len(manifest.modified) == len(manifest.checksums) > 0
-        digest = image_digest(manifest.pixels, manifest.size, manifest.names, manifest.classes)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        content = read_json(path)
+        manifest = msgspec.convert(content, Manifest)
+    except (DataError, msgspec.ValidationError):
         raise DataError(f"{path} is damaged: expected a manifest as {SCHEMA} has it. {_again(folder)}") from None
-    if schema != SCHEMA or not whole or digest != manifest.digest:
+    whole = len(manifest.names) == len(manifest.bytes) == len(manifest.modified) == len(manifest.checksums) > 0
+    digest = image_digest(manifest.pixels, manifest.size, manifest.names, manifest.classes)
+    if content.get("schema") != SCHEMA or not whole or digest != manifest.digest:
         raise DataError(f"{path} does not fit {SCHEMA}, or contradicts itself. {_again(folder)}")
     return manifest
 
