@@ -63,8 +63,8 @@ def reproduce(
     """Run one of the paper's tables and write ``out/results.json``.
 
     Every run is stored under ``out/runs`` as it ends and checkpointed while it goes, so calling this again after an
-    interruption goes on from there and gives the same figures. ``options`` choose among a benchmark's variants, e.g.
-    ``split="east-west"``; all of them unless given.
+    interruption goes on from there and gives the same figures; what is damaged is set aside with a warning, and run
+    again. ``options`` choose among a benchmark's variants, e.g. ``split="east-west"``; all of them unless given.
 
     Parameters
     ----------
