@@ -202,7 +202,7 @@ def changed(state: tuple[Any, Any], where: tuple[Any, ...], value: Any) -> tuple
             NET,
             ("content", "history", 0, "weights"),
             3,
-            "its history: expected a list, found a whole number, at weights",
+            "the record of a round: expected a list, found a whole number, at weights",
         ),
         (NET, ("arrays", "net.head.bias"), np.zeros(3), "'net.head.bias' has shape"),
         (CLASSES, ("content", "classes", "values"), ["no"], "at least two distinct"),

@@ -64,16 +64,6 @@ class StoredClasses(msgspec.Struct):
     values: list[bool | int | float | str]
 
 
-class StoredRound(msgspec.Struct):
-    """What is looked at of an entry in a network's history."""
-
-    loss: NonNegative
-    weights: list[tuple[Any, NonNegative]]
-    metrics: dict[str, Any]
-    round: Count | None = None
-    epoch: Count | None = None
-
-
 class StoredEstimator(msgspec.Struct):
     """What :func:`dump_state` gives."""
 
@@ -325,12 +315,10 @@ def _solve_from_json(stored: dict[str, Any], _: set[Name]) -> SolveRecord:
 
 
 def _round_from_json(stored: dict[str, Any], groups: set[Name]) -> Any:
-    record = as_type(stored, StoredRound, "its history")
-    if record.round is None and record.epoch is None:
-        raise DataError("its history: it lacks the number of a round.")
-    if set(named_from_json(record.weights, "its history")) != groups:
+    record = torch_part().restore_record(stored)
+    if set(record.weights) != groups:
         raise DataError("its history is that of other groups.")
-    return torch_part().restore_record(stored)
+    return record
 
 
 # ---------------------------------------------------------------- arrays

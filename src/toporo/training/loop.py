@@ -29,7 +29,7 @@ from toporo.errors import DataError, SettingError
 from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
-from toporo.schema import Count, as_type
+from toporo.schema import Count, NonNegative, as_type
 from toporo.types import Name, Record
 
 SCHEMA = "toporo.checkpoint/2"
@@ -234,10 +234,10 @@ class StoredRound(Struct):
     """A round in a file."""
 
     loss: float
-    weights: list[tuple[Any, float]]
+    weights: list[tuple[Any, NonNegative]]
     metrics: dict[str, Any]
     round: Count | None = None
-    epoch: Count = 0
+    epoch: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -266,12 +266,15 @@ class RoundRecord:
     def from_dict(cls, content: Record) -> RoundRecord:
         """The inverse of :meth:`to_dict`; older model folders say "epoch" for the round."""
         stored = as_type(content, StoredRound, "the record of a round")
+        at = stored.epoch if stored.round is None else stored.round
+        if at is None:
+            raise DataError("the record of a round lacks its number.")
         try:
             weights = {name_from_json(name): value for name, value in stored.weights}
             metrics: dict[str, Any] = _from_json(stored.metrics)
         except (TypeError, ValueError) as error:
             raise DataError(f"the record of a round cannot be read ({error}).") from None
-        return cls(stored.epoch if stored.round is None else stored.round, stored.loss, weights, metrics)
+        return cls(at, stored.loss, weights, metrics)
 
 
 @dataclass(frozen=True)
