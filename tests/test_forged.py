@@ -188,6 +188,8 @@ def test_forged_models(folder: Path) -> None:
         ("estimator.settings.device", "cuda", "has no such setting, or it is missing: 'device'"),
         ("estimator.groups.0.size", 10**400, "a number is larger than 1.8e+308"),
         ("estimator.groups.0.loss", "much", "did not expect 'much', at groups[0].loss"),
+        ("estimator.groups.0.loss", 1.7e308, "expected a number within 1e307 of 0, at groups[0].loss"),
+        ("estimator.choice.scores.0.spread", 1.7e308, "expected a number within 1e307 of 0, at scores[0].spread"),
         ("estimator.prior.even", "lower", "expected a number, found text, at even"),
         ("estimator.prior.saw_test_inputs", "inf", "expected true or false, found text, at saw_test_inputs"),
         ("estimator.prior.temperature", "0", "found text, at temperature"),

@@ -20,10 +20,12 @@ T = TypeVar("T")
 
 #: The largest number in double precision, and the most levels of lists within lists.
 LARGEST, DEEPEST = sys.float_info.max, 64
+#: Numbers that a figure can still show with room around them, which the largest ones cannot.
+SHOWN = 1e307
 #: Numbers: finite, of at least 0, above 0, from 0 to 1; and whole ones of at least 0 and 1, exact in double precision.
-Finite = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-NonNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
-Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+Finite = Annotated[float, Meta(ge=-SHOWN, le=SHOWN)]
+NonNegative = Annotated[float, Meta(ge=0, le=SHOWN)]
+Positive = Annotated[float, Meta(gt=0, le=SHOWN)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**53)]
@@ -35,7 +37,7 @@ _WORDS = {
     "bool": "true or false", "null": "nothing",
 }  # fmt: skip
 #: The most characters of what is wrong that a message repeats.
-_SHOWN = 200
+_REPEATED = 200
 
 
 def as_type(content: Any, kind: type[T], where: str, error: type[TopoRoError] = DataError) -> T:
@@ -75,7 +77,7 @@ def _beyond_measure(content: Any) -> str | None:
             elif isinstance(value, list | tuple):
                 inner += value
             elif isinstance(value, str) and not value.isascii() and _is_no_text(value):
-                return f"{value[:_SHOWN]!r} is no text"
+                return f"{value[:_REPEATED]!r} is no text"
             elif isinstance(value, int) and abs(value) > LARGEST:
                 return f"a number is larger than {LARGEST:.2g}"
         pending, depth = inner, depth + 1
@@ -98,7 +100,7 @@ def _in_words(message: str) -> str:
     what = re.sub(r"`([^`]*)`", lambda m: " or ".join(_WORDS.get(part, part) for part in m[1].split(" | ")), what)
     what = what.replace(", got ", ", found ").replace("Object missing required field ", "it lacks ")
     what = what.replace("Invalid enum value", "did not expect")
-    what = re.sub(r"a number [<>]= -?1\.797\S*", "a finite number", what)
+    what = re.sub(r"a number [<>]= -?1e\+307", "a number within 1e307 of 0", what)
     where = place.strip("`").removeprefix("$").removeprefix(".")
     text = f"{what[:1].lower()}{what[1:]}" + (f", at {where}" if where else "")
-    return "".join(sign if sign.isprintable() else "?" for sign in text[:_SHOWN])
+    return "".join(sign if sign.isprintable() else "?" for sign in text[:_REPEATED])
