@@ -35,6 +35,15 @@ def printable(text: str, keep: str = "\n\t") -> str:
     )
 
 
+def spelled(text: object) -> str:
+    r"""Text that any file can hold: halves of signs, as in names of files that are no UTF-8, stand as in Python.
+
+    >>> print(spelled("Z\u00fcrich"), spelled("sales\udcff.csv"))
+    Zürich sales\udcff.csv
+    """
+    return str(text).encode(errors="backslashreplace").decode()
+
+
 def write_data(stream: TextIO, text: str) -> None:
     """Write data for programs: as it is, but on a terminal, see :func:`printable`."""
     stream.write(printable(text) if stream.isatty() else text)
