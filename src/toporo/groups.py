@@ -171,6 +171,8 @@ def plain_name(name: object) -> Name:
         raise DataError(
             f"a group name is missing (found {name!r}): drop those rows, or give them a group such as 'unknown'."
         )
+    if isinstance(name, str) and any("\ud800" <= sign <= "\udfff" for sign in name if not name.isascii()):
+        raise DataError(f"a group is called {name!r}, which is no text: correct the name.")
     if type(name).__repr__ is object.__repr__:
         raise DataError(
             f"group names must be values such as text, numbers or tuples; found an object of type "

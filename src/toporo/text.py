@@ -14,8 +14,9 @@ NO_PATH = "no path"
 #: What a prior may have seen of the test groups, in words.
 SAW = {"test adjacency": "their place in the graph", "test inputs": "their inputs, without targets"}
 
-#: Kinds of signs that command a terminal, cannot be seen, or are halves; of these, two that writing needs.
-_UNSEEN, _JOINERS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d"
+#: Kinds of signs that command a terminal, cannot be seen, or are halves; of these, two that writing needs; and two that
+#: SVG cannot hold.
+_UNSEEN, _JOINERS, _NO_SIGNS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d", "\ufffe\uffff"
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
@@ -29,10 +30,19 @@ def printable(text: str, keep: str = "\n\t") -> str:
         return text
     return "".join(
         json.dumps(sign)[1:-1].replace("\x7f", "\\u007f")  # which JSON leaves as it is
-        if unicodedata.category(sign) in _UNSEEN and sign not in keep + _JOINERS
+        if (unicodedata.category(sign) in _UNSEEN and sign not in keep + _JOINERS) or sign in _NO_SIGNS
         else sign
         for sign in text
     )
+
+
+def spelled(text: object) -> str:
+    r"""Text that any file can hold: halves of signs, as in names of files that are no UTF-8, stand as in Python.
+
+    >>> print(spelled("Z\u00fcrich"), spelled("sales\udcff.csv"))
+    Zürich sales\udcff.csv
+    """
+    return str(text).encode(errors="backslashreplace").decode()
 
 
 def write_data(stream: TextIO, text: str) -> None:

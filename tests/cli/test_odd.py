@@ -399,3 +399,90 @@ def test_too_little_memory_is_a_message(
     assert done.code == 1
     assert "not enough memory (malloc of size 64 failed)" in done.err
     assert not (tmp_path / "m").exists()
+
+
+# ---------------------------------------------------------------- names of files
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        ("doctor {data} --group station --target y --json", ""),
+        ("doctor {data} --group station --out {out}.html --plot {out}.svg", "html svg"),
+        ("fit {data} --target y --group station --penalty 1 --out {out}.model", "model"),
+        ("fit {data} --target y --group station --penalty 1 --out {out}.model --json", "model"),
+        ("evaluate model {data} --out {out}.csv --json", "csv"),
+        ("report model {data} --out {out}.html --json --resamples 0", "html"),
+        ("explain model --out {out}.csv --plot {out}.svg", "csv svg"),
+    ],
+)
+def test_names_of_files_need_not_be_utf8(toporo: Run, fitted: Path, command: str, written: str) -> None:
+    """Linux takes any bytes: such files are read and written, and their names are said in some way."""
+    data, out = os.fsdecode(b"r\xff.csv"), os.fsdecode(b"o\xfe")
+    (fitted.parent / data).write_text(as_csv(river()))
+    done = toporo(*command.format(data=data, out=out).split())
+    assert done.code == 0, done.err
+    for suffix in written.split():
+        path = fitted.parent / f"{out}.{suffix}"
+        assert path.exists()
+        assert f": o\\udcfe.{suffix}" in " ".join((done.out + done.err).split())
+    if "model {data}" not in command and "--json" in command:
+        assert "r\\\\udcff.csv" in done.out
+    if "{out}.model" in command:
+        assert load_model(fitted.parent / f"{out}.model").about["source"] == "r\\udcff.csv"
+
+
+def test_names_of_groups_are_text(toporo: Run, files: Path) -> None:
+    done = toporo("doctor", "river.csv", "--group", "station", "--test-groups", os.fsdecode(b"\xff"), "--json")
+    assert (done.code, done.out) == (1, "")
+    assert "a group is called '\\udcff', which is no text" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("doctor loop --group station", "cannot read loop: Too many levels of symbolic links"),
+        ("fit loop --target y --group station --out m", "cannot read loop: Too many levels"),
+        ("evaluate model loop", "cannot read loop: Too many levels"),
+        ("report model loop", "cannot read loop: Too many levels"),
+        ("report loop river.csv", "loop is not a model folder"),
+        ("evaluate loop river.csv --out a.csv", "loop is not a model folder"),
+        ("explain loop --out a.csv", "loop is not a model folder"),
+        ("evaluate model river.csv --against loop --out a.csv", "loop is not a model folder"),
+        ("report model river.csv --out loop/a.html", "there is no folder loop"),
+        ("fit river.csv --target y --group station --out loop", "loop is a link to nowhere"),
+    ],
+)
+def test_links_in_a_loop_lead_nowhere(toporo: Run, fitted: Path, command: str, words: str) -> None:
+    (fitted.parent / "loop").symlink_to("pool")
+    (fitted.parent / "pool").symlink_to("loop")
+    before = set(fitted.parent.iterdir())
+    done = toporo(*command.split())
+    assert done.code == 1
+    assert words in done.err
+    assert set(fitted.parent.iterdir()) == before
+
+
+def test_a_page_takes_the_place_of_links_in_a_loop(toporo: Run, fitted: Path) -> None:
+    out, other = fitted.parent / "loop.html", fitted.parent / "other.html"
+    out.symlink_to(other)
+    other.symlink_to(out)
+    done = toporo("report", "model", "--out", out)
+    assert done.code == 0, done.err
+    assert not out.is_symlink()
+
+
+# ---------------------------------------------------------------- numbers and places beyond all measure
+
+
+@pytest.mark.parametrize("unit", [1e150, 1e200, 1e290, 1e-200])
+def test_targets_beyond_all_measure_are_judged(toporo: Run, fitted: Path, unit: float) -> None:
+    table = river()
+    (fitted.parent / "far.csv").write_text(as_csv(table | {"y": [value * unit for value in table["y"]]}))
+    content = strict(toporo("evaluate", "model", "far.csv", "--json").out)
+    done = toporo("report", "model", "far.csv", "--json")
+    assert done.code == 0, done.err
+    assert "Warning" not in done.err
+    assert strict(done.out)["evaluation"]["overall"] == content["overall"]
+    if unit > 1:
+        assert unit / 100 < content["overall"]["rmse"]["low"] < content["overall"]["rmse"]["high"] < unit * 100

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import math
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -22,13 +24,15 @@ from matplotlib.figure import Figure
 from tests.pages.page import Page
 from tests.tables.cases import RIVER, floods, only, river
 from toporo.choice.penalty import PenaltyScore
+from toporo.doctor import examine
 from toporo.estimators.explain import GroupRow
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import to_svg
+from toporo.pages.doctor import write_doctor_report
 from toporo.pages.model import _effects, _effects_section, describe_model, write_model_report
 from toporo.pages.model_words import cautions, effective_groups, interval_text, number, share, summary
 from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
-from toporo.text import short_name
+from toporo.text import printable, short_name
 from toporo.topology.graph import GroupGraph
 
 #: Names that break pages, pictures or both if they are taken for anything but text.
@@ -42,6 +46,11 @@ HOSTILE = (
     "a name that is far too long for a figure, " * 4 + "the end",
     "x\u200by\u2028z",
 )  # fmt: skip
+
+
+#: Signs that XML knows not, or that command a terminal, shared out among the names of five groups.
+CONTROLS = [*map(chr, (*range(32), *range(0x7F, 0xA0))), "\ufffe", "\uffff"]
+UNRULY = tuple(f"{number}{'-'.join(CONTROLS[number::5])}." for number in range(5))
 
 
 def written(model: TableModel, folder: Path, **more: Any) -> Page:
@@ -149,7 +158,7 @@ def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
     page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20), source="<u>held-out</u>.csv")
     assert not {"script", "b", "i", "u"} & {tag for tag, _ in page.tags}
     for name in (*HOSTILE, "<i>x</i> {{ y }}", "<u>held-out</u>.csv"):
-        assert name in page.text
+        assert printable(name) in page.text
     assert "mathdefault" not in page.text
     long = HOSTILE[6]
     assert page.text.count(long) == 2  # in the two tables; figures and sentences shorten it
@@ -498,3 +507,23 @@ def test_a_model_that_only_saw_some_rows_reports_those(tmp_path: Path) -> None:
     text = written(model, tmp_path).text
     assert "no rows in training" in text  # the mouth is in the graph, and neither trained on nor a test group
     assert "Of the test groups" not in text
+
+
+def test_no_page_and_no_picture_holds_a_sign_that_commands(tmp_path: Path) -> None:
+    """In names of groups, columns and tables: each picture is XML, and pages hold none of these signs."""
+    table = river(groups=UNRULY)
+    table = {f"{name}{UNRULY[at]}": cells for at, (name, cells) in enumerate(table.items())}
+    target, group = (next(name for name in table if name.startswith(start)) for start in ("y", "station"))
+    graph = list(pairwise(UNRULY))
+    fitted = fit_table(table, target=target, group=group, graph=graph, test_groups=UNRULY[-1:], penalty=1.0)
+    pages = [tmp_path / "model.html", tmp_path / "doctor.html"]
+    write_model_report(fitted, pages[0], evaluation=fitted.evaluate(table, resamples=20), source=UNRULY[0])
+    write_doctor_report(examine(table, group=group, target=target, graph=graph, test_groups=UNRULY[-1:]), pages[1])
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert set(CONTROLS) & set(text) <= {"\n", "\t"}
+        assert "\\u001b" in Page(text).text
+        pictures = re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL)
+        assert pictures
+        for picture in pictures:
+            ElementTree.fromstring(picture)  # our own

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -71,7 +72,7 @@ def check_writable(
     ``wanted`` holds paths by flag, ``data`` the table that none of them may overwrite, and ``endings`` by flag how a
     name may end, without the dot.
     """
-    taken = {} if data == "-" else {Path(data).resolve(): "the table itself"}
+    taken = {} if data == "-" else {realpath(data): "the table itself"}
     for flag, path in wanted.items():
         if path is None:
             continue
@@ -84,7 +85,7 @@ def check_writable(
             raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
         if not os.access(path.parent, os.W_OK):
             raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
-        other = taken.setdefault(path.resolve(), flag)
+        other = taken.setdefault(realpath(path), flag)
         if other != flag:
             raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
 
@@ -281,7 +282,7 @@ WIDTH = 132
 def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:
     """A file among those of a model would damage it, or be lost when it is replaced."""
     for flag, path in wanted.items():
-        if path is not None and path.resolve().parent == model.resolve():
+        if path is not None and Path(realpath(path)).parent == Path(realpath(model)):
             raise SettingError(f"{flag} {path} is in the folder of the model: choose a place of its own.")
 
 

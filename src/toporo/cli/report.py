@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.folder import MANIFEST, WEIGHTS
 from toporo.tables.model import TableModel, load_model
+from toporo.text import spelled
 
 _DATA, _OUTPUT = "Data", "Output"
 
@@ -71,7 +73,7 @@ def report(
 def _check_files(model: Path, data: str | None, out: Path) -> None:
     """What would keep the page from being written, or make it replace the model, is an error before the work."""
     check_writable(data or "-", {"--out": out})
-    if out.resolve() in {(model / name).resolve() for name in (MANIFEST, *WEIGHTS)}:
+    if realpath(out) in {realpath(model / name) for name in (MANIFEST, *WEIGHTS)}:
         raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
 
 
@@ -86,7 +88,7 @@ def _load(
 
 
 def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:
-    source = None if data is None else "standard input" if data == "-" else Path(data).name
+    source = None if data is None else "standard input" if data == "-" else spelled(Path(data).name)
     write_model_report(model, out, evaluation=evaluation, source=source)
     content = describe_model(model, evaluation=evaluation, source=source)
     if as_json:

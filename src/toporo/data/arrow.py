@@ -24,6 +24,7 @@ import numpy as np
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import parse_json
+from toporo.text import spelled
 
 #: How files of cells between delimiters are called; one without an ending is taken for such a file.
 CSV_SUFFIXES = frozenset({"", ".csv", ".tsv", ".tab", ".txt", ".dat", ".data"})
@@ -85,7 +86,7 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
         raise SettingError(f"delimiter is {delimiter!r}: expected a single character such as ',' or ';'.")
     with ExitStack() as stack:
         if isinstance(source, str | os.PathLike):
-            where, kind = str(source), format_of(source, format)
+            where, kind = spelled(source), format_of(source, format)
             if "\0" in where:
                 raise DataError(f"no such file: {where!r}. A name of a file has no NUL in it.")
             with _in_words(where, kind):

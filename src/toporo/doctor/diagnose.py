@@ -28,9 +28,10 @@ from toporo.doctor.measure import (
 from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
-from toporo.groups import Groups
+from toporo.groups import Groups, plain_name
 from toporo.tables.fit import guess_task
 from toporo.tables.read import check_roles
+from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.version import __version__
@@ -116,7 +117,7 @@ def examine(
         group=group,
         target=target,
         graph=graph,
-        test_groups=tuple(dict.fromkeys(str(name) for name in test_groups)),
+        test_groups=tuple(dict.fromkeys(str(plain_name(name)) for name in test_groups)),
         task=task,
         features=None if features is None else tuple(dict.fromkeys(features)),
         exclude=tuple(exclude),
@@ -378,4 +379,4 @@ def blocking(findings: Sequence[Finding]) -> list[int]:
 
 
 def _path(given: Any, otherwise: str) -> str:
-    return shlex.quote(str(given)) if isinstance(given, str | os.PathLike) else otherwise
+    return shlex.quote(spelled(given)) if isinstance(given, str | os.PathLike) else otherwise

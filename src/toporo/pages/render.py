@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import toporo
+from toporo.text import printable
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,13 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("toporo", "pages"),
         autoescape=True,
+        finalize=_readable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _readable(value: object) -> object:
+    """What a template shows: of text, signs that a page must not hold are written out."""
+    return printable(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
 from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
-from toporo.text import many
+from toporo.text import many, spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 from toporo.version import __version__
@@ -386,4 +387,4 @@ def _whole(values: Array) -> bool:
 
 
 def _name(source: Any, frame: Frame) -> str:
-    return os.path.basename(os.fspath(source)) if isinstance(source, str | os.PathLike) else frame.where  # noqa: PTH119
+    return spelled(Path(source).name) if isinstance(source, str | os.PathLike) else frame.where
