@@ -332,7 +332,7 @@ def signals(rounds: int, seed: int) -> Tally:
 
 
 def _sweep(folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "toporo", *SWEEP, "--seeds", "4", "--jobs", "2"]
+    command = [sys.executable, "-m", "toporo", *SWEEP, "--seeds", "2", "--jobs", "2"]
     with (folder / "log").open("w") as log:
         return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True, start_new_session=True)
 
