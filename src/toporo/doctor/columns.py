@@ -374,7 +374,8 @@ def _numbers(column: Numbers | Texts, y: Array, known: Codes, tried: Codes) -> s
         spare = len(known) - levels
         if spare < FEWEST:
             return None
-        scaled = target - target.mean()
+        scaled = np.ldexp(target, -np.frexp(np.abs(target).max())[1])  # neither squares nor sums can overflow
+        scaled -= scaled.mean()
         counts = np.bincount(codes)
         means = np.bincount(codes, scaled) / np.maximum(counts, 1)
         inside = float(((scaled - means[codes]) ** 2).sum()) / spare

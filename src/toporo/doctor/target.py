@@ -224,21 +224,21 @@ def target_by_group(case: Case) -> Iterator[Finding]:
         return
     y, groups = case.target_values[case.labelled], case.codes[case.labelled]
     quarter, half, three = np.quantile(y, [0.25, 0.5, 0.75])
-    width = three - quarter
-    if width > 0:
+    with np.errstate(over="ignore"):  # from what is infinitely wide nothing is far
+        width = three - quarter
         far = (y < quarter - FAR_OUT * width) | (y > three + FAR_OUT * width)
-        if far.any():
-            worst = float(y[np.abs(y - half).argmax()])
-            yield Finding(
-                "risky" if far.mean() < 0.005 else "note",
-                "target-outliers",
-                f"{many(int(far.sum()), 'target is', 'targets are')} far from all others",
-                f"{case.target!r} has its middle half between {quarter:.4g} and {three:.4g}, but goes as far as "
-                f"{worst:.4g}. Squared errors make such rows rule the fit.",
-                "Look at these rows; if they are right, predict the logarithm or clip them.",
-                (str(case.target),),
-                float(far.mean()),
-            )
+        worst = float(y[np.abs(y - half).argmax()])
+    if width > 0 and far.any():
+        yield Finding(
+            "risky" if far.mean() < 0.005 else "note",
+            "target-outliers",
+            f"{many(int(far.sum()), 'target is', 'targets are')} far from all others",
+            f"{case.target!r} has its middle half between {quarter:.4g} and {three:.4g}, but goes as far as "
+            f"{worst:.4g}. Squared errors make such rows rule the fit.",
+            "Look at these rows; if they are right, predict the logarithm or clip them.",
+            (str(case.target),),
+            float(far.mean()),
+        )
     counts = np.bincount(groups, minlength=len(case.names))
     counted = np.flatnonzero(counts >= 2)
     if len(counted) < 2:
