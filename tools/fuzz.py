@@ -36,7 +36,8 @@ from typing import Any
 from toporo.errors import TopoRoError
 
 HERE = Path(__file__).parent
-#: Seconds that a case may take, and memory that it may: so many bytes, and so many times those of its file.
+#: Seconds that a case may take, and memory that it may: so many bytes (a reader may have more), and so many times those
+#: of its file.
 HANG, SPARE, TIMES = 20.0, 256 << 20, 64
 #: Address space that a case may take beyond what its process has: protects the machine.
 ROOM = 6 << 30
@@ -89,7 +90,7 @@ def read_case(reader: Any, file: str, content: bytes, rng: Random) -> dict[str, 
         except BaseException as error:  # panics of Rust are no Exception
             outcome = _judged(error)
         growth = _memory("VmHWM") - before
-    limit = SPARE + TIMES * len(content)
+    limit = getattr(reader, "spare", SPARE) + TIMES * len(content)
     if growth > limit and outcome["outcome"] != "failed":
         outcome = _failure("memory", f"{growth >> 20} MiB for {len(content)} bytes", outcome.get("where", ""))
     return outcome | {"growth": growth}

@@ -126,18 +126,24 @@ def changed_json(rng: Random, value: Any) -> str:
     holder = [value]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _change(rng, holder, raw)
-    text = json.dumps(holder[0], ensure_ascii=False)
+    try:
+        text = json.dumps(holder[0], ensure_ascii=False)
+    except RecursionError:  # deeper than Python writes
+        return "[" * 100_000
     for place, odd in enumerate(raw):
         text = text.replace(f'"\\u0001{place}\\u0002"', odd)
     return text
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every container with every key in it."""
-    for key in list(value) if isinstance(value, dict) else range(len(value)):
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])
+    """Every container with every key in it; without recursion, for a seed may be nested deeply."""
+    pending = [value]
+    while pending:
+        inner = pending.pop()
+        for key in list(inner) if isinstance(inner, dict) else range(len(inner)):
+            yield inner, key
+            if isinstance(inner[key], dict | list):
+                pending.append(inner[key])
 
 
 def _change(rng: Random, holder: list[Any], raw: list[str]) -> None:

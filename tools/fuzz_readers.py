@@ -78,6 +78,7 @@ class Reader:
     mutators : ways to damage one; each is as likely.
     folder : of its seeds in the corpus; ``made`` gives further ones that only this version of toporo can write.
     ending : how the names of its seeds end.
+    spare : bytes of memory that reading may take whatever the size of the file.
     """
 
     read: Callable[[Path, Random], object]
@@ -85,6 +86,7 @@ class Reader:
     folder: str
     ending: str | tuple[str, ...] = ""
     made: Callable[[], Mapping[str, bytes]] | None = None
+    spare: int = 256 << 20
 
     @functools.cached_property
     def seeds(self) -> dict[str, bytes]:
@@ -339,7 +341,7 @@ def climate_file() -> dict[str, bytes]:
 
 def note(file: Path, rng: Random) -> None:
     """What a download that broke off left beside its part, and the checksum of one that did not."""
-    part, whole = download._Part(file.with_name("file.part")), file.with_name("file")
+    part, whole = download._Part(file.with_name("file.part"), -1), file.with_name("file")
     for beside in (part.note, download._record(whole)):
         shutil.copyfile(file, beside)
     part.mark_of("https://example.org/file")
@@ -368,7 +370,8 @@ READERS: dict[str, Reader] = {
     "records": Reader(records, _JSON, "records"),
     "pickle": Reader(published, (mutators.opcodes, mutators.damage), "pickle"),
     "tiff": Reader(lambda file, rng: read_geotiff(file), _BYTES, "tiff"),
-    "images": Reader(picture, (mutators.png_chunks, mutators.damage), "images"),
+    # Up to 67 million pixels, unpacked.
+    "images": Reader(picture, (mutators.png_chunks, mutators.damage), "images", spare=3 << 29),
     "packed": Reader(packed, _JSON, "packed"),
     "chip-lists": Reader(_in_bucket(sen1floods11.LISTS / "*", sen1floods11.read_lists), _TEXT, "chips", ".csv"),
     "chip-events": Reader(_in_bucket(sen1floods11.METADATA, sen1floods11.read_metadata), _JSON, "chips", ".geojson"),
