@@ -48,6 +48,7 @@ COUNT_EVENTS, KILL, COUNT_SPACE, FULL = range(4)
 RELEASE = "climdiv-tmpcst-v1.0.0-20240906"
 FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--penalty", "1", "--out", "model")
 SWEEP = ("reproduce", "dg15", "--source", "generated", "--methods", "erm", "--out", "out")
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: Seconds that a command and its workers may take to end once they were told to.
 PATIENCE = 20.0
 
@@ -314,7 +315,7 @@ def signals(rounds: int, seed: int) -> Tally:
     tally = Tally("A sweep with two workers, ended at random moments", columns)
     whole, seconds = _sweep_alone()
     rng = random.Random(seed)
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         counts: Counter[str] = Counter()
         while counts["sent"] < rounds:
             with empty_folder() as folder:
@@ -454,6 +455,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments when signals are sent")
     parser.add_argument("--table", type=Path, help="write the tables to this file")
     arguments = parser.parse_args()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a job in the background has it ignored, and so its children
     preload()
     del os.environ["LD_PRELOAD"]  # what is started from here needs it no more
     with empty_folder() as published:
