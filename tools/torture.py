@@ -364,8 +364,9 @@ def _strike(folder: Path, number: signal.Signals, after: float, tally: Tally, co
         os.killpg(running.pid, signal.SIGKILL)
         return
     text = (folder / "log").read_text()
-    counts["late"] += code == 0
-    if number != signal.SIGKILL and code:
+    late = code == 0 or ("report:" in text and "Traceback" not in text)  # all was done, and Python about to leave
+    counts["late"] += late
+    if number != signal.SIGKILL and not late:
         begun = "runs (" in text  # before that the command may not yet have been listening
         expected = {signal.SIGTERM: (143, "terminated"), signal.SIGINT: (130, "interrupted")}[number]
         said = code == expected[0] and f"toporo: {expected[1]}" in text
