@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from numpy.testing import assert_array_equal
@@ -67,7 +67,7 @@ ARRAY = NUMBERS.flatmap(lambda kind: arrays_of.arrays(kind, arrays_of.array_shap
 
 
 @given(st.dictionaries(st.text(), ARRAY, max_size=4), st.sampled_from("CFS"), st.integers(0, 5), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_reads_whatever_numpy_writes(content, layout, protocol, optimised):
     """Any shape, empty ones and single numbers too, of any number type, in rows or columns or every second entry."""
     laid = {"C": np.ascontiguousarray, "F": np.asfortranarray, "S": lambda array: array[..., ::2]}[layout]
@@ -335,7 +335,7 @@ PIECES = [bytes([code]) for code in range(256)] + [
         st.tuples(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 2000), st.sampled_from(PIECES)), max_size=4)),
     )
 )
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_file_holds_it_is_read_or_refused(content):
     if isinstance(content, tuple):
         protocol, changes = content
