@@ -25,7 +25,7 @@ _STARTS = (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+")
 
 
 #: A damaged header can ask for all the memory there is; no chip comes near this many bytes, or pages.
-_MOST_BYTES, _MOST_PAGES = 2**28, 32
+_MOST_BYTES, _MOST_PAGES = 2**27, 32
 
 
 def require_geotiff() -> Any:
