@@ -8,6 +8,7 @@ import io
 import math
 import os
 import re
+import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +45,10 @@ _SPACED = re.compile(r'\s+".*"\s*', flags=re.DOTALL)
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 #: Bytes parsed at a time, hence the longest row there may be; and the longest header.
 _BLOCK, _HEAD = 1 << 22, 1 << 22
-#: A packed table may take a gigabyte, and beyond that a thousand times the room of its file, as gzip at its best.
-_ALWAYS, _RATIO = 1 << 30, 1000
+#: A packed table may take 256 MiB, and beyond that a thousand times the room of its file, as gzip at its best.
+_ALWAYS, _RATIO = 1 << 28, 1000
+#: How a message of Feather begins, since its version 0.15.
+_CONTINUES = 0xFFFFFFFF
 _LABEL = re.compile(r"__index_level_\d+__")
 
 
@@ -182,6 +185,14 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
             raise
         why = str(error).partition("\n")[0].rstrip(".")
         raise DataError(f"cannot read {where}: {why}." if kind == "csv" else _damaged(where, kind, why)) from None
+
+
+def trap(where: str) -> str:
+    """What is said of a file that unpacks without end."""
+    return (
+        f"{where} unpacks to more than {_RATIO:,} times its size and {_ALWAYS >> 20} MiB: no table does. Write it "
+        "anew, with fewer rows or columns if need be."
+    )
 
 
 def _damaged(where: str, kind: str, why: str) -> str:
@@ -452,6 +463,8 @@ def _open_feather(file: _Within, where: str) -> Opened:
     file.seek(0)
     start = ipc.open_file if whole else ipc.open_stream
     names = _column_names(start(file).schema, where)
+    if max(_unpacked_sizes(file, whole), default=0) > file.most:
+        raise DataError(trap(where))
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with _in_words(where, "feather"):
@@ -463,6 +476,59 @@ def _open_feather(file: _Within, where: str) -> Opened:
                 yield from _cut([batch.column(wanted.index(place)) for place in places], batch.num_rows, rows)
 
     return Opened(where, names, False, batches, most=file.most)
+
+
+def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
+    """How many bytes each portion of a Feather file says it holds when unpacked, which pyarrow takes on trust."""
+
+    def at(place: int, form: str) -> tuple[int, ...]:
+        file.seek(place)
+        return struct.unpack(form, file.read(struct.calcsize(form)))
+
+    def follow(place: int) -> int:
+        return place + at(place, "<I")[0]
+
+    def field_of(table: int, number: int) -> int:
+        """Where a table of flatbuffers has a field, 0 where it lacks it."""
+        index = table - at(table, "<i")[0]
+        held = at(index, "<H")[0] > 4 + 2 * number
+        offset = at(index + 4 + 2 * number, "<H")[0] if held else 0
+        return table + offset if offset else 0
+
+    def entries(table: int, number: int, form: str) -> Iterator[tuple[int, ...]]:
+        if place := field_of(table, number):
+            start = follow(place)
+            for entry in range(at(start, "<I")[0]):
+                yield at(start + 4 + entry * struct.calcsize(form), form)
+
+    def blocks() -> Iterator[tuple[int, int]]:
+        """Where messages begin, and how long each is without what it is about."""
+        if whole:
+            footer = follow(file.size - 10 - at(file.size - 10, "<i")[0])
+            yield from {(block[0], block[1]) for kind in (2, 3) for block in entries(footer, kind, "<qi4xq")}
+            return
+        place = 0
+        while place + 8 <= file.size:
+            mark, length = at(place, "<Ii")
+            if mark != _CONTINUES:
+                length = mark - 4  # as versions before 0.15 wrote it
+            if length <= 0:
+                return
+            yield place, length + 8
+            message = follow(place + (8 if mark == _CONTINUES else 4))
+            body = field_of(message, 3)
+            place += length + 8 + (max(0, at(body, "<q")[0]) if body else 0)
+
+    for begin, length in blocks():
+        message = follow(begin + (8 if at(begin, "<I")[0] == _CONTINUES else 4))
+        kind, header = (field_of(message, number) for number in (1, 2))
+        if kind and header and at(kind, "<B")[0] in (2, 3):
+            batch = follow(header)
+            if at(kind, "<B")[0] == 2:  # categories, within a table of their own
+                batch = follow(field_of(batch, 1))
+            if field_of(batch, 3):  # packed: its length stands before each part
+                parts = [begin + length + offset for offset, size in entries(batch, 2, "<qq") if size >= 8]
+                yield sum(max(0, at(part, "<q")[0]) for part in parts)
 
 
 _OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}

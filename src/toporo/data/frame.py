@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.arrow import Opened, open_table, shown
+from toporo.data.arrow import Opened, open_table, shown, trap
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -155,7 +155,8 @@ def read_frame(
 
     In a CSV file a column holds numbers if each of its cells that is not missing is one, else dates if each is one as
     ISO 8601 writes it (a time without a zone is taken for UTC), else text; a column of missing cells alone holds
-    numbers. Elsewhere columns have types: categories and booleans are text. Columns without a name are dropped.
+    numbers. Elsewhere columns have types: categories and booleans are text. Columns without a name are dropped,
+    and so are row labels that pandas wrote and named itself.
 
     Parameters
     ----------
@@ -179,10 +180,7 @@ def read_frame(
                 column.append(array)
                 size += array.nbytes + 8 * len(array)  # as read, and as numbers
             if size > table.most:
-                raise DataError(
-                    f"{table.where} unpacks to more than {size >> 20:,} MiB, a thousand times its size: no table does. "
-                    "Write it anew, with fewer rows or columns if need be."
-                )
+                raise DataError(trap(table.where))
         if places and not any(map(len, portions[0])):
             raise _no_rows(table.where)
         usable: dict[str, Column] = {}
