@@ -165,13 +165,8 @@ def _in_words(where: str, kind: str) -> Iterator[None]:
     except FileNotFoundError:
         expected = "a CSV file whose first line names the columns" if kind == "csv" else f"a {_FORMATS[kind]} file"
         raise DataError(f"no such file: {where}. Expected {expected}.") from None
-    except MemoryError as error:
-        if kind == "csv":
-            raise
-        raise DataError(
-            f"{where} cannot be read as a {_FORMATS[kind]} file: it asks for more memory than there is ({error}). "
-            "Is it whole? If so it is too large for this machine."
-        ) from None
+    except MemoryError:  # lengths that lie do not come so far
+        raise
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         why = "it ends too soon" if isinstance(error, EOFError) else re.split(r" \(| 0x", str(error))[0]
         raise DataError(f"{where} is damaged or cut short: {why}. Copy it again, or pack the table again.") from None
@@ -479,7 +474,10 @@ def _open_feather(file: _Within, where: str) -> Opened:
 
 
 def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
-    """How many bytes each portion of a Feather file says it holds when unpacked, which pyarrow takes on trust."""
+    """How many bytes each packed portion of a Feather file says it holds, which pyarrow would take on trust.
+
+    What a portion consists of must be within the file.
+    """
 
     def at(place: int, form: str) -> tuple[int, ...]:
         file.seek(place)
@@ -497,9 +495,12 @@ def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
 
     def entries(table: int, number: int, form: str) -> Iterator[tuple[int, ...]]:
         if place := field_of(table, number):
-            start = follow(place)
-            for entry in range(at(start, "<I")[0]):
-                yield at(start + 4 + entry * struct.calcsize(form), form)
+            (count,) = at(follow(place), "<I")
+            yield from struct.iter_unpack(form, file.read(count * struct.calcsize(form)))
+
+    def check_end(start: int, length: int) -> None:
+        if not 0 <= length <= file.size - start:
+            raise ValueError("it ends too soon")  # put in words by the caller
 
     def blocks() -> Iterator[tuple[int, int]]:
         """Where messages begin, and how long each is without what it is about."""
@@ -521,14 +522,17 @@ def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
 
     for begin, length in blocks():
         message = follow(begin + (8 if at(begin, "<I")[0] == _CONTINUES else 4))
-        kind, header = (field_of(message, number) for number in (1, 2))
+        kind, header, body = (field_of(message, number) for number in (1, 2, 3))
+        check_end(begin + length, at(body, "<q")[0] if body else 0)
         if kind and header and at(kind, "<B")[0] in (2, 3):
             batch = follow(header)
             if at(kind, "<B")[0] == 2:  # categories, within a table of their own
                 batch = follow(field_of(batch, 1))
+            parts = [(begin + length + offset, size) for offset, size in entries(batch, 2, "<qq")]
+            for part, size in parts:
+                check_end(part, size)
             if field_of(batch, 3):  # packed: its length stands before each part
-                parts = [begin + length + offset for offset, size in entries(batch, 2, "<qq") if size >= 8]
-                yield sum(max(0, at(part, "<q")[0]) for part in parts)
+                yield sum(max(0, at(part, "<q")[0]) for part, size in parts if size >= 8)
 
 
 _OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}
