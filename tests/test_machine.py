@@ -40,8 +40,11 @@ def three() -> Iterator[None]:
     torch.set_num_threads(3)
     for library in libraries:
         set_threads(library, 3)
+    several = [library for library in libraries if library.get_num_threads() == 3]
+    if len(several) < len(libraries):
+        pytest.skip("another test has brought a library that has one thread, whatever it is told")
     yield
-    after = {library.get_num_threads() for library in libraries}, torch.get_num_threads()
+    after = {library.get_num_threads() for library in several}, torch.get_num_threads()
     new = elsewhere(torch.get_num_threads)
     torch.set_num_threads(before[0])
     for library, count in zip(libraries, before[1], strict=True):
