@@ -161,12 +161,11 @@ def _sweep(target: Path) -> None:
 
 
 def _remove_abandoned(part: Path) -> None:
-    assert fcntl is not None  # noqa: S101  # for mypy
     with suppress(OSError):
         descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by a living writer: BlockingIOError
-            part.unlink()
+            if _lock(descriptor):  # no living writer holds it
+                part.unlink()
         finally:
             os.close(descriptor)
 
