@@ -151,8 +151,6 @@ def _lock(descriptor: int) -> bool:
 
 def _sweep(target: Path) -> None:
     """Remove what killed processes left of this target: unfinished files that nobody holds locked."""
-    if fcntl is None:
-        return
     ours = re.compile(re.escape(_stem(target)) + "[0-9a-f]+" + re.escape(PART))
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -161,11 +159,13 @@ def _sweep(target: Path) -> None:
 
 
 def _remove_abandoned(part: Path) -> None:
+    if fcntl is None:  # where there are no locks, who knows whether it is abandoned
+        return
     with suppress(OSError):
         descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            if _lock(descriptor):  # no living writer holds it
-                part.unlink()
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by a living writer: BlockingIOError
+            part.unlink()
         finally:
             os.close(descriptor)
 
