@@ -1,4 +1,4 @@
-"""Threads and worker processes: ``machine_cases.py`` in a process of its own, without what other tests have imported."""
+"""Threads: ``machine_cases.py`` in a process of its own, without what other tests have imported."""
 
 from __future__ import annotations
 
