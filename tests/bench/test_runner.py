@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from toporo.bench import BENCHMARKS, fits
+from toporo.bench import BENCHMARKS, fits, runner
 from toporo.bench import results as results_module
 from toporo.bench.protocols import BENCH_METHODS, Protocol
 from toporo.bench.report import write_report
@@ -236,6 +236,21 @@ def test_a_worker_that_is_killed_is_an_error_that_names_the_runs(no_data: None, 
     with pytest.raises(TopoRoError, match=r"these ran: erm seed 0, sd seed 0\. What is done is kept: run it again"):
         reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
     killer.join()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_is_killed_before_the_next_has_started_is_the_same_error(
+    no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill_first() -> nullcontext[None]:
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid or 0, signal.SIGKILL)
+            worker.join()
+        return nullcontext()
+
+    monkeypatch.setattr(runner, "signals_held", kill_first)
+    with pytest.raises(TopoRoError, match=r"these ran: erm seed 0, sd seed 0\. What is done is kept"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
     assert multiprocessing.active_children() == []
 
 

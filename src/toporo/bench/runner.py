@@ -240,8 +240,13 @@ def _run_all(
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
             for job in islice(waiting, workers - len(running)):
-                with signals_held():
-                    running[pool.submit(tidily, run_job, job, loaded[job.variant], out, runtime)] = job
+                try:
+                    with signals_held():
+                        running[pool.submit(tidily, run_job, job, loaded[job.variant], out, runtime)] = job
+                except (BrokenProcessPool, OSError) as error:
+                    if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
+                        raise
+                    raise _killed([*running.values(), job]) from None
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -249,11 +254,13 @@ def _run_all(
                 try:
                     record = future.result()
                 except BrokenProcessPool:
-                    names = ", ".join(
-                        f"{job.variant} {job.method.name} seed {job.seed}".strip() for job in running.values()
-                    )
-                    raise TopoRoError(
-                        f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is "
-                        "kept: run it again to go on, with fewer jobs at a time if memory was short."
-                    ) from None
+                    raise _killed(running.values()) from None
                 yield running.pop(future), record
+
+
+def _killed(jobs: Iterable[Job]) -> TopoRoError:
+    names = ", ".join(f"{job.variant} {job.method.name} seed {job.seed}".strip() for job in jobs)
+    return TopoRoError(
+        f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is kept: run it "
+        "again to go on, with fewer jobs at a time if memory was short."
+    )
