@@ -87,6 +87,17 @@ def chosen(once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(once, tmp_path / "chosen"))
 
 
+def try_all(tries: list[Callable[[], Any]]) -> None:
+    """Nothing but an error of toporo may come of any."""
+    for use in tries:
+        try:
+            use()
+        except TopoRoError:
+            pass
+        finally:
+            plt.close("all")
+
+
 def use_model(folder: Path, page: bool = True) -> None:
     """All that is done with a model folder."""
     model = load_model(folder)
@@ -102,13 +113,7 @@ def use_model(folder: Path, page: bool = True) -> None:
             lambda: graph_figure(model.estimator.plot, len(model.graph or model.groups)).savefig(folder / "plot.png"),
             lambda: model.save(folder / "again"),
         ]
-    for use in tries:
-        try:
-            use()
-        except TopoRoError:
-            pass
-        finally:
-            plt.close("all")
+    try_all(tries)
 
 
 def use_graph(path: Path, page: bool = True) -> None:
@@ -128,13 +133,7 @@ def use_graph(path: Path, page: bool = True) -> None:
                 path.with_suffix(".png")
             )
         )
-    for use in tries:
-        try:
-            use()
-        except TopoRoError:
-            pass
-        finally:
-            plt.close("all")
+    try_all(tries)
 
 
 @pytest.fixture(autouse=True)
