@@ -25,7 +25,8 @@ CASES = {
     for name, method in OBJECTIVES.items()
     for number, settings in enumerate(method.examples)
 } | {
-    "irm annealed": ("irm", {"penalty": 10.0, "anneal": 2}),
+    "irm warmed up": ("irm", {"penalty": 10.0, "warm_up": 2}),
+    "vrex warmed up": ("vrex", {"penalty": 10.0, "warm_up": 2}),
     "dann strong": ("dann", {"width": WIDTH, "hidden": 6, "penalty": 20.0, "seed": 3}),
     "group-dro projected": ("group-dro", {"step": 0.1, "update": "projected"}),
     "tro exact": ("tro", {"update": "exact"}),

@@ -1,5 +1,6 @@
 """CORAL, MMD and DANN against plain loops over groups, as their authors and DomainBed write them."""
 
+import copy
 import itertools
 import math
 
@@ -143,9 +144,9 @@ def test_mmd_takes_other_widths():
 # ---------------------------------------------------------------- DANN
 
 
-def dann(width, penalty, seed=0):
+def dann(width, penalty, seed=0, **settings):
     """A discriminator whose last layer has left its start at zero, in double precision."""
-    objective = DANN(NAMES, width, penalty, hidden=5, seed=seed).double()
+    objective = DANN(NAMES, width, penalty, hidden=5, seed=seed, **settings).double()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for parameter in objective.last.parameters():
@@ -153,33 +154,45 @@ def dann(width, penalty, seed=0):
     return objective
 
 
-def guessing_loss(objective, x, codes):
-    """Mean over groups of the cross entropy of the group."""
+def guessing_loss(objective, x, codes, gradient_penalty):
+    """Mean over groups of the cross entropy of the group, and how much it changes with the features."""
     logits = objective.last(F.relu(objective.second(F.relu(objective.first(x)))))
-    return mean_loss(F.cross_entropy(logits, codes, reduction="none"), codes)
+    by_row = F.cross_entropy(logits, codes, reduction="none")
+    (slopes,) = torch.autograd.grad(by_row.sum(), x, create_graph=True)
+    return mean_loss(by_row, codes) + gradient_penalty * (slopes**2).sum(dim=1).mean()
 
 
 @every_make_up
+@pytest.mark.parametrize("gradient_penalty", [0.0, 0.5])
 @pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
-def test_dann_plays_both_sides_in_one_backward_pass(codes, penalty):
-    """The features get the gradient of loss - penalty * guessing loss, the discriminator that of the guessing loss."""
+def test_danns_two_sides_move_in_turn(codes, penalty, gradient_penalty):
+    """First the discriminator, by Adam, on the guessing loss; then the network has that of the one that has learned."""
     losses, codes, x = rows(codes, 4)
     losses = losses * x.sum(dim=1)
-    objective = dann(4, penalty)
-    own = list(objective.parameters())
-    value = objective(losses, codes, features=x)
-    guessing = guessing_loss(objective, x, codes)
-    expected = mean_loss(losses, codes) - penalty * guessing
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-14)
-    found = torch.autograd.grad(value, [x, *own], retain_graph=True)
-    torch.testing.assert_close(found[0], torch.autograd.grad(expected, x, retain_graph=True)[0], rtol=1e-9, atol=1e-13)
-    torch.testing.assert_close(found[1:], torch.autograd.grad(guessing, own), rtol=1e-9, atol=1e-13)
+    objective = dann(4, penalty, learning_rate=0.01, gradient_penalty=gradient_penalty)
+    peer = copy.deepcopy(objective)
+    optimizer = torch.optim.Adam(peer.parameters(), lr=0.01, betas=(0.5, 0.9))
+    for _ in range(3):
+        optimizer.zero_grad()
+        own = list(peer.parameters())
+        slopes = torch.autograd.grad(guessing_loss(peer, x, codes, gradient_penalty), own)
+        for parameter, slope in zip(own, slopes, strict=True):
+            parameter.grad = slope
+        optimizer.step()
+        value = objective(losses, codes, features=x)
+        expected = mean_loss(losses, codes) - penalty * guessing_loss(peer, x, codes, gradient_penalty)
+        torch.testing.assert_close(list(objective.parameters()), own, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
+        slopes = [torch.autograd.grad(each, x, retain_graph=True)[0] for each in (value, expected)]
+        torch.testing.assert_close(*slopes, rtol=1e-7, atol=1e-11)
+    assert all(parameter.grad is None for parameter in objective.parameters())
 
 
 def test_dann_begins_without_an_opinion():
     """All groups are as likely; the network hears nothing of the discriminator until that has learned something."""
     losses, codes, x = rows(MAKE_UPS["uneven"], 4)
-    value = DANN(NAMES, 4, penalty=2.0)(losses, codes, features=x)
+    objective = DANN(NAMES, 4, penalty=2.0)
+    value = objective.eval()(losses, codes, features=x)
     assert value.item() == pytest.approx(mean_loss(losses, codes).item() - 2 * math.log(4), rel=1e-6)
     assert not torch.autograd.grad(value, x)[0].any()
 
@@ -190,8 +203,11 @@ def test_dann_brings_groups_together():
     clouds = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) + 3.0 * codes[:, None]
     gaps = {}
     for penalty in (0.0, 1.0):
-        objective, shift = DANN(("a", "b"), 2, penalty, hidden=8), torch.zeros(2, requires_grad=True)
-        optimizer = torch.optim.Adam([shift, *objective.parameters()], lr=0.05)
+        objective, shift = (
+            DANN(("a", "b"), 2, penalty, hidden=8, learning_rate=0.05),
+            torch.zeros(2, requires_grad=True),
+        )
+        optimizer = torch.optim.Adam([shift], lr=0.05, betas=objective.betas)
         for _ in range(60):
             optimizer.zero_grad()
             objective(torch.zeros(200), codes, features=clouds + codes[:, None] * shift).backward()

@@ -237,7 +237,9 @@ def test_the_same_settings_look_the_same(method):
 
 def test_the_settings_that_are_tried_are_those_of_the_constructors():
     """Guards the test before."""
-    assert [name for name, _ in varied(OBJECTIVES["dann"])] == ["width", "penalty", "hidden", "seed"]
+    assert [name for name, _ in varied(OBJECTIVES["dann"])] == [
+        "width", "penalty", "hidden", "learning_rate", "gradient_penalty", "seed",
+    ]  # fmt: skip
     assert [name for name, _ in varied(TRO)] == ["penalty", "step"]
 
 
@@ -368,7 +370,7 @@ def test_replays_of_a_captured_step_are_plain_steps(case):
     def step():
         before = dict(captured.named_buffers())
         value = evaluate(captured, net, x, y, codes)
-        slopes = torch.autograd.grad(value, [*net.parameters(), *captured.parameters()])
+        slopes = torch.autograd.grad(value, list(net.parameters()))
         for name, buffer in before.items():
             setattr(captured, name, buffer.copy_(getattr(captured, name)))
         return value.detach(), slopes

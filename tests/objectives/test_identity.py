@@ -124,7 +124,7 @@ def test_help_shows_the_constructor():
 
 
 def test_repr_stays_friendly():
-    assert repr(VREx(NAMES, penalty=2.0)) == "VREx(2 groups, penalty=2.0)"
+    assert repr(VREx(NAMES, penalty=2.0)) == "VREx(2 groups, penalty=2.0, warm_up=500)"
     assert repr(GroupDRO(NAMES)) == "GroupDRO(2 groups, step=0.01, update='mirror')"
 
 

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from tests.training.cases import PRIOR, cross_entropy, toy
+from toporo.data.batches import batch_rows, tensors
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.models import MLP
 from toporo.objectives import ERM
@@ -84,6 +86,40 @@ def test_one_step_is_adam_on_the_objective(data):
     train(model, ERM(data.groups), data, cross_entropy, settings)
     for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+class Turning(ERM):
+    """A stranger's method that becomes another one on the way."""
+
+    betas = (0.5, 0.9)
+
+    def __init__(self, groups, warm_up):
+        super().__init__(groups)
+        self.warm_up = warm_up
+
+
+@pytest.mark.parametrize("warm_up", [0, 1, 7, 10, 100])
+def test_the_optimiser_forgets_after_the_warm_up(run, data, warm_up, tmp_path):
+    """Within an epoch (five steps each), between two, and never; also where the run is taken up again there."""
+    by_hand = MLP(2, 2, (8,))
+    x, y, _ = tensors(data, "cpu")
+    for epoch in range(4):
+        for step, rows in enumerate(batch_rows(data, 4, seed=0, epoch=epoch), 5 * epoch):
+            if step in (0, warm_up):
+                optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, betas=Turning.betas)
+            optimizer.zero_grad()
+            cross_entropy(by_hand(x[rows]), y[rows]).mean().backward()
+            optimizer.step()
+    settings = TrainSettings(rounds=4, per_group=4, learning_rate=0.01)
+    where = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}
+    for stopped, how in ((None, {}), (2, where), (None, where)):
+        model = MLP(2, 2, (8,))
+        with pytest.raises(Interrupted) if stopped else nullcontext():
+            train(model, Turning(data.groups, warm_up), data, cross_entropy, settings,
+                  on_record=stop_at(stopped + 1) if stopped else None, **how)  # fmt: skip
+        if not stopped:
+            for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
+                assert torch.equal(found, expected)
 
 
 # ---------------------------------------------------------------- determinism

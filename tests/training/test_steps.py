@@ -61,12 +61,12 @@ def made(n=60, seed=0):
     return data, GroupedData.from_arrays(np.arange(n), y, names.tolist()).take(np.arange(3, n))
 
 
-def objective_of(name, rows):
-    extra = {"width": 8} if name == "dann" else {}
+def objective_of(name, rows, **extra):
+    extra |= {"width": 8} if name == "dann" else {}
     return make_objective(name, rows.groups, Prior.from_weights({"a": 0.5, "b": 0.3, "c": 0.2}), **extra)
 
 
-def run(objective="tro", checkpoint=None, device="cpu", stop=None, net=None, **changes):
+def run(objective="tro", checkpoint=None, device="cpu", stop=None, net=None, about=None, **changes):
     data, rows = made()
     net = net or Net()
     how = StepSettings(
@@ -86,8 +86,9 @@ def run(objective="tro", checkpoint=None, device="cpu", stop=None, net=None, **c
         return {"validation": float(right.float().mean()), "test": 0.0, "by_group": {}}
 
     place = Resident(data.x.to(device), data.y.to(device))
+    method = objective_of(objective, rows, **(about or {}))
     done = train_steps(
-        net, objective_of(objective, rows), place, rows, loss, how, prepare=prepare, draws=DRAWS, evaluate=evaluate,
+        net, method, place, rows, loss, how, prepare=prepare, draws=DRAWS, evaluate=evaluate,
         checkpoint=checkpoint,
     )  # fmt: skip
     return net, done
@@ -177,6 +178,30 @@ def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path, objective, stop
     net, resumed = run(objective, tmp_path / "c", net=Net(seed=9))
     assert torch.equal(flat(net), flat(whole))
     assert [r.to_dict() for r in resumed.history] == [r.to_dict() for r in straight.history]
+
+
+@pytest.mark.parametrize("warm_up", [1, 11, 16])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_optimiser_forgets_after_the_warm_up(tmp_path, warm_up, resumed):
+    """Between two evaluations (every 8 steps) and at one; also where the run is taken up again there."""
+    data, rows = made()
+    by_hand, objective = Net(dropout=0.0), objective_of("vrex", rows, warm_up=warm_up)
+    wanted = {"seed": 0, "first": 0, "count": 24}
+    uniforms = torch.as_tensor(stream_uniforms(12, DRAWS, **wanted))
+    codes = torch.as_tensor(objective.groups.encode(rows.groups.names)).repeat_interleave(4)
+    for step, batch in enumerate(torch.as_tensor(stream_rows(rows, 4, **wanted))):
+        if step in (0, warm_up):
+            optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, fused=True)
+        optimizer.zero_grad()
+        x, y = prepare(data.x[batch], data.y[batch], uniforms[step])
+        objective(loss(by_hand(x), y), codes).backward()
+        optimizer.step()
+    how = {"about": {"warm_up": warm_up}, "checkpoint": tmp_path / "c"}
+    if resumed:
+        with pytest.raises(KeyboardInterrupt):
+            run("vrex", net=Net(dropout=0.0), stop=2, **how)
+    net, _ = run("vrex", net=Net(dropout=0.0), **how)
+    assert torch.equal(flat(net), flat(by_hand))
 
 
 def test_checkpoints_keep_their_distance(tmp_path):
@@ -289,8 +314,10 @@ def test_what_does_not_fit_together_is_an_error():
 
 
 @needs_cuda
-@pytest.mark.parametrize("objective", sorted(OBJECTIVES))
-def test_a_captured_step_does_what_single_steps_do(objective):
+@pytest.mark.parametrize(
+    ("objective", "about"), [*((name, {}) for name in sorted(OBJECTIVES)), ("irm", {"warm_up": 11})]
+)
+def test_a_captured_step_does_what_single_steps_do(objective, about):
     """Compiled and replayed on a GPU, step by step there, and on a CPU: the same training but for rounding."""
     found = {}
     for name, how in {
@@ -298,7 +325,7 @@ def test_a_captured_step_does_what_single_steps_do(objective):
         "steps": {"device": "cuda", "graph": False, "compiled": False},
         "cpu": {},
     }.items():
-        net, done = run(objective, net=Net(dropout=0.0), **how)
+        net, done = run(objective, net=Net(dropout=0.0), about=about, **how)
         found[name] = flat(net), [record.loss for record in done.history], done.history[-1].weights
     for other in ("steps", "cpu"):
         torch.testing.assert_close(found["graph"][0], found[other][0], rtol=2e-3, atol=2e-3)

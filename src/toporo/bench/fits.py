@@ -239,11 +239,15 @@ def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.
     return probabilities
 
 
-def method_objective(method: BenchMethod, groups: Groups, prior: Prior | None, network: nn.Module) -> Objective:
-    """The method's objective; one that looks at features is told how many there are."""
+def method_objective(
+    method: BenchMethod, groups: Groups, prior: Prior | None, network: nn.Module, settings: TrainSettings
+) -> Objective:
+    """The method's objective; one that looks at features or learns by itself is told how many and how fast."""
     name = method.objective or "erm"
-    extra = {"width": network.width} if "width" in inspect.signature(OBJECTIVES[name]).parameters else {}
-    return make_objective(name, groups, prior, **method.settings, **extra)
+    known: dict[str, Any] = {"width": network.width, "learning_rate": settings.learning_rate}
+    wanted = inspect.signature(OBJECTIVES[name]).parameters
+    told = {key: value for key, value in known.items() if key in wanted}
+    return make_objective(name, groups, prior, **told | dict(method.settings))
 
 
 @FITS.register("mlp")
@@ -271,7 +275,7 @@ def _train(
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
         model,
-        method_objective(method, split.train.groups, prior, model),
+        method_objective(method, split.train.groups, prior, model, settings),
         split.train,
         TARGETS[protocol.task].loss,
         settings,

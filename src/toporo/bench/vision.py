@@ -121,14 +121,13 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         notes.append(
             "Networks began at random here; the paper's began with weights of ImageNet, which counts for much."
         )
-    changes = _in_proportion(protocol, rounds)
     settled = replace(
         protocol,
         rounds=rounds,
         evaluate_every=every,
         per_group=protocol.per_group if choices.per_group is None else choices.per_group,
         network=network | {"precision": precision, "weights": source},
-        changes=changes if choices.penalty is None else _with_penalty(changes, choices.penalty),
+        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
         notes=tuple(notes),
     )
     StepSettings(rounds, settled.per_group, evaluate_every=every, precision=precision)  # a wrong one is an error now
@@ -163,17 +162,6 @@ def _weights_source(benchmark: Benchmark, vision: Vision, choices: VisionChoices
 
 def _depth(network: str) -> int:
     return int(network.removeprefix("resnet"))
-
-
-def _in_proportion(protocol: Protocol, rounds: int) -> dict[str, Mapping[str, Any]]:
-    """What of methods is particular, where what lasts for a share of the rounds lasts for that share of these."""
-    changes = dict(protocol.changes)
-    for name, change in changes.items():
-        settings = change.get("settings", {})
-        if "anneal" in settings:
-            anneal = settings["anneal"] * rounds // protocol.rounds
-            changes[name] = {**change, "settings": {**settings, "anneal": anneal}}
-    return changes
 
 
 def _with_penalty(usual: Mapping[str, Mapping[str, Any]], penalty: float) -> dict[str, Mapping[str, Any]]:
@@ -385,7 +373,7 @@ def _trained(
     kit: Kit, settings: StepSettings, method: BenchMethod, prior: Prior | None, checkpoint: Path
 ) -> tuple[nn.Module, Trained]:
     network = kit.network()
-    objective = method_objective(method, kit.split.train.groups, prior, network)
+    objective = method_objective(method, kit.split.train.groups, prior, network, settings)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return network, train_steps(
         network,

@@ -6,7 +6,15 @@ from typing import Any
 
 from toporo.errors import SettingError
 from toporo.groups import Groups
-from toporo.objectives.base import OBJECTIVES, GroupMeans, Objective, WeightedObjective, group_means, register
+from toporo.objectives.base import (
+    OBJECTIVES,
+    GroupMeans,
+    Objective,
+    PenalizedObjective,
+    WeightedObjective,
+    group_means,
+    register,
+)
 from toporo.objectives.coral import CORAL
 from toporo.objectives.dann import DANN
 from toporo.objectives.erm import ERM
@@ -32,6 +40,7 @@ __all__ = [
     "GroupDRO",
     "GroupMeans",
     "Objective",
+    "PenalizedObjective",
     "VREx",
     "WeightedObjective",
     "group_means",

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from toporo.checks import non_negative, whole
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups, name_to_json
 from toporo.registry import Registry
@@ -248,6 +249,10 @@ class Objective(nn.Module, metaclass=Recorded):
     takes_prior: ClassVar[bool] = False
     #: The largest relative error of a value in float32 that the conformance suite lets pass: two roundings.
     float32_tolerance: ClassVar[float] = 2.0**-22
+    #: Steps after which a method becomes another one: loops then make the optimiser forget what it knows. 0 is never.
+    warm_up: int = 0
+    #: Adam's, for the network trained with it.
+    betas: tuple[float, float] = (0.9, 0.999)
     #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
@@ -368,6 +373,44 @@ class Objective(nn.Module, metaclass=Recorded):
 #: Name to class.
 OBJECTIVES: Registry[type[Objective]] = Registry("objective")
 register = OBJECTIVES.register
+
+
+class PenalizedObjective(Objective):
+    r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that sets in after a warm-up.
+
+    A penalty in force from the start keeps a network from learning anything. So for some steps it counts no more than
+    the loss; then it counts as :math:`\lambda`, and loops make the optimiser forget: step sizes that suited the
+    gradients before would be far too large.
+
+    Parameters
+    ----------
+    groups : all groups of the training rows, by name.
+    penalty : :math:`\lambda`.
+    warm_up : for this many steps in training mode :math:`\lambda` counts as :math:`\min(1, \lambda)`.
+    """
+
+    steps: Tensor
+
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float, warm_up: int) -> None:
+        super().__init__(groups)
+        self.penalty = non_negative(penalty, "penalty")
+        self.warm_up = whole(warm_up, "warm_up", 0)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+        if self.steps.device != losses.device:
+            self.to(losses.device)
+        means = group_means(losses, codes, len(self.groups))
+        ready = (self.steps >= self.warm_up).to(losses.dtype)
+        factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
+        value = means.mean() + factor * self.penalise(means, losses, codes, logits)
+        if self.training:
+            self.steps = self.steps + 1
+        return value
+
+    @abstractmethod
+    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor | None) -> Tensor:
+        r"""R, the penalty before it is multiplied by :math:`\lambda`."""
 
 
 class WeightedObjective(Objective):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.checks import non_negative, number
+from toporo.checks import non_negative, number, positive
 from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, feature_rows, group_means, membership, register
@@ -20,12 +20,14 @@ from toporo.types import Name
 class DANN(Objective):
     r"""Mean group loss, and features from which a discriminator cannot tell the groups (Ganin et al. 2016):
 
-    .. math:: \min_\theta \max_\phi \frac1m \sum_e \ell_e(\theta) - \lambda \frac1m \sum_e d_e(\theta, \phi) ,
+    .. math:: \min_\theta \max_\phi \frac1m \sum_e \ell_e(\theta) - \lambda\, d(\theta, \phi) , \qquad
+              d = \frac1m \sum_e d_e + \gamma \frac1n \sum_i \| \nabla_{z_i} \textstyle\sum_j c_j \|^2 ,
 
-    with :math:`d_e` the cross entropy of a network :math:`\phi` that guesses the group of each sample of e. Both sides
-    move in the same step: the discriminator's parameters are this objective's ``parameters()``, for the optimiser to
-    take along, and a backward pass gives them the plain gradient of the cross entropy, and the features its reverse
-    times :math:`\lambda`. The value is what the network :math:`\theta` minimises.
+    with :math:`d_e` the mean over e's samples of :math:`c_i`, the cross entropy of a network :math:`\phi` that guesses
+    the group of a sample from its features :math:`z_i`. The two sides move in turn: a call in training mode first
+    takes a step of Adam for the discriminator, which is this objective's own; the value that it returns, with the
+    discriminator held fixed, is the network's to minimise. Both sides have the betas that such games want
+    (:attr:`betas`).
 
     Parameters
     ----------
@@ -33,26 +35,47 @@ class DANN(Objective):
     width : the number of features, d of (n, d).
     penalty : :math:`\lambda`. At 0 the discriminator learns and the network takes no notice.
     hidden : units in each of the discriminator's two hidden layers.
+    learning_rate : of the discriminator; best the network's.
+    gradient_penalty : :math:`\gamma`, against a discriminator that changes too fast from one sample to the next.
     seed : of the discriminator's initial weights.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    examples: ClassVar[Sequence[Mapping[str, Any]]] = ({"width": 4, "hidden": 6},)
+    examples: ClassVar[Sequence[Mapping[str, Any]]] = (
+        {"width": 4, "hidden": 6},
+        {"width": 4, "hidden": 6, "gradient_penalty": 0.1},
+    )
+    betas = (0.5, 0.9)
+    slopes: Tensor
+    squares: Tensor
+    steps: Tensor
 
     def __init__(
-        self, groups: Groups | Iterable[Name], width: int, penalty: float = 1.0, *, hidden: int = 256, seed: int = 0
+        self,
+        groups: Groups | Iterable[Name],
+        width: int,
+        penalty: float = 1.0,
+        *,
+        hidden: int = 256,
+        learning_rate: float = 5e-5,
+        gradient_penalty: float = 0.0,
+        seed: int = 0,
     ) -> None:
         for what, units in (("width", width), ("hidden", hidden)):
             number(units, what, "a number of units of at least 1", least=1)
         super().__init__(groups)
         self.width = int(width)
         self.penalty = non_negative(penalty, "penalty")
+        self.learning_rate = positive(learning_rate, "learning_rate")
+        self.gradient_penalty = non_negative(gradient_penalty, "gradient_penalty")
         generator = torch.Generator().manual_seed(seed)
-        # The last layer starts at zero: no group is set apart by its position, and nothing is reversed before anything
-        # is learned.
+        # The last layer starts at zero: no group is set apart by its position.
         self.first = _linear(self.width, hidden, generator)
         self.second = _linear(hidden, hidden, generator)
         self.last = _linear(hidden, len(self.groups), None)
+        size = sum(parameter.numel() for parameter in self.parameters())
+        for name, shape in (("slopes", size), ("squares", size), ("steps", ())):
+            self.register_buffer(name, torch.zeros(shape))
         self._keep_to_groups()
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
@@ -64,32 +87,46 @@ class DANN(Objective):
             )
         if self.last.weight.device != losses.device:
             self.to(losses.device)
-        guesses = F.log_softmax(self._guess(_Reverse.apply(x, self.penalty)), dim=1)  # type: ignore[no-untyped-call]
+        if self.training:
+            self._learn(x.detach(), codes)
+        own = [parameter.detach() for parameter in self.parameters()]
         means = group_means(losses, codes, len(self.groups))
-        members = membership(codes, len(self.groups), x.dtype)
-        shares = members / (members.sum(dim=0).clamp(min=1.0) * means.present.sum().clamp(min=1.0))
-        entropy = -(shares * guesses).sum()
-        # The gradient is that of the reversal; the value becomes the one that it is the network's gradient of.
-        return means.mean() + entropy - (1.0 + self.penalty) * entropy.detach()
+        return means.mean() - self.penalty * self._guessing_loss(own, x, codes)
 
-    def _guess(self, x: Tensor) -> Tensor:
-        """Logits of the groups, in the type of the features whatever that of the parameters."""
-        for layer in (self.first, self.second):
-            x = F.relu(F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype)))
-        return F.linear(x, self.last.weight.to(x.dtype), self.last.bias.to(x.dtype))
+    def _guessing_loss(self, parameters: Sequence[Tensor], x: Tensor, codes: Tensor) -> Tensor:
+        """How badly a discriminator with these parameters tells the groups; in the features' type."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() or self.gradient_penalty > 0):
+            if self.gradient_penalty and not x.requires_grad:
+                x = x.detach().requires_grad_()
+            hidden = x
+            w = [parameter.to(x.dtype) for parameter in parameters]
+            for weight, bias in ((w[0], w[1]), (w[2], w[3])):
+                hidden = F.relu(F.linear(hidden, weight, bias))
+            guesses = F.log_softmax(F.linear(hidden, w[4], w[5]), dim=1)
+            members = membership(codes, len(self.groups), x.dtype)
+            counts = members.sum(dim=0)
+            shares = members / (counts.clamp(min=1.0) * (counts > 0).sum().clamp(min=1))
+            loss = -(shares * guesses).sum()
+            if self.gradient_penalty:
+                (slope,) = torch.autograd.grad(-(members * guesses).sum(), x, create_graph=True)
+                loss = loss + self.gradient_penalty * slope.square().sum(dim=1).mean()
+        return loss
 
-
-class _Reverse(torch.autograd.Function):
-    """The identity, whose gradient is turned round and scaled."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
-        ctx.scale = scale
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
-        return -ctx.scale * slopes[0], None
+    def _learn(self, x: Tensor, codes: Tensor) -> None:
+        """A step of Adam, in place, so that it can be captured with the rest."""
+        own = list(self.parameters())
+        with torch.enable_grad():
+            parts = torch.autograd.grad(self._guessing_loss(own, x, codes), own)
+        with torch.no_grad():
+            slope = torch.cat([part.flatten() for part in parts])
+            self.steps.add_(1)
+            self.slopes.lerp_(slope, 1.0 - self.betas[0])
+            self.squares.lerp_(slope.square(), 1.0 - self.betas[1])
+            first, second = (1.0 - beta**self.steps for beta in self.betas)
+            change = self.learning_rate * (self.slopes / first) / ((self.squares / second).sqrt() + 1e-8)
+            parts = torch.split(change, [parameter.numel() for parameter in own])
+            for parameter, part in zip(own, parts, strict=True):
+                parameter.sub_(part.view_as(parameter))
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:

@@ -8,57 +8,51 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from toporo.checks import non_negative, number
 from toporo.errors import DataError
 from toporo.groups import Groups
-from toporo.objectives.base import Objective, group_means, register
+from toporo.objectives.base import GroupMeans, PenalizedObjective, group_means, membership, register
 from toporo.types import Name
 
 
 @register("irm")
-class IRM(Objective):
+class IRM(PenalizedObjective):
     r"""Mean group loss plus the IRMv1 penalty (Arjovsky et al. 2019):
 
-    .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta)
-              + \lambda \frac1m \sum_e \big( \partial_w\, \ell_e(w \cdot f_\theta)|_{w=1} \big)^2 .
+    .. math:: \min_\theta \frac1m \sum_e \ell_e(\theta) + \lambda \frac1m \sum_e g_e(\theta)\, g'_e(\theta),
+              \qquad g_e = \partial_w\, \ell_e(w \cdot f_\theta)|_{w=1},
+
+    where :math:`g_e` is of every second row of e in the batch, beginning with the first, and :math:`g'_e` of the
+    others: the product of two independent estimates has the square of the derivative as its expectation, which the
+    square of one has not. A group with a single row in the batch has no penalty.
 
     The derivative by a scale on the logits is :math:`\langle \partial \ell_i / \partial f_i, f_i \rangle` for each
     sample, so it works for any task loss, and for dense logits too: a loss that is a mean over pixels brings the mean
-    along. (Scaling log-probabilities instead, as the paper's published code does, makes
-    the penalty degenerate.)
+    along. (Scaling log-probabilities instead, as the paper's published code does, makes the penalty degenerate.)
 
     Parameters
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    anneal : for this many steps the penalty counts as min(1, penalty), as in the authors' experiments. With
-        a penalty above 1 the sum is divided by it afterwards, to keep the gradient's scale.
+    warm_up : for this many steps :math:`\lambda` counts as :math:`\min(1, \lambda)`; too few of them, and the penalty
+        wins before anything was learned.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    steps: Tensor
 
-    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0, anneal: int = 0) -> None:
-        super().__init__(groups)
-        self.penalty = non_negative(penalty, "penalty")
-        self.anneal = int(number(anneal, "anneal", "a number of steps of at least 0", least=0))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
+        super().__init__(groups, penalty, warm_up)
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor | None) -> Tensor:
         if logits is None or not logits.requires_grad or not losses.requires_grad:
             raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
-        if self.steps.device != losses.device:
-            self.to(losses.device)
         (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
         if slope is None:
             raise DataError("the losses do not come from these logits: give the very tensor they were computed from.")
         slope, logits = slope.to(losses.dtype), logits.to(losses.dtype)
         by_scale = (slope * logits).flatten(1).sum(dim=1) if logits.ndim > 1 else slope * logits
-        means = group_means(losses, codes, len(self.groups))
-        slopes = group_means(by_scale, codes, len(self.groups))
-        invariance = (slopes.values**2).sum() / slopes.present.sum().clamp(min=1.0)
-        ready = (self.steps >= self.anneal).to(losses.dtype)
-        factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
-        if self.training:
-            self.steps = self.steps + 1
-        return (means.mean() + factor * invariance) / factor.clamp(min=1.0)
+        m = len(self.groups)
+        members = membership(codes, m, losses.dtype)
+        place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1
+        halves = group_means(by_scale, 2 * codes + place % 2, 2 * m)
+        both = halves.present.view(m, 2).prod(dim=1)
+        return (both * halves.values.view(m, 2).prod(dim=1)).sum() / both.sum().clamp(min=1.0)

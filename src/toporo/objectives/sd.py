@@ -18,10 +18,11 @@ from toporo.types import Name
 class SD(Objective):
     r"""Mean loss plus an l2 penalty on the logits (Pezeshki et al. 2021), so that strong features do not starve others:
 
-    .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{2n} \sum_i \|f_\theta(x_i)\|^2 .
+    .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{nC} \sum_i \|f_\theta(x_i)\|^2 ,
 
-    Dense logits (n, classes, height, width, …) are penalised by the square at a position, averaged over positions as
-    the loss is, so that the penalty means the same at every image size. Positions without a label count too.
+    with C logits per sample. The square is a mean over all of them, over the positions of dense logits (n, classes,
+    height, width, …) too, so that the penalty means the same for any number of classes and at every image size.
+    Positions without a label count.
 
     Parameters
     ----------
@@ -38,7 +39,4 @@ class SD(Objective):
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:
             raise DataError("SD needs logits.")
-        squares = logits.to(losses.dtype) ** 2
-        if squares.ndim > 2:
-            squares = squares.flatten(2).mean(dim=2)
-        return losses.mean() + 0.5 * self.penalty * squares.reshape(len(losses), -1).sum(dim=1).mean()
+        return losses.mean() + self.penalty * (logits.to(losses.dtype) ** 2).mean()

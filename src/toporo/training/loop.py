@@ -360,8 +360,7 @@ def train(
         raise SettingError(f"{type(settings).__name__} counts {settings.unit}: use train_steps, or TrainSettings.")
     model.to(device)
     objective.to(device)
-    parameters = [*model.parameters(), *objective.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    optimizer = make_optimizer(model, objective, settings)
     run = Resumable(checkpoint, model, objective, optimizer, data, settings)
     history = run.resume()
     x, y, codes = tensors(data, device)
@@ -373,7 +372,9 @@ def train(
         )
         total = torch.zeros((), device=device)
         with seeded(settings.seed, epoch, device):
-            for rows in batches:
+            for step, rows in enumerate(batches, epoch * len(batches)):
+                if step and step == objective.warm_up:
+                    forget(optimizer)
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
         model.eval()
         objective.eval()
@@ -389,6 +390,30 @@ def train(
         if (epoch + 1) % checkpoint_every == 0 or last:
             run.save(history)
     return history
+
+
+def make_optimizer(
+    model: nn.Module, objective: Objective, settings: TrainSettings, **flags: Any
+) -> torch.optim.Optimizer:
+    """Adam for a network and what an objective has to learn, with the objective's betas."""
+    return torch.optim.Adam(
+        [*model.parameters(), *objective.parameters()],
+        lr=settings.learning_rate,
+        betas=objective.betas,
+        weight_decay=settings.weight_decay,
+        **flags,
+    )
+
+
+def forget(optimizer: torch.optim.Optimizer) -> None:
+    """Make an optimiser what it was before its first step; in place, for a captured step to see it.
+
+    For a loop of one's own: call it when as many steps are done as ``objective.warm_up`` says, if that is not 0.
+    """
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
 
 
 def require_finite(loss: float, when: str, settings: TrainSettings) -> None:

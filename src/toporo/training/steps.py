@@ -29,7 +29,16 @@ from toporo.data.grouped import GroupedData, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError
 from toporo.objectives import Objective
-from toporo.training.loop import Loss, Resumable, RoundRecord, TrainSettings, require_finite, seeded
+from toporo.training.loop import (
+    Loss,
+    Resumable,
+    RoundRecord,
+    TrainSettings,
+    forget,
+    make_optimizer,
+    require_finite,
+    seeded,
+)
 
 #: (inputs as stored, targets, random numbers in [0, 1)) of a batch to what the network and the loss get.
 Prepare = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -215,13 +224,9 @@ class Stepper:
             torch.as_tensor(rows.codes)
         ]
         self.codes = codes.to(self.device)
-        self.optimizer = torch.optim.Adam(
-            [*network.parameters(), *objective.parameters()],
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=True,
-            capturable=settings.on_gpu,
-        )
+        self.optimizer = make_optimizer(network, objective, settings, fused=True, capturable=settings.on_gpu)
+        #: Steps done, by this stepper and before a run was resumed.
+        self.done = 0
         compiled = settings.on_gpu if settings.compiled is None else settings.compiled
         self._forward = _compiled(_forward) if compiled else _forward
         self._prepare = _compiled(prepare) if compiled else prepare
@@ -264,6 +269,17 @@ class Stepper:
         self._left -= count
         self.network.train()
         self.objective.train()
+        until = self.objective.warm_up - self.done
+        if 0 < until <= count:
+            self._run(until)
+            forget(self.optimizer)
+            count -= until
+        self._run(count)
+
+    def _run(self, count: int) -> None:
+        if not count:
+            return
+        self.done += count
         if not self._wants_graph:
             for _ in range(count):
                 self._step()
@@ -375,7 +391,7 @@ def train_steps(
     history = _resume(run)
     saved = time.perf_counter()
     training, timed = 0.0, 0
-    at = history[-1].round if history else 0
+    at = stepper.done = history[-1].round if history else 0
     longest = min(settings.evaluate_every, settings.rounds)
     while at < settings.rounds:
         count = min(longest, settings.rounds - at)
