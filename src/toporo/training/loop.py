@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from toporo.checks import number, positive
+from toporo.checks import number, one_of, positive, whole
 from toporo.data.batches import batch_rows, tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
@@ -30,6 +30,7 @@ from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
 from toporo.schema import Count, NonNegative, as_type
+from toporo.training.average import SWAD, WeightAverage, make_average
 from toporo.types import Name, Record
 
 SCHEMA = "toporo.checkpoint/2"
@@ -44,6 +45,7 @@ def save_checkpoint(
     objective: nn.Module,
     optimizer: torch.optim.Optimizer,
     about: dict[str, Any],
+    average: WeightAverage | None = None,
 ) -> None:
     """Write everything needed to go on exactly.
 
@@ -52,9 +54,13 @@ def save_checkpoint(
     path : the file, replaced as a whole.
     model, objective, optimizer : whose state is kept.
     about : what else to know of the run, as JSON (its identity, its history).
+    average : of the model's weights, if there is one.
     """
+    means, counted = average.save() if average is not None else ({}, None)
+    about = about | ({"average": counted} if means else {})
     tensors = {f"model.{key}": value for key, value in model.state_dict().items()}
     tensors |= {f"objective.{key}": value for key, value in objective.state_dict().items()}
+    tensors |= {f"average.{key}": value for key, value in means.items()}
     plain: dict[str, dict[str, Any]] = {}
     for index, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
@@ -204,6 +210,9 @@ class TrainSettings:
     per_group : rows of every group in a batch.
     learning_rate, weight_decay : Adam's.
     seed : of the order of the rows and of dropout.
+    average : of the weights: over every step once so many rounds are done, or ``"swad"`` for a window that the
+        validation loss finds (:class:`~toporo.training.average.SwadAverage`). The network ends with the mean as its
+        weights. None leaves it at the last ones.
     """
 
     #: What a round is.
@@ -216,6 +225,7 @@ class TrainSettings:
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     seed: int = 0
+    average: int | str | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "per_group"):
@@ -223,11 +233,17 @@ class TrainSettings:
         positive(self.learning_rate, "learning_rate")
         for name in ("weight_decay", "seed"):
             number(getattr(self, name), name, "at least 0", least=0)
+        if isinstance(self.average, str):
+            one_of(self.average, "average", (SWAD,))
+        elif self.average is not None:
+            hint = f": a number of {self.unit} after which some are left, for a run of {self.rounds}"
+            whole(self.average, "average", 0, self.rounds - 1, hint)
 
     @property
     def deciding(self) -> Record:
         """What the outcome depends on."""
-        return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in self.pace}
+        left_out = self.pace | ({"average"} if self.average is None else set())
+        return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 class StoredRound(Struct):
@@ -287,6 +303,7 @@ class Resumable:
     optimizer: torch.optim.Optimizer
     data: GroupedData
     settings: TrainSettings
+    average: WeightAverage
 
     def resume(self) -> list[RoundRecord]:
         """Restore model, objective and optimiser, and return the history so far; empty for a new run."""
@@ -304,6 +321,8 @@ class Resumable:
             raise DataError(
                 f"the checkpoint {self.path} has no history that can be read ({error}). Delete it to start over."
             ) from None
+        if "average" in stored.about:
+            self.average.load(_part(stored.tensors, "average."), stored.about["average"])
         _restore(stored, self.model, self.objective, self.optimizer)
         return history
 
@@ -312,7 +331,12 @@ class Resumable:
         if self.path is not None:
             about = {"run": self.identity, "history": [record.to_dict() for record in history]}
             save_checkpoint(
-                self.path, model=self.model, objective=self.objective, optimizer=self.optimizer, about=about
+                self.path,
+                model=self.model,
+                objective=self.objective,
+                optimizer=self.optimizer,
+                about=about,
+                average=self.average,
             )
 
     @cached_property
@@ -345,7 +369,8 @@ def train(
     data : the training rows.
     loss : per-sample task loss ``(outputs, targets) -> (n,)``, e.g. cross entropy with ``reduction="none"``.
     settings : how long and how fast.
-    evaluate : called with the model in evaluation mode; its result goes into the epoch's record.
+    evaluate : called with the model in evaluation mode; its result goes into the epoch's record. Where weights are
+        averaged it is called for the mean, too, whose results have names that begin with ``averaged_``.
     evaluate_every : after how many epochs; the last one is always evaluated.
     on_record : called with every new record (progress).
     checkpoint : file to resume from if it is there, written every ``checkpoint_every`` epochs. A resumed run ends in
@@ -361,7 +386,8 @@ def train(
     model.to(device)
     objective.to(device)
     optimizer = make_optimizer(model, objective, settings)
-    run = Resumable(checkpoint, model, objective, optimizer, data, settings)
+    average = make_average(model, settings.average)
+    run = Resumable(checkpoint, model, objective, optimizer, data, settings, average)
     history = run.resume()
     x, y, codes = tensors(data, device)
     for epoch in range(len(history), settings.rounds):
@@ -376,11 +402,12 @@ def train(
                 if step and step == objective.warm_up:
                     forget(optimizer)
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
+                average.step(epoch)
         model.eval()
         objective.eval()
         last = epoch + 1 == settings.rounds
         due = (epoch + 1) % evaluate_every == 0 or last
-        metrics = evaluate(model) if evaluate is not None and due else {}
+        metrics = average.evaluate(model, evaluate or (lambda _: {})) if due else {}
         mean_loss = float(total) / len(batches)
         require_finite(mean_loss, f"in epoch {epoch + 1}", settings)
         record = RoundRecord(epoch + 1, mean_loss, objective.weights, metrics)
@@ -389,6 +416,7 @@ def train(
             on_record(record)
         if (epoch + 1) % checkpoint_every == 0 or last:
             run.save(history)
+    average.finish()
     return history
 
 

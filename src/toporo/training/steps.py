@@ -29,6 +29,7 @@ from toporo.data.grouped import GroupedData, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError
 from toporo.objectives import Objective
+from toporo.training.average import make_average
 from toporo.training.loop import (
     Loss,
     Resumable,
@@ -61,6 +62,7 @@ class StepSettings(TrainSettings):
     per_group : rows of every group in a batch.
     learning_rate, weight_decay : Adam's.
     seed : of rows, augmentation and dropout.
+    average : see :class:`TrainSettings`.
     evaluate_every : after how many steps; also after the last.
     precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
     device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
@@ -228,6 +230,7 @@ class Stepper:
         #: Steps done, by this stepper and before a run was resumed.
         self.done = 0
         compiled = settings.on_gpu if settings.compiled is None else settings.compiled
+        self.average = make_average(self.network, settings.average)
         self._forward = _compiled(_forward) if compiled else _forward
         self._prepare = _compiled(prepare) if compiled else prepare
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -279,10 +282,10 @@ class Stepper:
     def _run(self, count: int) -> None:
         if not count:
             return
-        self.done += count
         if not self._wants_graph:
             for _ in range(count):
                 self._step()
+                self._count()
             return
         if self._graph is None:
             early = min(count, WARM_UP)
@@ -291,6 +294,7 @@ class Stepper:
             with torch.cuda.stream(side):
                 for _ in range(early):
                     self._step()
+                    self._count()
             torch.cuda.current_stream(self.device).wait_stream(side)
             count -= early
             if not count:
@@ -301,6 +305,12 @@ class Stepper:
                 self._step()
         for _ in range(count):
             self._graph.replay()
+            self._count()
+
+    def _count(self) -> None:
+        """A step was done. What an average needs to know of it is known here: the device is not asked."""
+        self.average.step(self.done)
+        self.done += 1
 
     def mean_loss(self, count: int) -> float:
         """The mean loss over the last ``count`` steps; waits for the device."""
@@ -381,13 +391,14 @@ def train_steps(
     settings : how long, how fast and where.
     prepare : from stored rows, targets and uniform random numbers (n, ``draws``) to the network's input: augmentation.
     draws : random numbers per row that ``prepare`` wants.
-    evaluate : called every ``evaluate_every`` steps and after the last, with the network in evaluation mode.
+    evaluate : called every ``evaluate_every`` steps and after the last, with the network in evaluation mode; where
+        weights are averaged, for the mean, too: names of its results begin with ``averaged_``.
     on_record : called with every record and the images per second so far.
     checkpoint : file to resume from if it is there; written after evaluations, at most every ``checkpoint_seconds``.
     """
     began = time.perf_counter()
     stepper = Stepper(network, objective, data, rows, loss, settings, prepare=prepare, draws=draws)
-    run = Resumable(checkpoint, network, objective, stepper.optimizer, rows, settings)
+    run = Resumable(checkpoint, network, objective, stepper.optimizer, rows, settings, stepper.average)
     history = _resume(run)
     saved = time.perf_counter()
     training, timed = 0.0, 0
@@ -410,7 +421,7 @@ def train_steps(
         network.eval()
         objective.eval()
         with torch.no_grad():
-            metrics = evaluate(network)
+            metrics = stepper.average.evaluate(network, evaluate)
         record = RoundRecord(at, mean_loss, objective.weights, metrics)
         history.append(record)
         speed = timed * stepper.width / training if timed else 0.0
@@ -419,6 +430,7 @@ def train_steps(
         if time.perf_counter() - saved >= settings.checkpoint_seconds and at < settings.rounds:
             run.save(history)
             saved = time.perf_counter()
+    stepper.average.finish()
     per_second = timed / training if timed and training > 0 else 0.0
     return Trained(history, time.perf_counter() - began, training, per_second, per_second * stepper.width)
 
