@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ import torch
 from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
 
 import toporo
-from toporo.machine import one_thread
+from toporo.machine import one_thread, signals_held
 
 
 def blas() -> set[int]:
@@ -159,3 +161,50 @@ def test_a_worker_ends_with_its_parent_and_leaves_nothing_half_written(path: str
         parent.kill()
         assert parent.communicate(timeout=60)[0] == ""  # the worker has the other end of the pipe
     assert sorted(place.name for place in tmp_path.iterdir() if place.is_file()) == ["parent.py"]
+
+
+class Struck(BaseException):
+    """A signal's handler was called."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_wait_whichever_thread_they_are_given_to(number: signal.Signals) -> None:
+    """Also to one that was there before, such as those of linear algebra, which masks nothing."""
+    gone = threading.Event()
+    other = threading.Thread(target=gone.wait)
+    other.start()
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    before = signal.signal(number, strike)
+    try:
+        for place in (other.ident, threading.get_ident()):
+            waited = []
+
+            def hold(place: int | None = place, waited: list[int] = waited) -> None:
+                with signals_held():
+                    signal.pthread_kill(place or 0, number)
+                    time.sleep(0.05)
+                    waited.append(1)
+
+            with pytest.raises(Struck):
+                hold()
+            assert waited
+            assert signal.getsignal(number) is strike
+            assert number not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.signal(number, before)
+        gone.set()
+        other.join()
+
+
+def test_signals_that_are_ignored_stay_so() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals_held():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -303,7 +303,7 @@ def _undisturbed(trial: Trial, before: Path, how: int) -> tuple[object, object, 
 # ---------------------------------------------------------------------- signals
 
 
-def signals(rounds: int, seed: int) -> Tally:
+def signals(rounds: int, seed: int, only: Sequence[str] = ()) -> Tally:
     """A sweep of two workers, told to end at random moments, again and again, and in the end left alone."""
     columns = (
         "signal",
@@ -317,7 +317,7 @@ def signals(rounds: int, seed: int) -> Tally:
     tally = Tally("A sweep with two workers, ended at random moments", columns)
     whole, seconds = _sweep_alone()
     rng = random.Random(seed)
-    for number in SIGNALS:
+    for number in [number for number in SIGNALS if not only or number.name in only]:
         counts: Counter[str] = Counter()
         while counts["sent"] < rounds:
             with empty_folder() as folder:
@@ -453,7 +453,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     kinds = ("kills", "full", "together", "signals")
     parser.add_argument("kinds", nargs="*", choices=[*kinds, []], help="what to do; everything unless given")
-    parser.add_argument("--only", nargs="*", default=(), help="commands by name, e.g. fit 'fit --overwrite'")
+    parser.add_argument("--only", nargs="*", default=(), help="commands or signals by name, e.g. fit 'fit --overwrite'")
     parser.add_argument("--rounds", type=int, default=100, help="signals of each kind; a fifth as many crowds")
     parser.add_argument("--seed", type=int, default=0, help="of the moments when signals are sent")
     parser.add_argument("--table", type=Path, help="write the tables to this file")
@@ -471,7 +471,7 @@ def main() -> int:
                 "kills": partial(events, chosen, KILL),
                 "full": partial(events, chosen, FULL),
                 "together": partial(together, chosen, max(1, arguments.rounds // 5)),
-                "signals": partial(signals, arguments.rounds, arguments.seed),
+                "signals": partial(signals, arguments.rounds, arguments.seed, arguments.only),
             }
             tallies = []
             for kind in arguments.kinds or kinds:

@@ -133,15 +133,29 @@ _AT_WORK = threading.Event()
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let signals wait, here and in processes that are started meanwhile: in these until :func:`follow` is called."""
+    """Let signals wait, here and in processes that are started meanwhile: in these until :func:`follow` is called.
+
+    A mask alone would do for the others, and not here: what one thread does not take another may, and Python handles
+    it in this one.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    waiting: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: waiting.append(number))
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number in waiting:
+            signal.raise_signal(number)
 
 
 def follow(parent: Connection) -> None:
