@@ -14,3 +14,6 @@ Array: TypeAlias = npt.NDArray[np.float64]
 Name: TypeAlias = Hashable
 #: What JSON holds of a run, an epoch, …
 Record: TypeAlias = dict[str, Any]
+
+#: What the names of metrics begin with that are of averaged weights.
+AVERAGED = "averaged_"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from toporo.bench import BENCHMARKS
-from toporo.bench.results import AVERAGE, SELECTIONS, Row, read_about, read_rows
+from toporo.bench.results import AVERAGE, Row, read_about, read_rows, rules_of
 from toporo.bench.tables import (
     caption,
     make_overview,
@@ -169,7 +169,7 @@ def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> No
         for variant in protocol.variants
         for method in protocol.get_methods()
         for metric in protocol.metrics
-        for rule in (SELECTIONS if method.trained else ("last",))
+        for rule in ([rule.name for rule in rules_of(protocol)] if method.trained else ["last"])
     }
     for row in found:
         assert row.source == "published"
@@ -188,7 +188,7 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
         for variant in (*ran, AVERAGE)
         for method in protocol.methods
         for metric in protocol.metrics
-        for rule in SELECTIONS
+        for rule in [rule.name for rule in rules_of(protocol)]
     }
     for row in found:
         if row.variant != AVERAGE:
@@ -259,9 +259,7 @@ def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:
 
 def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
     """One lucky seed is not marked above a mean over several; what no seed changes takes part."""
-    row = Row(
-        "pacs", "erm", "test accuracy (%)", "validation", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo"
-    )
+    row = Row("pacs", "erm", "test accuracy (%)", "averaged", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo")
     lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
     assert [bool(places) for places in best(make_table([row, lucky]))] == [True, False]
     overview = make_overview(BENCHMARKS["pacs"].protocol, [row, lucky])

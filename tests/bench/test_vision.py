@@ -25,7 +25,7 @@ from tests.bench.tiny_images import write_tiny
 from toporo.bench import BENCHMARKS, vision
 from toporo.bench.domainbed import SPECS
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
-from toporo.bench.results import AVERAGE, Job, Outcome, Row, read_about, read_rows
+from toporo.bench.results import AVERAGE, Job, Outcome, Row, read_about, read_rows, rules_of
 from toporo.bench.runner import reproduce
 from toporo.bench.sen1floods11 import left_out, validation_rows
 from toporo.bench.tables import caption, make_overview, overview_tables, paper_title
@@ -41,7 +41,7 @@ from toporo.topology.prior import Prior
 from toporo.training.steps import StepSettings, Trained
 
 DOMAINS = SPECS["pacs"].domains
-TABLE = ("erm", "group-dro", "coral", "tro-data", "tro-uniform")
+TABLE = ("erm", "group-dro", "coral", "sd", "tro-data", "tro-uniform")
 TEST = "test accuracy (%)"
 CHOICES = VisionChoices(
     device="cpu", network="resnet18", steps=5, evaluate_every=2, per_group=4, size=16, keep_models=True
@@ -143,7 +143,7 @@ def test_each_domain_is_tested_in_turn_and_the_others_are_trained_on(pacs: Train
     jobs = pacs.outcome.jobs
     assert list(dict.fromkeys(job.variant for job in jobs)) == list(DOMAINS)
     # In order of the jobs; the topology of TRO-data comes from the stored ERM run and needs no training.
-    assert len(pacs.rows) == len(jobs) == 4 * (5 * 2 + 2)
+    assert len(pacs.rows) == len(jobs) == 4 * (6 * 2 + 2)
     for job, rows in zip(jobs, pacs.rows, strict=True):
         assert set(rows.groups) == set(DOMAINS) - {job.variant}
         store = pacs.outcome.loaded[job.variant].store
@@ -322,7 +322,7 @@ def rows_of(rows: list[Row], **wanted: str) -> list[Row]:
 
 
 def test_averages_are_over_the_domains_seed_by_seed(pacs: Trainings) -> None:
-    for rule in ("last", "validation", "oracle"):
+    for rule in ("last", "averaged", "validation", "oracle"):
         each = [rows_of(pacs.outcome.rows, method="erm", selection=rule, variant=d, metric=TEST)[0] for d in DOMAINS]
         (mean,) = rows_of(pacs.outcome.rows, method="erm", selection=rule, variant=AVERAGE, metric=TEST)
         assert mean.per_seed == pytest.approx(np.mean([row.per_seed for row in each], axis=0), abs=1e-5)
@@ -334,7 +334,7 @@ def test_averages_are_over_the_domains_seed_by_seed(pacs: Trainings) -> None:
 
 def test_a_published_average_does_not_stand_beside_one_of_some_domains(pacs: Trainings, tmp_path: Path) -> None:
     some = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=CHOICES, test="sketch,photo")
-    assert [row.paper for row in rows_of(some.rows, variant=AVERAGE, metric=TEST)] == [None] * 3
+    assert [row.paper for row in rows_of(some.rows, variant=AVERAGE, metric=TEST)] == [None] * 4
     heads = [head.text for head in make_overview(some.protocol, some.rows).heads]
     assert heads == ["method", "photo", "paper", "sketch", "paper", "average"]
     one = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=CHOICES, test="photo")
@@ -386,17 +386,49 @@ def test_without_a_penalty_the_step_is_the_protocols() -> None:
     assert protocol.method("tro-data").settings == {"penalty": 0.0, "step": 0.1}
 
 
-def test_what_lasts_for_a_share_of_the_steps_lasts_for_it_in_a_short_run_too() -> None:
+def test_a_short_run_is_told_as_one_and_averaged_from_its_middle() -> None:
     short, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50), Path())
     usual, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu"), Path())
-    assert short.method("irm").settings == {"penalty": 100.0, "anneal": 5}
-    assert usual.method("irm").settings == BENCHMARKS["pacs"].protocol.method("irm").settings
+    for protocol in (short, usual):
+        assert protocol.method("irm").settings == {"penalty": 100.0, "warm_up": 500}, "as many steps whatever the run"
+    assert (short.averaging, usual.averaging) == (25, 300)
     assert any(note.startswith("50 steps per run") for note in short.notes)
-    assert any(note.startswith("600 steps per run") for note in usual.notes)
+    assert any(note.startswith("2000 steps per run") for note in usual.notes)
     assert any("began at random" in note for note in usual.notes)
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"evaluate_every": 0}, {"per_group": 0}, {"penalty": float("nan")}])
+@pytest.mark.parametrize(("average", "averaging", "headline"), [
+    ("none", None, "validation"), (7, 7, "averaged"), ("swad", "swad", "averaged"),
+])  # fmt: skip
+def test_how_weights_are_averaged_can_be_chosen(average: int | str, averaging: int | str | None, headline: str) -> None:
+    protocol, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50, average=average), Path())
+    assert (protocol.averaging, protocol.headline) == (averaging, headline)
+    assert ("averaged" in [rule.name for rule in rules_of(protocol)]) == (averaging is not None)
+
+
+def test_averages_of_weights_are_judged_beside_them(pacs: Trainings) -> None:
+    """From step 2 of 5 on: the first evaluation, after 2, has none; what counts is the one after the last."""
+    for record in pacs.outcome.records:
+        metrics = [entry["metrics"] for entry in record["history"]]
+        assert ["averaged_test" in each for each in metrics] == [False, True, True]
+    record = record_of(pacs, "erm", 0, "photo")[1]
+    (row,) = rows_of(pacs.outcome.rows, method="erm", selection="averaged", variant="photo", metric=TEST)
+    assert row.per_seed[0] == pytest.approx(100 * record["history"][-1]["metrics"]["averaged_test"])
+
+
+def test_swads_window_is_found_by_the_loss_of_the_validation_rows(pacs: Trainings, tmp_path: Path) -> None:
+    chosen = replace(CHOICES, average="swad", steps=5, evaluate_every=1)
+    outcome = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=chosen, test="photo")
+    metrics = [entry["metrics"] for entry in outcome.records[0]["history"]]
+    losses = [each["validation_loss"] for each in metrics]
+    assert all(0 < loss < 10 for loss in losses)
+    begun = [i for i in range(2, 5) if losses[i - 2] == min(losses[i - 2 : i + 1])]
+    assert ["averaged_test" in each for each in metrics] == [bool(begun) and i >= begun[0] for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"evaluate_every": 0}, {"per_group": 0}, {"penalty": float("nan")}, {"average": 2000}]
+)
 def test_a_setting_out_of_range_is_an_error_not_the_default(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", **wrong), Path())
@@ -420,7 +452,7 @@ def test_results_say_how_they_came_about(pacs: Trainings) -> None:
     assert about["software"]["torch"] == torch.__version__
     used = about["settings"]
     assert [used[key] for key in ("rounds", "unit", "evaluate_every", "per_group", "selection")] == [
-        5, "steps", 2, 4, "validation",
+        5, "steps", 2, 4, "averaged",
     ]  # fmt: skip
     assert used["network"] == {
         "name": "resnet18", "norm": "batch", "precision": "fp32", "weights": "a random start"
@@ -484,7 +516,7 @@ def test_a_run_goes_on_from_its_checkpoint(
     def counting(*arguments: Any, evaluate: Callable[..., dict[str, Any]], **more: Any) -> Trained:
         def stop_at_the_third(network: nn.Module) -> dict[str, Any]:
             trained.append(1)
-            if len(trained) == 3:
+            if len(trained) == 4:  # the second is of the raw weights and of their mean
                 raise Stop
             return evaluate(network)
 
@@ -500,8 +532,8 @@ def test_a_run_goes_on_from_its_checkpoint(
         reproduce("pacs", tmp_path, **chosen)
     assert len(list((tmp_path / "runs").glob("*.checkpoint"))) == 1
     outcome = reproduce("pacs", tmp_path, **chosen)
-    # TRO-data trains ERM first, of which one evaluation was left, and then three of its own.
-    assert len(trained) == 3 + (1 if method == "erm" else 4)
+    # TRO-data trains ERM first, of which the last evaluation was left, and then has five of its own.
+    assert len(trained) == 4 + (2 if method == "erm" else 2 + 5)
     assert without_time(outcome.records[0]) == without_time(record_of(pacs, method, 0, "photo")[1])
     assert list((tmp_path / "runs").glob("*.checkpoint")) == []
 

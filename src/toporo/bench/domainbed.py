@@ -20,7 +20,7 @@ from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
 from toporo.bench.loaded import BenchmarkData, check_source, data_folder
-from toporo.bench.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
+from toporo.bench.protocols import MILD_TRO, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
 from toporo.bench.sections import (
     COMPARED,
@@ -357,12 +357,12 @@ def _origin(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001  # be
 
 # ---------------------------------------------------------------------- the tables
 # As DomainBed has them: each domain in turn is the test domain, 80 % of every other domain's images are trained on and
-# 20 % choose the step ("training-domain validation"); Adam with a learning rate of 5e-5, 32 images per domain and step,
-# batch normalisation frozen, DomainBed's augmentation and its default settings of the baselines. The number of steps is
-# smaller than DomainBed's 5 000, and the same for all methods.
+# 20 % can choose a step ("training-domain validation"); Adam with a learning rate of 5e-5, 32 images per domain and
+# step, batch normalisation frozen, DomainBed's augmentation and its default settings of the baselines. The number of
+# steps is smaller than DomainBed's 5 000, and the same for all methods. Weights are averaged: single steps jump about.
 
 _ACCURACY, _VALIDATION = "test accuracy (%)", "validation accuracy (%)"
-_STEPS, _EVALUATE = 600, 150
+_STEPS, _EVALUATE, _AVERAGING = 2000, 400, 300
 
 # DomainBed's default, as the other baselines have by themselves.
 _CHANGES: dict[str, dict[str, Any]] = {
@@ -419,10 +419,11 @@ def _protocol(name: str) -> Protocol:
     return Protocol(
         benchmark=name,
         title=spec.title,
-        methods=ON_IMAGES,
-        extra=ON_IMAGES_EXTRA,
+        methods=("erm", "group-dro", "coral", "sd", "tro-data", "tro-uniform"),
+        extra=tuple(name for name in ON_IMAGES_EXTRA if name != "sd"),
         rounds=_STEPS,
         evaluate_every=_EVALUATE,
+        averaging=_AVERAGING,
         unit="steps",
         per_group=32,
         learning_rate=5e-5,
@@ -441,11 +442,12 @@ def _protocol(name: str) -> Protocol:
         digits=1,
         changes=_CHANGES,
         network={"name": "resnet50", "norm": "frozen"},
-        headline="validation",
+        headline="averaged",
         average=average,
         notes=(
             "Each domain in turn is never trained on; the figures are over all of its images. Of every other domain, "
-            "80 % is trained on and 20 % chooses the step; “last” and “oracle” show what that choice costs.",
+            "80 % is trained on and 20 % can choose a step. What counts is the mean of the weights over the steps from "
+            "300 on; the other columns are of weights at single steps.",
             "TRO-data learns its topology from the features of the ERM run with the same seed and training images; "
             "it sees nothing of the test domain. TRO with a uniform prior is its control.",
             "{rounds} steps per run, against DomainBed's 5 000, with DomainBed's default settings and no search; the "

@@ -189,6 +189,7 @@ class Protocol:
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
         layers, share of the training rows that is set aside.
     evaluate_every : rounds from one evaluation to the next.
+    averaging : ``average`` of :class:`toporo.training.TrainSettings`, for networks on images.
     priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
     data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
     variants : each has a table of its own.
@@ -216,6 +217,7 @@ class Protocol:
     hidden: tuple[int, ...] = (64, 64)
     validation: float = 0.2
     evaluate_every: int = 1
+    averaging: int | str | None = None
     priors: Mapping[str, Any] = field(default_factory=dict)
     data_topology: Mapping[str, Any] = field(default_factory=dict)
     inputs_topology: Mapping[str, Any] = field(default_factory=dict)

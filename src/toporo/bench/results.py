@@ -27,7 +27,7 @@ from toporo.files import locked, read_json, sha256, write_text, write_whole
 from toporo.schema import Count, as_type
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
-from toporo.types import Record
+from toporo.types import AVERAGED, Record
 
 Best = Callable[[Sequence[float]], float]
 #: Which of several values is the best one.
@@ -43,12 +43,14 @@ class SelectionRule:
     name, title : on the command line, and in tables.
     pick : from one metrics record per evaluation and :data:`BETTER`'s function to the index of the chosen record.
     saw : what the rule had to see of the test groups.
+    averaged : whether it is of the averaged weights.
     """
 
     name: str
     title: str
     pick: Callable[[Sequence[Record], Best], int]
     saw: tuple[str, ...] = ()
+    averaged: bool = False
 
     def titled(self, unit: str = "epochs") -> str:
         """The title for records of another unit than epochs."""
@@ -63,26 +65,42 @@ def _first_best(key: str) -> Callable[[Sequence[Record], Best], int]:
     return pick
 
 
-#: The rules every table shows. Of equal epochs the earliest is taken.
+def _last(history: Sequence[Record], best: Best) -> int:  # noqa: ARG001  # as rules have it
+    return len(history) - 1
+
+
+#: The rules that tables show. Of equal epochs the earliest is taken.
 SELECTIONS: dict[str, SelectionRule] = {
     rule.name: rule
     for rule in (
-        SelectionRule("last", "last epoch", lambda history, best: len(history) - 1),
+        SelectionRule("last", "last epoch", _last),
+        SelectionRule("averaged", "averaged weights", _last, averaged=True),
         SelectionRule("validation", "validation-selected", _first_best("validation")),
         SelectionRule("oracle", "best epoch (oracle)", _first_best("test"), saw=("test labels",)),
     )
 }
 
 
-def select(history: Sequence[Record], rule: str, better: str = "higher") -> int:
-    """The index of the epoch a rule chooses; ``better`` says whether ``"higher"`` or ``"lower"`` metrics are."""
+def rules_of(protocol: Protocol) -> list[SelectionRule]:
+    """The rules of a protocol's tables."""
+    return [rule for rule in SELECTIONS.values() if not rule.averaged or protocol.averaging is not None]
+
+
+def select(history: Sequence[Record], rule: str, better: str = "higher") -> Record:
+    """The metrics of the epoch a rule chooses; ``better`` says whether ``"higher"`` or ``"lower"`` ones are.
+
+    A rule of averaged weights gives theirs under the names of the others, and the others where there are none.
+    """
     if rule not in SELECTIONS:
         raise UnknownNameError("selection rule", rule, SELECTIONS)
     if better not in BETTER:
         raise UnknownNameError("direction", better, BETTER)
     if not history:
         raise DataError("there is no epoch to select from: the run has not trained yet.")
-    return SELECTIONS[rule].pick(history, BETTER[better])
+    metrics = history[SELECTIONS[rule].pick(history, BETTER[better])]
+    if not SELECTIONS[rule].averaged:
+        return metrics
+    return {**metrics, **{k.removeprefix(AVERAGED): v for k, v in metrics.items() if k.startswith(AVERAGED)}}
 
 
 #: In place of a variant's name: all of them.
@@ -326,7 +344,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         for variant in protocol.variants
         for method in protocol.get_methods()
         if (variant.name, method.name) in runs
-        for rule in SELECTIONS.values()
+        for rule in rules_of(protocol)
         if method.trained or rule.name == "last"
         for metric in protocol.metrics
     ]
@@ -360,7 +378,7 @@ def _row(protocol: Protocol, method: BenchMethod, metric: Metric, rule: Selectio
     values = []
     for run in runs:
         metrics = [entry["metrics"] for entry in run["history"]]
-        values.append(round(metric.scale * metrics[select(metrics, rule.name, protocol.better)][metric.key], 6))
+        values.append(round(metric.scale * select(metrics, rule.name, protocol.better)[metric.key], 6))
     first = runs[0]
     prior = Prior.from_dict(first["prior"]) if first["prior"] else None
     return Row(

@@ -88,7 +88,7 @@ def last_weights(runs: Sequence[Record]) -> ByGroup:
 def counted(protocol: Protocol, record: Record) -> dict[str, Any]:
     """The metrics of the evaluation that stands for a run, as the protocol chooses it."""
     metrics = [metrics_of(entry) for entry in record["history"] if entry["metrics"]]
-    return metrics[select(metrics, protocol.headline, protocol.better)]
+    return select(metrics, protocol.headline, protocol.better)
 
 
 def number(value: float | None, scale: float = 1.0) -> float:
@@ -98,7 +98,11 @@ def number(value: float | None, scale: float = 1.0) -> float:
 
 def when(protocol: Protocol) -> str:
     """Which evaluation of a run its figures are from, in words."""
-    words = {"last": "after the last {}", "validation": "at the {} that validation chose"}
+    words = {
+        "last": "after the last {}",
+        "validation": "at the {} that validation chose",
+        "averaged": "with averaged weights",
+    }
     return words.get(protocol.headline, f"at the {{}} of the rule “{protocol.headline}”").format(protocol.moment)
 
 

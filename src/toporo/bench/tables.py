@@ -14,7 +14,7 @@ from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
-from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
+from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows, rules_of
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 from toporo.progress import make_console
@@ -48,7 +48,7 @@ def make_columns(protocol: Protocol) -> list[Column]:
     """Every metric under the protocol's rule, then the one over all test groups under the other rules too."""
     *parts, whole = protocol.metrics
     columns = [Column(metric.name, protocol.headline, metric.name, False) for metric in parts]
-    for rule in SELECTIONS.values():
+    for rule in rules_of(protocol):
         chosen = rule.name == protocol.headline
         named = rule.titled(protocol.unit)
         title = named if not parts else whole.name if chosen else f"{whole.name}, {named}"

@@ -32,6 +32,7 @@ from toporo.models import NETWORKS, Weights, make_network, read_weights
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
+from toporo.training.average import SWAD
 from toporo.training.images import (
     DRAWS,
     DRAWS_TILES,
@@ -74,6 +75,7 @@ class VisionChoices:
     weights, style : see :func:`toporo.models.read_weights`; None is a random start.
     network : a name in :data:`toporo.models.NETWORKS`.
     steps, evaluate_every : steps per run, and from one evaluation to the next.
+    average : ``average`` of :class:`toporo.training.StepSettings`, or ``"none"``.
     per_group : images of every group in a step.
     precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
@@ -88,6 +90,7 @@ class VisionChoices:
     network: str | None = None
     steps: int | None = None
     evaluate_every: int | None = None
+    average: int | str | None = None
     per_group: int | None = None
     precision: str | None = None
     size: int | None = None
@@ -114,6 +117,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
     # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
     usual = min(protocol.evaluate_every, max(1, rounds // 4))
     every = usual if choices.evaluate_every is None else choices.evaluate_every
+    averaging = _averaging(protocol, choices, rounds)
     notes = [note.replace("{rounds}", str(rounds)) for note in protocol.notes]
     network = dict(protocol.network) | {"name": name}
     if vision.pretrained and source == RANDOM:
@@ -125,16 +129,27 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         protocol,
         rounds=rounds,
         evaluate_every=every,
+        averaging=averaging,
+        headline="validation" if averaging is None and protocol.headline == "averaged" else protocol.headline,
         per_group=protocol.per_group if choices.per_group is None else choices.per_group,
         network=network | {"precision": precision, "weights": source},
         changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
         notes=tuple(notes),
     )
-    StepSettings(rounds, settled.per_group, evaluate_every=every, precision=precision)  # a wrong one is an error now
+    # A wrong one is an error now.
+    StepSettings(rounds, settled.per_group, evaluate_every=every, precision=precision, average=averaging)
     loading: dict[str, Any] = {} if choices.size is None else {vision.side: choices.size}
     if vision.cached:
         loading["cache"] = choices.cache or out / "cache"
     return settled, Runtime(device, choices.weights, choices.style, choices.keep_models), loading
+
+
+def _averaging(protocol: Protocol, choices: VisionChoices, rounds: int) -> int | str | None:
+    """From which step on weights are averaged; from the middle, where a run is shorter than the protocol has it."""
+    if choices.average is not None:
+        return None if choices.average == "none" else choices.average
+    short = isinstance(protocol.averaging, int) and protocol.averaging >= rounds
+    return rounds // 2 if short else protocol.averaging
 
 
 def _network_name(benchmark: Benchmark, vision: Vision, choices: VisionChoices) -> str:
@@ -373,6 +388,11 @@ def _trained(
     kit: Kit, settings: StepSettings, method: BenchMethod, prior: Prior | None, checkpoint: Path
 ) -> tuple[nn.Module, Trained]:
     network = kit.network()
+
+    def evaluate(network: nn.Module) -> dict[str, Any]:
+        extra = {"validation_loss": _validation_loss(kit, network, settings)} if settings.average == SWAD else {}
+        return kit.evaluate(network) | extra
+
     objective = method_objective(method, kit.split.train.groups, prior, network, settings)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return network, train_steps(
@@ -384,9 +404,17 @@ def _trained(
         settings,
         prepare=kit.prepare,
         draws=kit.draws,
-        evaluate=kit.evaluate,
+        evaluate=evaluate,
         checkpoint=checkpoint,
     )
+
+
+def _validation_loss(kit: Kit, network: nn.Module, settings: StepSettings) -> float:
+    """The mean loss of a group's validation rows, mean over groups."""
+    rows = kit.split.validation
+    parts = outputs_at(network, kit.data, rows.x, settings, prepare=kit.plain, batch=64)
+    losses = torch.cat([kit.loss(outputs, kit.data.y[part]) for part, outputs in parts])
+    return float(np.mean(list(_mean_by_group(losses.cpu().numpy(), rows).values())))
 
 
 def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettings) -> GroupGraph:
@@ -418,6 +446,7 @@ def _settings(given: Assignment) -> StepSettings:
         learning_rate=protocol.learning_rate,
         seed=given.seed,
         evaluate_every=protocol.evaluate_every,
+        average=protocol.averaging,
         precision=protocol.network.get("precision", "fp32"),
         device=given.runtime.device,
     )
@@ -524,6 +553,7 @@ def describe(
             "rounds": protocol.rounds,
             "unit": protocol.unit,
             "evaluate_every": protocol.evaluate_every,
+            "averaging": protocol.averaging,
             "per_group": protocol.per_group,
             "learning_rate": protocol.learning_rate,
             "validation": protocol.validation,

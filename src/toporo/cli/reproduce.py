@@ -24,6 +24,10 @@ def _list_methods(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _average(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
+
+
 @register("reproduce")
 def reproduce(
     benchmark: Annotated[
@@ -89,6 +93,16 @@ def reproduce(
     evaluate_every: Annotated[
         int | None, option("Steps to the next evaluation.", _IMAGES, min=1, show_default="a quarter of the run")
     ] = None,
+    average: Annotated[
+        str | None,
+        option(
+            "Average weights from this step on; swad for a window that the validation loss finds; none.",
+            _IMAGES,
+            metavar="STEP",
+            callback=_average,
+            show_default="as the protocol says",
+        ),
+    ] = None,
     per_group: Annotated[
         int | None, option("Images of every group in a step.", _IMAGES, min=1, show_default="as the protocol says")
     ] = None,
@@ -127,8 +141,8 @@ def reproduce(
     folder = out or Path("runs") / benchmark
     chosen: dict[str, Any] = {
         "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
-        "per_group": per_group, "evaluate_every": evaluate_every, "precision": precision, "size": size, "cache": cache,
-        "penalty": penalty, "keep_models": keep_models or None,
+        "per_group": per_group, "evaluate_every": evaluate_every, "average": average, "precision": precision,
+        "size": size, "cache": cache, "penalty": penalty, "keep_models": keep_models or None,
     }  # fmt: skip
     chosen = {name: value for name, value in chosen.items() if value is not None}
     on_images = BENCHMARKS[benchmark].vision is not None

@@ -16,14 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from toporo.errors import DataError, SettingError
-from toporo.types import Record
+from toporo.types import AVERAGED, Record
 
 SWAD = "swad"
 #: Evaluations in a row without a lower validation loss after which a window begins, and with a loss above the limit
 #: after which it ends; and the limit, as a multiple of the mean loss at the beginning. The authors' settings.
 PATIENCE_BEGIN, PATIENCE_END, TOLERANCE = 3, 6, 1.3
-#: What the names of an average's metrics begin with.
-AVERAGED = "averaged_"
 
 
 @dataclass
