@@ -1,16 +1,24 @@
 """DG-15 and DG-60: the generator follows the published procedure, and the published files are read as they are."""
 
+import json
 import math
 import pickle
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_array_equal
 
 from toporo.bench import BENCHMARKS, dg, load_dataset
+from toporo.bench.fits import TARGETS, build_model
 from toporo.bench.loaded import data_folder, find_file
 from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError, UnsafeFileError
 from toporo.files import sha256
+from toporo.groups import Groups
+from toporo.objectives import make_objective
+from toporo.topology.prior import Prior
 
 SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
 
@@ -272,3 +280,86 @@ def test_errors_of_data_are_data_errors(folder):
     """A wrong file is wrong data, not a missing file."""
     with pytest.raises(DataError):
         load_dataset("dg15", folder(A=None))
+
+
+# ---------------------------------------------------------------- the table as the authors ran it
+
+
+def of_the_paper(kind, loaded):
+    return BENCHMARKS[loaded.name].priors[kind](loaded).weights
+
+
+def test_the_published_prior_of_dg15_is_another_groups_until_it_is_aligned():
+    """The code lists 0, 12, 3, 4, 14, 8 and numbers the losses 0, 3, 4, 8, 12, 14."""
+    loaded = load_dataset("dg15", source="generated")
+    spec = dg.DG15
+    own = replace(loaded, train=tuple(sorted(spec.train)), test=tuple(set(range(15)) - set(spec.train)))
+    right, wrong = (of_the_paper(f"published-physical{end}", own) for end in ("-aligned", ""))
+    places = dict(zip((0, 3, 4, 8, 12, 14), (0, 12, 3, 4, 14, 8), strict=True))
+    assert wrong == {group: right[other] for group, other in places.items()}
+    counts = own.graph.prior(own.train, own.test).centrality
+    rounded = {group: round(count / (14 * 13), 3) for group, count in counts.items()}
+    assert right == pytest.approx({group: value / sum(rounded.values()) for group, value in rounded.items()})
+    assert of_the_paper("published-data-aligned", own) == {0: 0, 12: 0, 3: 0, 4: 0, 14: 0, 8: 1}
+    assert of_the_paper("published-data", own) == {0: 0, 3: 0, 4: 0, 8: 0, 12: 0, 14: 1}
+
+
+def test_on_other_data_groups_are_listed_by_their_angles(drawn):
+    loaded, angles = drawn
+    if set(loaded.train) != set(SPECS[loaded.name].train):
+        weights = of_the_paper("published-data-aligned", loaded)
+        assert max(weights, key=weights.get) == max(loaded.train, key=lambda group: angles[group])
+
+
+def test_the_published_settings(spec):
+    """Of the network, its start, its optimiser, its loss and the weights, as they come out in a run."""
+    protocol = BENCHMARKS[spec.name].under("paper").protocol
+    loaded = dg.generate(spec)
+    model = build_model(protocol, loaded, 0)
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    assert [tuple(layer.weight.shape) for layer in layers] == [(512, 2), (512, 512), (512, 512), (2, 512)]
+    for layer in layers:
+        assert layer.weight.std().item() == pytest.approx(0.01, rel=0.1)
+        assert not layer.bias.any()
+    sure = torch.tensor([[50.0, -50.0], [0.0, 0.0]])
+    loss = TARGETS[protocol.task].loss(sure, torch.tensor([1, 1]))
+    assert loss.tolist() == pytest.approx([-math.log(1e-4), -math.log(0.5 + 1e-4)], rel=1e-5)
+    tro = protocol.method("tro-physical")
+    expected = {"dg15": (100.0, 1.0, 20), "dg60": (0.001, 0.1, 300)}[spec.name]
+    assert (tro.settings["penalty"], tro.settings["step"], protocol.rounds) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        objective = make_objective("tro", Groups("abc"), Prior({"a": 1.0, "b": 0.0, "c": 0.0}), **tro.settings)
+    assert list(objective.weights.values()) == pytest.approx([1 / 3] * 3)
+    split = BENCHMARKS[spec.name].split(loaded, 0, protocol.validation)
+    assert len(split.train) == len(split.validation) == 100 * len(spec.train)
+
+
+def test_a_table_under_the_papers_protocol_says_so(tmp_path, monkeypatch, toporo):
+    """... in its file, so that it is shown as what it is; and its page shows what was learned, not what was not."""
+    benchmark = BENCHMARKS["dg15"]
+    short = replace(benchmark.others["paper"], rounds=2, hidden=(8,))
+    monkeypatch.setattr(benchmark, "others", {"paper": short})
+    methods = "erm,tro-physical,tro-data,tro-data-aligned,tro-learned"
+    asked = ("reproduce", "dg15", "--source", "generated", "--protocol", "paper", "--seeds", "1", "--jobs", "1")
+    done = toporo(*asked, "--methods", methods, "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    assert "DG-15, as the authors ran it" in done.out
+    assert "validation-selected" not in done.out
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["about"] == {"protocol": "paper"}
+    shown = toporo("reproduce", "dg15", "--show", str(tmp_path / "results.json"))
+    assert "TRO-data, prior given to its group (control)" in " ".join(shown.out.split())
+    page = (tmp_path / "report.html").read_text()
+    assert "TRO-data, prior really learned" in page
+    assert "given to the groups" not in page.partition("</table>")[0]
+    assert "handed to the groups in the wrong order" in page
+
+
+@pytest.mark.parametrize(("benchmark", "protocol"), [("dg15", "papr"), ("tpt48", "paper"), ("pacs", "paper")])
+def test_a_protocol_that_is_not_there_is_an_error_that_lists_those_that_are(benchmark, protocol, toporo, tmp_path):
+    done = toporo("reproduce", benchmark, "--protocol", protocol, "--out", str(tmp_path / "out"))
+    assert done.code == 1
+    assert f"unknown protocol of {benchmark} '{protocol}'" in done.err
+    assert "fair" in done.err
+    assert not (tmp_path / "out").exists()

@@ -88,6 +88,30 @@ def test_one_step_is_adam_on_the_objective(data):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_the_learning_rate_falls_to_a_half_in_its_half_life(run, monkeypatch):
+    rates, step = [], loop._step
+
+    def noted(model, objective, optimizer, *rest):
+        rates.append(optimizer.param_groups[0]["lr"])
+        return step(model, objective, optimizer, *rest)
+
+    monkeypatch.setattr(loop, "_step", noted)
+    run(settings={"rounds": 5, "half_life": 2.0})
+    each = len(rates) // 5
+    assert rates == pytest.approx([0.01 * 0.5 ** (epoch / 2) for epoch in range(5) for _ in range(each)])
+
+
+def test_a_run_whose_learning_rate_falls_is_taken_up_as_it_was(run, tmp_path):
+    how = {"settings": {"half_life": 1.5}}
+    straight = everything(run(**how))
+    where = {"checkpoint": tmp_path / "run.safetensors", "checkpoint_every": 2}
+    with pytest.raises(Interrupted):
+        run(on_record=stop_at(3), **how, **where)
+    with pytest.raises(DataError, match="differs in half_life"):
+        run(settings={"half_life": 2.0}, **where)
+    assert everything(run(**how, **where)) == straight
+
+
 class Turning(ERM):
     """A stranger's method that becomes another one on the way."""
 

@@ -11,7 +11,7 @@ import inspect
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from toporo.bench.sections import any_findings, any_sections
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
 from toporo.registry import Registry
+from toporo.topology.prior import Prior
 
 #: Instead of an option's value: all of them, where there are two or more.
 BOTH, ALL = "both", "all"
@@ -80,6 +81,7 @@ class Benchmark:
     ----------
     title : one line for ``toporo data list``.
     protocol : its table: methods, settings, published figures. Its ``benchmark`` is the name of all this.
+    others : further protocols, by their names.
     load : ``(folder=None, *, source="auto", **options)`` to the data; a variant's options are among its options.
     how_to_get : what to do for data that no command can fetch, in one sentence.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
@@ -88,6 +90,7 @@ class Benchmark:
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
         what it was made of. Columns of the protocol name further ones.
+    priors : kinds of priors that it has beside :data:`toporo.bench.fits.PRIORS`.
     rules : methods whose model is ``"rule"``: name to how their prediction follows from the training rows.
     vision : what networks on images need; None where rows are plain numbers.
     origin : from ``source`` and what a results file says of the data to words for a caption.
@@ -103,10 +106,12 @@ class Benchmark:
     load: Callable[..., BenchmarkData]
     how_to_get: str
     files: Callable[[Path | None], list[FileState]]
+    others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Fetch | None = None
     table: Callable[[BenchmarkData], TableRows] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
+    priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
     rules: Mapping[str, Callable[[GroupedData, BenchmarkData], RuleOfThumb]] = field(default_factory=dict)
     vision: Vision | None = None
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
@@ -125,6 +130,13 @@ class Benchmark:
 
     def __repr__(self) -> str:
         return f"<benchmark {self.name}: {self.title}>"
+
+    def under(self, name: str) -> Benchmark:
+        """The benchmark under one of its protocols."""
+        known = {self.protocol.name: self.protocol, **self.others}
+        if name not in known:
+            raise UnknownNameError(f"protocol of {self.name}", name, known)
+        return replace(self, protocol=known[name], others={})
 
     def get_variants(self, **options: str | None) -> list[Variant]:
         """The variants with these options, all of them where an option is None, ``"both"`` or ``"all"``.

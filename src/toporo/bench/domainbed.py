@@ -442,6 +442,7 @@ def _protocol(name: str) -> Protocol:
         digits=1,
         changes=_CHANGES,
         network={"name": "resnet50", "norm": "frozen"},
+        rules=("averaged", "last", "validation", "oracle"),
         headline="averaged",
         average=average,
         notes=(

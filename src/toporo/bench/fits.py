@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -97,7 +97,12 @@ class Assignment:
 
     def prior(self, rows: GroupedData, learn: Learn | None = None) -> PriorAndGraph:
         """The method's prior, made from these rows, and the graph behind it where it was learned."""
-        return (None, None) if self.method.prior is None else PRIORS[self.method.prior](self, rows, learn)
+        kind = self.method.prior
+        if kind is None:
+            return None, None
+        if kind in self.benchmark.priors:
+            return self.benchmark.priors[kind](self.loaded), None
+        return PRIORS[kind](self, rows, learn)
 
 
 @dataclass(frozen=True)
@@ -207,13 +212,20 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).sum(dim=1)
 
 
+def _floored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """As the published code of the paper has it: no probability counts as less than 1e-4."""
+    return F.nll_loss((outputs.softmax(dim=1) + 1e-4).log(), targets, reduction="none")
+
+
+_CLASSES = TargetKind(
+    loss=functools.partial(F.cross_entropy, reduction="none"),
+    outputs=lambda data: int(data.y.max()) + 1,
+    by_group=accuracy_by_group,
+)
 #: Task to what its targets are.
 TARGETS: dict[str, TargetKind] = {
-    "classification": TargetKind(
-        loss=functools.partial(F.cross_entropy, reduction="none"),
-        outputs=lambda data: int(data.y.max()) + 1,
-        by_group=accuracy_by_group,
-    ),
+    "classification": _CLASSES,
+    "floored-classification": replace(_CLASSES, loss=_floored_cross_entropy),
     "regression": TargetKind(
         loss=_squared_error,
         outputs=lambda data: int(np.prod(data.y.shape[1:], dtype=int)),
@@ -225,7 +237,7 @@ TARGETS: dict[str, TargetKind] = {
 def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
     """The protocol's network for a benchmark, freshly initialised."""
     data = loaded.data
-    return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed)
+    return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed, **protocol.network)
 
 
 def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
@@ -270,7 +282,11 @@ def _train(
 ) -> list[RoundRecord]:
     protocol = given.protocol
     settings = TrainSettings(
-        rounds=protocol.rounds, per_group=protocol.per_group, learning_rate=protocol.learning_rate, seed=given.seed
+        rounds=protocol.rounds,
+        per_group=protocol.per_group,
+        learning_rate=protocol.learning_rate,
+        seed=given.seed,
+        half_life=protocol.half_life,
     )
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(

@@ -91,8 +91,9 @@ def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  #
 
 
 def random_split(loaded: BenchmarkData, seed: int, fraction: float) -> Split:
-    """A share of every training group's rows set aside, chosen by the seed."""
-    return loaded.data.select(loaded.train).split(fraction, seed)
+    """A share of every training group's rows set aside, chosen by the seed; where that is 0, they serve for both."""
+    rows = loaded.data.select(loaded.train)
+    return rows.split(fraction, seed) if fraction else Split(rows, rows)
 
 
 def check_source(name: str, source: str, admitted: Sequence[str], **refused: str) -> None:

@@ -180,6 +180,7 @@ class Protocol:
     Attributes
     ----------
     benchmark, title : its name in the registry, and for people.
+    name : of the protocol among those of the benchmark.
     methods : names in :data:`~toporo.bench.protocols.BENCH_METHODS`, in the order of the table.
     rounds, unit : how long a run lasts, in ``"epochs"`` or ``"steps"``.
     metric, metrics : what the figures are, in words; and the columns, of which the last one is over all test groups.
@@ -187,17 +188,20 @@ class Protocol:
     better : whether ``"higher"`` or ``"lower"`` figures are better.
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
-        layers, share of the training rows that is set aside.
+        layers, share of the training rows that is set aside; 0 is none, and the training rows take their place.
+    half_life : see :class:`toporo.training.TrainSettings`.
     evaluate_every : rounds from one evaluation to the next.
     averaging : ``average`` of :class:`toporo.training.TrainSettings`, for networks on images.
     priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
     data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
     variants : each has a table of its own.
     model : what takes the place of ``"mlp"`` in all methods: a name in :data:`toporo.bench.fits.FITS`.
-    network : of the models for images: architecture, weights, precision, …
+    network : architecture, weights, precision, … of the models for images; what else an :class:`toporo.models.MLP` is
+        built with.
     extra : names of further methods, which run when they are asked for by name.
     changes : what of a method (a field of :class:`BenchMethod`) is particular to this benchmark, by its name.
-    headline : the selection rule whose figures stand for a method where there is room for one.
+    rules : names in :data:`toporo.bench.results.SELECTIONS`, in the order of the table.
+    headline : the one whose figures stand for a method where there is room for one.
     average : published averages over the variants by method, where such an average means something; None where not.
     notes : for the report; ``{rounds}`` stands for the rounds of a run.
     """
@@ -208,6 +212,7 @@ class Protocol:
     rounds: int
     metric: str
     metrics: tuple[Metric, ...]
+    name: str = "fair"
     unit: str = "epochs"
     task: str = "classification"
     better: str = "higher"
@@ -218,6 +223,7 @@ class Protocol:
     validation: float = 0.2
     evaluate_every: int = 1
     averaging: int | str | None = None
+    half_life: float | None = None
     priors: Mapping[str, Any] = field(default_factory=dict)
     data_topology: Mapping[str, Any] = field(default_factory=dict)
     inputs_topology: Mapping[str, Any] = field(default_factory=dict)
@@ -226,6 +232,7 @@ class Protocol:
     network: Mapping[str, Any] = field(default_factory=dict)
     extra: tuple[str, ...] = ()
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rules: tuple[str, ...] = ("last", "validation", "oracle")
     headline: str = "last"
     average: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()

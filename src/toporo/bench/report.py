@@ -30,7 +30,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         Chapter(
             title=part.title,
             caption=caption(part.protocol, part.rows, outcome.about),
-            table=make_table(part.rows),
+            table=make_table(part.rows, protocol),
             findings=benchmark.findings(part),
             sections=benchmark.sections(part, out),
         )

@@ -81,11 +81,6 @@ SELECTIONS: dict[str, SelectionRule] = {
 }
 
 
-def rules_of(protocol: Protocol) -> list[SelectionRule]:
-    """The rules of a protocol's tables."""
-    return [rule for rule in SELECTIONS.values() if not rule.averaged or protocol.averaging is not None]
-
-
 def select(history: Sequence[Record], rule: str, better: str = "higher") -> Record:
     """The metrics of the epoch a rule chooses; ``better`` says whether ``"higher"`` or ``"lower"`` ones are.
 
@@ -114,7 +109,7 @@ SHOWING = (
 #: What of a protocol does not decide how a run comes out.
 UNDECIDING = (
     "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
-    "headline", "average",
+    "rules", "headline", "average",
 )  # fmt: skip
 
 
@@ -344,7 +339,7 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         for variant in protocol.variants
         for method in protocol.get_methods()
         if (variant.name, method.name) in runs
-        for rule in rules_of(protocol)
+        for rule in (SELECTIONS[name] for name in protocol.rules)
         if method.trained or rule.name == "last"
         for metric in protocol.metrics
     ]

@@ -49,6 +49,7 @@ def reproduce(
     name: str,
     out: str | os.PathLike[str],
     *,
+    protocol: str = "fair",
     seeds: int = 3,
     methods: Iterable[str] | None = None,
     data: str | os.PathLike[str] | None = None,
@@ -70,6 +71,7 @@ def reproduce(
     ----------
     name : of the benchmark.
     out : folder for results; made if need be.
+    protocol : ``"fair"``, ours, or another that the benchmark has, such as ``"paper"``.
     seeds : how many: 0, 1, …
     methods : names; those of the protocol's table unless given.
     data, source : see :func:`toporo.load_dataset`.
@@ -80,12 +82,12 @@ def reproduce(
     say : called before the first run with a line on what of the data cannot be used, if anything.
     options : of the variants.
     """
-    benchmark = BENCHMARKS[name]
+    benchmark = BENCHMARKS[name].under(protocol)
     variants = benchmark.get_variants(**options)
-    protocol, runtime, loading = settle(benchmark, vision, Path(out))
+    settled, runtime, loading = settle(benchmark, vision, Path(out))
     # As they are settled: a user's choices are in them too.
-    chosen = protocol.get_methods(protocol.methods if methods is None else methods)
-    single = [method for method in (protocol.get_methods(once) if once else []) if method not in chosen]
+    chosen = settled.get_methods(settled.methods if methods is None else methods)
+    single = [method for method in (settled.get_methods(once) if once else []) if method not in chosen]
     if seeds < 1 or workers < 1:
         raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     folder = Path(out)
@@ -98,7 +100,7 @@ def reproduce(
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     jobs = [
         Job(
-            protocol.for_variant(variant),
+            settled.for_variant(variant),
             method,
             seed,
             loaded[variant.name].fingerprint,
@@ -126,10 +128,12 @@ def reproduce(
             if progress is not None:
                 progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     ordered = [records[key] for key in keys]
-    rows = make_rows(protocol, ordered)
-    about = describe(benchmark, protocol, ordered, list(loaded.values()), skipped)
+    rows = make_rows(settled, ordered)
+    about = describe(benchmark, settled, ordered, list(loaded.values()), skipped)
+    if benchmark.protocol is not BENCHMARKS[name].protocol:
+        about = {"protocol": protocol, **(about or {})}
     write_rows(rows, folder / "results.json", about)
-    return Outcome(protocol, loaded, rows, ordered, jobs, resumed, about)
+    return Outcome(settled, loaded, rows, ordered, jobs, resumed, about)
 
 
 def _load(

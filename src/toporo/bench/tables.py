@@ -14,7 +14,7 @@ from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
-from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows, rules_of
+from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 from toporo.progress import make_console
@@ -48,7 +48,7 @@ def make_columns(protocol: Protocol) -> list[Column]:
     """Every metric under the protocol's rule, then the one over all test groups under the other rules too."""
     *parts, whole = protocol.metrics
     columns = [Column(metric.name, protocol.headline, metric.name, False) for metric in parts]
-    for rule in rules_of(protocol):
+    for rule in (SELECTIONS[name] for name in protocol.rules):
         chosen = rule.name == protocol.headline
         named = rule.titled(protocol.unit)
         title = named if not parts else whole.name if chosen else f"{whole.name}, {named}"
@@ -201,9 +201,9 @@ def _markdown(table: ScoreTable) -> str:
     return "\n".join(lines)
 
 
-def markdown_table(rows: Sequence[Row]) -> str:
+def markdown_table(rows: Sequence[Row], protocol: Protocol | None = None) -> str:
     """The table of one variant in Markdown, for a README or a notebook."""
-    return _markdown(make_table(rows))
+    return _markdown(make_table(rows, protocol))
 
 
 def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
@@ -301,12 +301,13 @@ def _who_saw(table: ScoreTable) -> str | None:
 
 def stored_table(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mapping[str, Any]]:
     """A table that was made before: the protocol as it was run, its rows, and what is said about them."""
-    protocol, rows = BENCHMARKS[benchmark].protocol, read_rows(path)
+    rows = read_rows(path)
     other = sorted({row.benchmark for row in rows} - {benchmark})
     if other or not rows:
         content = f"results of {', '.join(other)}" if other else "no rows"
         raise DataError(f"{path} has {content}: expected those of {benchmark}.")
     about = read_about(path)
+    protocol = BENCHMARKS[benchmark].under(about.get("protocol", "fair")).protocol
     settings = about.get("settings", {})
     # Files written before rounds had that name call them steps.
     rounds = settings.get("rounds", settings.get("steps", protocol.rounds))
@@ -326,7 +327,7 @@ def print_rows(
         if (own := [row for row in rows if row.variant == variant.name])
     ]
     if style == "markdown":
-        tables = [f"{caption(each, own, about)}\n\n{markdown_table(own)}" for each, own in parts]
+        tables = [f"{caption(each, own, about)}\n\n{markdown_table(own, protocol)}" for each, own in parts]
         if len(tables) > 1:
             tables.insert(0, overview_markdown(protocol, rows))
         write_data(sys.stdout, "\n\n".join(tables) + "\n")

@@ -23,7 +23,7 @@ from toporo.bench.fits import FITS, Assignment, Fitted, Runtime, method_objectiv
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Protocol
-from toporo.bench.results import read_sealed, write_sealed
+from toporo.bench.results import SELECTIONS, read_sealed, write_sealed
 from toporo.checks import whole
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
@@ -130,7 +130,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         rounds=rounds,
         evaluate_every=every,
         averaging=averaging,
-        headline="validation" if averaging is None and protocol.headline == "averaged" else protocol.headline,
+        **_judged(protocol, averaging),
         per_group=protocol.per_group if choices.per_group is None else choices.per_group,
         network=network | {"precision": precision, "weights": source},
         changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
@@ -150,6 +150,14 @@ def _averaging(protocol: Protocol, choices: VisionChoices, rounds: int) -> int |
         return None if choices.average == "none" else choices.average
     short = isinstance(protocol.averaging, int) and protocol.averaging >= rounds
     return rounds // 2 if short else protocol.averaging
+
+
+def _judged(protocol: Protocol, averaging: int | str | None) -> dict[str, Any]:
+    """The rules of the table: with or without that for averaged weights."""
+    plain = tuple(name for name in protocol.rules if not SELECTIONS[name].averaged)
+    if averaging is None:
+        return {"rules": plain, "headline": protocol.headline if protocol.headline in plain else "validation"}
+    return {"rules": ("averaged", *plain), "headline": "averaged"}
 
 
 def _network_name(benchmark: Benchmark, vision: Vision, choices: VisionChoices) -> str:

@@ -37,6 +37,9 @@ def reproduce(
             help="dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11; see toporo data list.",
         ),
     ],
+    protocol: Annotated[
+        str, typer.Option(help="fair, the same for all methods; for dg15 and dg60 paper too, as the authors ran them.")
+    ] = "fair",
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …")] = 3,
     methods: Annotated[
         str | None,
@@ -48,7 +51,11 @@ def reproduce(
         str | None, typer.Option(help="Comma-separated names of further methods, to run with the first seed alone.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; a table there is replaced.", show_default="runs/BENCHMARK")
+        Path | None,
+        typer.Option(
+            help="Folder for results; a table there is replaced.",
+            show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL",
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -138,7 +145,7 @@ def reproduce(
     if show is not None:
         print_rows(*stored_table(benchmark, show), style=style_of_rows)
         return
-    folder = out or Path("runs") / benchmark
+    folder = out or Path("runs") / (benchmark if protocol == "fair" else f"{benchmark}-{protocol}")
     chosen: dict[str, Any] = {
         "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
         "per_group": per_group, "evaluate_every": evaluate_every, "average": average, "precision": precision,
@@ -151,6 +158,7 @@ def reproduce(
         outcome = run(
             benchmark,
             folder,
+            protocol=protocol,
             seeds=seeds,
             methods=methods.split(",") if methods is not None else None,
             data=data,

@@ -22,9 +22,12 @@ class MLP(nn.Module):
     inputs, outputs : how many numbers go in and come out.
     hidden : widths of the layers between.
     seed : initial weights depend on it alone.
+    std : initial weights are normal with this deviation, and biases 0; else as torch's are by default.
     """
 
-    def __init__(self, inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), *, seed: int = 0) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, hidden: Sequence[int] = (64, 64), *, seed: int = 0, std: float | None = None
+    ) -> None:
         super().__init__()
         sizes = [inputs, *hidden]
         if min(*sizes, outputs) < 1:
@@ -34,10 +37,10 @@ class MLP(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            layers += [_linear(before, after, generator), nn.ReLU()]
+            layers += [_linear(before, after, generator, std), nn.ReLU()]
         self.width = sizes[-1]
         self.body = nn.Sequential(*layers)
-        self.head = _linear(sizes[-1], outputs, generator)
+        self.head = _linear(sizes[-1], outputs, generator, std)
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate activations."""
@@ -55,11 +58,15 @@ class MLP(nn.Module):
         return self.forward(x)
 
 
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear layer with torch's default initialisation, drawn from our own stream and not the global one."""
+def _linear(inputs: int, outputs: int, generator: torch.Generator, std: float | None = None) -> nn.Linear:
+    """A linear layer whose initial weights are drawn from our own stream and not the global one."""
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = inputs**-0.5
     with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=generator)
-        layer.bias.uniform_(-bound, bound, generator=generator)
+        if std is not None:
+            layer.weight.normal_(0.0, std, generator=generator)
+            layer.bias.zero_()
+        else:
+            layer.weight.uniform_(-bound, bound, generator=generator)
+            layer.bias.uniform_(-bound, bound, generator=generator)
     return layer

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from torch import Tensor, full_like
+
+from toporo.checks import one_of
 from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import make_rule
@@ -32,6 +35,7 @@ class TRO(WeightedObjective):
         (ascent for l2, mirror for KL, exact for chi-square), or constrained if there is a radius.
     divergence : D: ``"l2"`` (the paper's), ``"kl"`` or ``"chi2"``.
     radius : :math:`\tau` of ``update="constrained"``.
+    start : where q begins: at the ``"prior"``, or ``"uniform"`` as in the authors' code.
     groups : the groups that integer codes refer to, if not those of the prior in canonical order.
 
     >>> import torch
@@ -52,12 +56,20 @@ class TRO(WeightedObjective):
         update: str | None = None,
         divergence: str = "l2",
         radius: float | None = None,
+        start: str = "prior",
         groups: Groups | None = None,
     ) -> None:
+        one_of(start, "start", ("prior", "uniform"))
         if update is None:
             update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
         prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         smallest = min(weight for weight in prior.weights.values() if weight > 0)
         rule = make_rule(update, step=step, penalty=penalty, radius=radius, divergence=divergence, smallest=smallest)
+        if start == "uniform":
+            rule = rule._replace(init=_uniform)
         super().__init__(prior, rule, groups)
         self.update = update
+
+
+def _uniform(prior: Tensor) -> Tensor:
+    return full_like(prior, 1.0 / len(prior))

@@ -213,6 +213,7 @@ class TrainSettings:
     average : of the weights: over every step once so many rounds are done, or ``"swad"`` for a window that the
         validation loss finds (:class:`~toporo.training.average.SwadAverage`). The network ends with the mean as its
         weights. None leaves it at the last ones.
+    half_life : epochs in which the learning rate falls to a half, evenly; None keeps it.
     """
 
     #: What a round is.
@@ -226,6 +227,7 @@ class TrainSettings:
     weight_decay: float = 0.0
     seed: int = 0
     average: int | str | None = None
+    half_life: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("rounds", "per_group"):
@@ -233,6 +235,10 @@ class TrainSettings:
         positive(self.learning_rate, "learning_rate")
         for name in ("weight_decay", "seed"):
             number(getattr(self, name), name, "at least 0", least=0)
+        if self.half_life is not None:
+            positive(self.half_life, "half_life")
+            if self.unit != "epochs":
+                raise SettingError(f"half_life is {self.half_life}: the learning rate only falls in a run by epochs.")
         if isinstance(self.average, str):
             one_of(self.average, "average", (SWAD,))
         elif self.average is not None:
@@ -242,7 +248,7 @@ class TrainSettings:
     @property
     def deciding(self) -> Record:
         """What the outcome depends on."""
-        left_out = self.pace | ({"average"} if self.average is None else set())
+        left_out = self.pace | {name for name in ("average", "half_life") if getattr(self, name) is None}
         return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
@@ -397,6 +403,8 @@ def train(
             batch_rows(data, settings.per_group, seed=settings.seed, epoch=epoch), device=torch.device(device)
         )
         total = torch.zeros((), device=device)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * 0.5 ** (epoch / (settings.half_life or math.inf))
         with seeded(settings.seed, epoch, device):
             for step, rows in enumerate(batches, epoch * len(batches)):
                 if step and step == objective.warm_up:
