@@ -118,7 +118,8 @@ def topology(
     cut: Annotated[
         str,
         option(
-            "mst-knn: nearest groups and a spanning tree; knn: nearest groups; percentile: small distances.",
+            "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
+            "knn: nearest groups; percentile: small distances.",
             _GRAPH,
             callback=one_of(CUTS),
             metavar="CUT",

@@ -210,6 +210,9 @@ def cut_graph(
       published code's rule; it uses 80 for DG-15 and 40 for DG-60). Closer means strictly: the pair at it is left out.
     - ``"knn"``: pairs of which one is among the other's ``nearest_groups`` nearest.
     - ``"mst-knn"``: the same, united with the minimum spanning tree, so that the graph is connected.
+    - ``"mst-knn-ties"``: the same, united with every pair that is as short up to a tenth
+      (:func:`~toporo.topology.cuts.mst_knn_ties_cut`). For few groups: three are a chain only if one distance is
+      clearly the longest, and else complete.
 
     ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given. ``stability`` (a matrix
     of fractions) and ``details`` are recorded in the graph.
