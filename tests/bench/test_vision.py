@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -232,11 +233,17 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
         network = stored_network(erm, pacs.out, SmallNet(3, 3, None, 99))
         with torch.no_grad():
             features = network.features(pixels(benchmark.store, rows.x)).numpy()  # type: ignore[operator]
-        graph = learn_topology(features, rows.ids, resamples=0, **pacs.outcome.protocol.data_topology)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)  # so few images do not settle a prior
+            graph = learn_topology(features, rows.ids, seed=seed, **pacs.outcome.protocol.data_topology)
+            prior = graph.prior(benchmark.train, cautious=True)
         found = GroupGraph.from_json(json.dumps(record["topology"]))
         assert set(found.edges) == set(graph.edges)
+        assert [set(draw) for draw in found.redrawn] == [set(draw) for draw in graph.redrawn]
         assert Prior.from_dict(record["prior"]).saw == ()
-        assert dict(record["prior"]["weights"]) == pytest.approx(dict(graph.prior(benchmark.train).weights), abs=1e-6)
+        assert Prior.from_dict(record["prior"]).moved == pytest.approx(prior.moved, abs=1e-6)
+        assert Prior.from_dict(record["prior"]).doubt == prior.doubt
+        assert dict(record["prior"]["weights"]) == pytest.approx(dict(prior.weights), abs=1e-6)
 
 
 def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainings, tmp_path: Path) -> None:
@@ -248,6 +255,17 @@ def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainin
     assert [without_time(r) for r in later.records] == [
         without_time(record_of(pacs, method, 0, "cartoon")[1]) for method in TABLE
     ]
+
+
+def test_a_prior_that_is_not_trusted_is_uniform_and_the_record_says_why(pacs: Trainings) -> None:
+    """Fifteen drawings per domain settle nothing: some runs of the table fall back."""
+    priors = {(r["variant"], r["seed"]): r for r in pacs.outcome.records if r["method"] == "tro-data"}
+    doubted = [record for record in priors.values() if record["prior"].get("doubt")]
+    assert doubted
+    for record in doubted:
+        assert set(dict(record["prior"]["weights"]).values()) == {1 / 3}
+        assert any(record["prior"]["doubt"] in text for text in record["warnings"])
+    assert all(record["prior"]["moved"] >= 0 for record in priors.values())
 
 
 def test_a_uniform_prior_is_the_control(pacs: Trainings) -> None:
@@ -624,6 +642,7 @@ def test_few_images_have_as_many_neighbours_as_there_are_others(per_class: int, 
     assert graph.origin.details["neighbors"] == min(15, trained_on - 1)
     assert len(graph.components()) == 1
     warned = [text for text in erm["warnings"] if "--size" in text]
+    assert warned == [text for text in tro["warnings"] if "--size" in text], "who uses a topology says what it is worth"
     assert bool(warned) is (trained_on <= 15)
     if warned:
         assert f"learned from {trained_on} training rows" in warned[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import warnings
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +22,12 @@ from toporo.bench import BENCHMARKS, sections
 from toporo.bench import domainbed as images
 from toporo.bench.report import write_report
 from toporo.bench.results import AVERAGE, Outcome, Row
-from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
 from toporo.pages.charts import to_svg
 from toporo.pages.figures import Score, TopologyRuns, group_table, learned_topology, method_scores, penalty_curve
 from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.topology.graph import GroupGraph
+from toporo.topology.structure import Origin
 
 EACH = ("learned", "weights", "groups", "steps", "samples")
 
@@ -200,6 +204,32 @@ def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
         for record in part.records
     ]
     assert "its prior is flat" in sections.topology_words(replace(part, records=records), "domain")[0]
+
+
+def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcome) -> None:
+    part = outcome.parts[0]
+    names = part.loaded.train
+    line, bent = ({(names[i], names[j]): 1.0 for i, j in pairs} for pairs in (((0, 1), (1, 2)), ((0, 1), (0, 2))))
+
+    def run(record: dict[str, Any]) -> dict[str, Any]:
+        draws = [line] * 20 if record["seed"] else [line, bent] * 10
+        graph = GroupGraph(names, line, origin=Origin("learned"), redrawn=draws)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)
+            prior = graph.prior(names, cautious=True)
+        return record | {"topology": json.loads(graph.to_json()), "prior": prior.to_dict()}
+
+    records = [run(record) if record["method"] == "tro-data" else record for record in part.records]
+    now = replace(part, records=records)
+    assert sections.topology_words(now, "domain")[1:] == [
+        "The prior was trusted in 2 of 3 seeds: resampling the rows moves it by at most 0.00, and it is at least 0.30 "
+        "from uniform.",
+        "The prior was not trusted in 1 of 3 seeds, and is uniform there: resampling the points moves the learned "
+        "prior by 0.36, and it is 0.30 from uniform: it is not to be told from chance.",
+    ]
+    (section,) = sections.learned_section(now, "domain")
+    a, b, c = names
+    assert f"so many join two: {a}–{b} 100 %, {b}–{c} 83 %, {a}–{c} 17 %." in section.text
 
 
 # ---------------------------------------------------------------- figures

@@ -326,6 +326,34 @@ def test_stability_is_handed_out_as_a_copy() -> None:
     assert len(graph.stability) == 3
 
 
+REDRAWN = [{("NY", "PA"): 1.5, ("OH", "PA"): 2.0}, {("NY", "PA"): 1.25, ("IN", "OH"): 3.0}]
+
+
+def test_the_edges_of_resamples_survive_json_and_go_with_their_groups(roads: GroupGraph) -> None:
+    graph = stable(redrawn=[{(b, a): length for (a, b), length in draw.items()} for draw in REDRAWN])
+    for same in (graph, GroupGraph.from_json(graph.to_json())):
+        assert list(same.redrawn) == REDRAWN
+        part = same.subgraph(["NY", "PA"])
+        assert list(part.redrawn) == [{("NY", "PA"): 1.5}, {("NY", "PA"): 1.25}]
+    assert roads.redrawn == ()
+    assert "redrawn" not in json.loads(roads.to_json())
+
+
+@pytest.mark.parametrize(
+    ("redrawn", "message"),
+    [
+        ([["NY", "PA", [1.0, None]], ["OH", "PA", [1.0]]], "is damaged: .* one length per resample"),
+        ([["NY", "PA", [-1.0]]], "is damaged: .* > 0"),
+        ([["NY", "PA", ["long"]]], "is damaged: .* found text"),
+        ([["NY", "NY", [1.0]]], "an edge to itself"),
+        ([["NY", "XX", [1.0]]], "'XX'"),
+    ],
+)
+def test_damaged_resamples_are_refused(redrawn: list[Any], message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        GroupGraph.from_json(json.dumps(json.loads(stable().to_json()) | {"redrawn": redrawn}))
+
+
 def test_stability_survives_json(tmp_path: Path, roads: GroupGraph) -> None:
     again = GroupGraph.from_json(stable().to_json())
     assert again.stability == stable().stability

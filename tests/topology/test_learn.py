@@ -74,6 +74,8 @@ def points(groups: int = 3, size: int = 15, seed: int = 0) -> tuple[np.ndarray, 
         ({}, "ab cd bc"),
         ({"cut": "mst-knn", "nearest_groups": 1}, "ab cd bc"),
         ({"cut": "mst-knn", "nearest_groups": 2}, "ab cd bc ac bd"),
+        ({"cut": "mst-knn-ties"}, "ab cd bc"),  # from a pair to the other at least 5, and 6 is more than 5.5
+        ({"cut": "mst-knn-ties", "nearest_groups": 2}, "ab cd bc ac bd"),  # d's second is b at 7, and 9 more than 7.7
     ],
 )
 def test_cuts_by_hand(settings: dict[str, Any], kept: str) -> None:
@@ -120,6 +122,68 @@ def test_three_groups_give_a_chain_without_the_longest_edge(given_distances: Gro
     assert sorted(graph.edges.values()) == [1.0, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("pairs", "kept"),
+    [
+        ({"ab": 1.0, "bc": 1.0, "ac": 1.0}, "ab ac bc"),  # equal distances: nobody is in the middle
+        ({"ab": 1.0, "bc": 1.05, "ac": 1.1}, "ab ac bc"),
+        ({"ab": 1.0, "bc": 1.0, "ac": 1.2}, "ab bc"),  # one long side: a chain
+        ({"ab": 1.2, "bc": 1.0, "ac": 1.0}, "ac bc"),
+        ({"ab": 0.1, "bc": 1.0, "ac": 1.05}, "ab ac bc"),  # c is as far from a as from b
+        ({"ab": 0.0, "bc": 0.0, "ac": 0.0}, "ab ac bc"),
+        ({"ab": 0.0, "bc": 0.0, "ac": 1.0}, "ab bc"),
+        ({"ab": 1.0}, "ab"),
+        # Two pairs: which bridge is the shortest by a hair says nothing.
+        ({"ab": 1.0, "cd": 1.0, "ac": 5.0, "ad": 5.1, "bc": 5.2, "bd": 5.3}, "ab ac ad bc bd cd"),
+        ({"ab": 1.0, "cd": 1.0, "ac": 5.0, "ad": 5.9, "bc": 5.8, "bd": 6.5}, "ab ac cd"),
+    ],
+)
+def test_few_groups_are_equal_unless_a_distance_is_clearly_longer(pairs: dict[str, float], kept: str) -> None:
+    graph = cut_graph(distances(pairs), "mst-knn-ties")
+    assert sorted("".join(edge) for edge in graph.edges) == kept.split()
+
+
+@st.composite
+def tied_distances(draw: Any) -> GroupDistances:
+    """Few different distances, zero among them, between groups 0 … m-1."""
+    m = draw(st.integers(2, 7))
+    upper = np.triu_indices(m, 1)
+    matrix = np.zeros((m, m))
+    values = st.sampled_from([0.0, 1.0, 1.05, 1.25, 2.0, 8.0])
+    matrix[upper] = draw(st.lists(values, min_size=len(upper[0]), max_size=len(upper[0])))
+    return GroupDistances(Groups(range(m)), matrix + matrix.T, 0.0, {})
+
+
+@quick
+@given(tied_distances(), st.integers(1, 4))
+def test_ties_keep_what_is_as_short_as_the_way_around(given_distances: GroupDistances, k: int) -> None:
+    """By the formula, its longest steps from Floyd and Warshall's recurrence."""
+    matrix = given_distances.matrix
+    around = matrix.copy()
+    for step in range(len(matrix)):
+        around = np.minimum(around, np.maximum(around[:, [step]], around[[step], :]))
+    kth = np.sort(matrix, axis=1)[:, min(k, len(matrix) - 1)]  # the first is the group itself
+    expected = matrix <= 1.1 * np.maximum(around, np.maximum(kth[:, None], kth[None, :]))
+    np.fill_diagonal(expected, False)
+    graph = cut_graph(given_distances, "mst-knn-ties", nearest_groups=k)
+    np.testing.assert_array_equal(graph.adjacency(), expected)
+    assert set(graph.edges) >= set(cut_graph(given_distances, "mst-knn", nearest_groups=k).edges)
+    assert len(graph.components()) == 1
+
+
+@quick
+@given(tied_distances(), st.randoms(use_true_random=False), st.integers(-40, 40))
+def test_ties_do_not_depend_on_the_order_of_groups_or_the_unit(
+    given_distances: GroupDistances, random: Any, unit: int
+) -> None:
+    """Names are dealt to the rows anew: an edge goes with its groups."""
+    m = len(given_distances.matrix)
+    order = random.sample(range(m), m)
+    moved = GroupDistances(Groups(range(m)), 2.0**unit * given_distances.matrix[np.ix_(order, order)], 0.0, {})
+    edges = {frozenset(order[i] for i in edge) for edge in cut_graph(moved, "mst-knn-ties").edges}
+    assert edges == {frozenset(edge) for edge in cut_graph(given_distances, "mst-knn-ties").edges}
+
+
 def test_groups_at_distance_zero_are_joined() -> None:
     """Coinciding groups must not read as 'no edge' in the spanning tree."""
     graph = cut_graph(distances({"ab": 0.0, "bc": 1.0, "ac": 2.0}))
@@ -141,9 +205,9 @@ def test_a_cut_that_disconnects_warns_and_says_what_would_not(cut: str) -> None:
 
 
 def test_unknown_cut_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown cut 'mst'.*knn, mst-knn, percentile"):
+    with pytest.raises(UnknownNameError, match=r"unknown cut 'mst'.*knn, mst-knn, mst-knn-ties, percentile"):
         cut_graph(distances(HAND), "mst")
-    assert set(CUTS) == {"knn", "mst-knn", "percentile"}
+    assert set(CUTS) == {"knn", "mst-knn", "mst-knn-ties", "percentile"}
 
 
 @pytest.mark.parametrize(
@@ -264,6 +328,24 @@ def test_stability_is_how_often_the_cut_of_a_draw_has_the_edge() -> None:
     assert found.graph.stability == {
         edge: pytest.approx(sum(edge in cut.edges for cut in cuts) / 6) for edge in found.graph.edges
     }
+    assert list(found.graph.redrawn) == [pytest.approx(cut.edges, rel=1e-3) for cut in cuts]
+
+
+@pytest.mark.filterwarnings("ignore:the learned topology is not informative")
+def test_three_groups_without_meaning_have_a_uniform_prior_and_three_in_a_row_a_middle() -> None:
+    """Three alike are a chain by the spanning tree, which one is its middle being chance."""
+    x, g = noise(groups=3, size=40)
+    names = list(range(3))
+    with pytest.warns(TopoRoWarning, match="not to be told from chance"):
+        chance = learn_topology(x, g, scales=4).prior(names, cautious=True)
+    assert learn_topology(x, g, scales=4).prior(names).uneven > 0.29
+    assert set(chance.weights.values()) == {1 / 3}
+    x, g = chain()
+    graph = learn_topology(x[g < "d"], g[g < "d"], scales=4, cut="mst-knn-ties")
+    prior = graph.prior("abc", cautious=True)  # no warning: pytest would raise it
+    assert prior.weights["b"] == pytest.approx(0.576, abs=1e-3)
+    assert (prior.moved, prior.doubt) == (0.0, "")
+    assert GroupGraph.from_json(graph.to_json()).prior("abc", cautious=True) == prior
 
 
 def test_a_clear_chain_is_stable_and_nobody_is_warned() -> None:

@@ -115,6 +115,73 @@ def test_no_centrality_at_all_is_a_flat_prior_that_warns() -> None:
     assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 3))
 
 
+# Three groups in a row, with another one in the middle, and all alike.
+MIDDLE_B, MIDDLE_A = {("a", "b"): 1.0, ("b", "c"): 1.0}, {("a", "b"): 1.0, ("a", "c"): 1.0}
+EQUAL = MIDDLE_A | MIDDLE_B
+
+
+def resampled(*redrawn: tuple[int, dict[Any, float]]) -> GroupGraph:
+    """A chain with b in the middle; of its resamples, so many have these edges."""
+    draws = [edges for count, edges in redrawn for _ in range(count)]
+    return GroupGraph("abc", MIDDLE_B, origin=Origin("learned"), redrawn=draws)
+
+
+@pytest.mark.parametrize(
+    ("graph", "moved", "trusted"),
+    [
+        (resampled((10, MIDDLE_B)), 0.0, True),
+        (resampled((90, MIDDLE_B), (10, MIDDLE_A)), 0.163, True),  # wrong in less than a sixth
+        (resampled((80, MIDDLE_B), (20, MIDDLE_A)), 0.230, False),
+        (resampled((55, MIDDLE_B), (45, EQUAL)), 0.200, True),  # alike in less than a half
+        (resampled((45, MIDDLE_B), (55, EQUAL)), 0.221, False),
+        (resampled((10, {})), 0.297, False),
+    ],
+)
+def test_a_cautious_prior_is_uniform_where_resamples_do_not_bear_it_out(
+    graph: GroupGraph, moved: float, trusted: bool
+) -> None:
+    """Its squared distance from uniform, 0.0884, must be twice the mean square of its moves."""
+    plain = graph.prior("abc")
+    assert plain.uneven == pytest.approx(0.2973, abs=1e-4)
+    if trusted:
+        prior = graph.prior("abc", cautious=True)  # no warning: pytest would raise it
+        assert prior.weights == plain.weights
+        assert (prior.measure, prior.doubt) == ("betweenness", "")
+    else:
+        with pytest.warns(TopoRoWarning, match=rf"moves the learned prior by {moved:.2f}, .*0\.30 from uniform"):
+            prior = graph.prior("abc", cautious=True)
+        assert prior.weights == Prior.uniform("abc").weights
+        assert (prior.measure, prior.normalization, prior.temperature) == ("uniform", None, None)
+        assert "not to be told from chance" in prior.doubt
+    assert prior.moved == pytest.approx(moved, abs=1e-3)
+    assert prior.centrality == {"a": 0.0, "b": 1.0, "c": 0.0}
+    assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
+
+
+def test_groups_that_are_equally_central_need_no_resample_to_be_uniform() -> None:
+    graph = GroupGraph("abc", EQUAL, origin=Origin("learned"), redrawn=[EQUAL, MIDDLE_A])
+    with pytest.warns(TopoRoWarning, match="the prior is flat") as caught:
+        prior = graph.prior("abc", cautious=True)
+    assert len(caught) == 1
+    assert (prior.doubt, prior.uneven) == ("", pytest.approx(0.0))
+
+
+def test_a_resample_that_leads_to_no_test_group_says_that_all_are_alike() -> None:
+    apart = {("a", "b"): 1.0, ("b", "c"): 1.0}
+    edges = apart | {("c", "x"): 1.0}
+    origin = Origin("learned", saw_test_inputs=True)
+    graph = GroupGraph("abcx", edges, origin=origin, redrawn=[edges] * 9 + [apart])
+    prior = graph.prior("abc", "x", measure="harmonic", cautious=True)  # no warning of pieces
+    assert prior.weights == {"a": 0.0, "b": 0.0, "c": 1.0}
+    assert prior.moved == pytest.approx((2 / 3 / 10) ** 0.5)
+
+
+def test_a_given_graph_is_taken_at_its_word_and_a_learned_one_without_resamples_is_not() -> None:
+    assert CHAIN.prior("abc", "xy", cautious=True) == CHAIN.prior("abc", "xy")
+    with pytest.raises(SettingError, match=r"cautious prior .* learn it with resamples=20"):
+        GroupGraph("abc", MIDDLE_B, origin=Origin("learned")).prior("abc", cautious=True)
+
+
 def test_a_sharp_prior_does_not_warn() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

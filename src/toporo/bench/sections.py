@@ -20,6 +20,7 @@ from toporo.bench.loaded import ByGroup
 from toporo.bench.protocols import BenchMethod, Metric, Protocol
 from toporo.bench.results import Row, VariantOutcome, select
 from toporo.groups import name_from_json
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Record
@@ -35,6 +36,8 @@ SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-uniform", LEARNED)
 COMPARED = {LEARNED: ("erm", "group-dro", "coral", "iw-erm-data", "tro-uniform"), "tro-uniform": ("erm",)}
 #: Relative differences of weights below this are none.
 FLAT = 0.01
+#: Pairs of groups whose shares of resamples are written out.
+SHOWN_PAIRS = 12
 #: What else is shown beside the penalties.
 REFERENCES = ("erm", "group-dro", "tro-uniform")
 Sections: TypeAlias = "list[pages.render.Section]"
@@ -211,6 +214,10 @@ def learned_section(part: VariantOutcome, what: str) -> Sections:
         f"features; the {what} held out takes no part. Every seed has features, and so a topology, of its own: a thin "
         "edge is in few of them. The prior on the right follows from the centralities."
     )
+    if learned.kept:
+        shown = [f"{a}–{b} {share:.0%}".replace("%", " %") for (a, b), share in learned.kept.items()]
+        more = f", … ({len(shown)} pairs in all)" if len(shown) > SHOWN_PAIRS else ""
+        text += f" Of all resamples of the rows, so many join two: {', '.join(shown[:SHOWN_PAIRS])}{more}."
     figure = pages.figures.learned_topology(learned, what=what)
     return section(part, "learned", f"The topology of the training {what}s", text, figure)
 
@@ -371,7 +378,7 @@ def _gap(ours: Row, theirs: Row, title: str, digits: int, unit: str) -> str:
 
 
 def topology_words(part: VariantOutcome, what: str) -> list[str]:
-    """Whether seeds agree on the topology, and which group the prior favours."""
+    """Whether seeds agree on the topology, which group the prior favours, and whether resamples bear that out."""
     learned = learned_of(part)
     if learned is None:
         return []
@@ -383,12 +390,35 @@ def topology_words(part: VariantOutcome, what: str) -> list[str]:
     high = max(means.values())
     tops = [str(name) for name, weight in means.items() if weight >= (1 - FLAT) * high]
     if len(tops) == len(means):
-        return [f"The learned topology {same}; its prior is flat: no {what} has more weight than another."]
+        flat = f"The learned topology {same}; its prior is flat: no {what} has more weight than another."
+        return [flat, *_trust_words(learned.priors)]
     each = " each" if len(tops) > 1 else ""
     return [
         f"The learned topology {same}; its prior gives {' and '.join(tops)} {high:.2f} of the weight{each}, where "
-        f"uniform would be {1 / len(means):.2f}."
+        f"uniform would be {1 / len(means):.2f}.",
+        *_trust_words(learned.priors),
     ]
+
+
+def _trust_words(priors: Sequence[Prior]) -> list[str]:
+    """In how many runs resamples bear the prior out, where that was measured."""
+    measured = [(prior, prior.moved) for prior in priors if prior.moved is not None]
+    seeds = many(len(measured), "seed")
+    doubts = [prior.doubt for prior, _ in measured if prior.doubt]
+    trusted = [(moved, prior.uneven) for prior, moved in measured if not prior.doubt and prior.uneven >= FLAT]
+    even = len(measured) - len(doubts) - len(trusted)
+    sentences = []
+    if trusted:
+        moved, uneven = max(moved for moved, _ in trusted), min(uneven for _, uneven in trusted)
+        sentences.append(
+            f"The prior was trusted in {len(trusted)} of {seeds}: resampling the rows moves it by at most {moved:.2f}, "
+            f"and it is at least {uneven:.2f} from uniform."
+        )
+    if even:
+        sentences.append(f"The prior is uniform in {even} of {seeds}: the graph makes none more central than another.")
+    if doubts:
+        sentences.append(f"The prior was not trusted in {len(doubts)} of {seeds}, and is uniform there: {doubts[0]}.")
+    return sentences
 
 
 def any_findings(part: VariantOutcome) -> list[str]:

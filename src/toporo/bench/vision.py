@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import platform
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from toporo.bench.results import SELECTIONS, read_sealed, write_sealed
 from toporo.checks import whole
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
-from toporo.errors import DataError, SettingError, UnknownNameError, warn
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, warn
 from toporo.models import NETWORKS, Weights, make_network, read_weights
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
@@ -364,13 +365,17 @@ def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
     shared = given.shared(TOPOLOGY)
 
     def learned(network: nn.Module) -> GroupGraph:
-        graph = _learn(kit, network, given, settings)
-        write_sealed(shared, {"graph": json.loads(graph.to_json())})
-        return graph
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TopoRoWarning)
+            graph = _learn(kit, network, given, settings)
+        said = [str(warning.message) for warning in caught if issubclass(warning.category, TopoRoWarning)]
+        topology = {"graph": json.loads(graph.to_json()), "warnings": said}
+        write_sealed(shared, topology)
+        return _as_stored(topology)
 
     def learn(**_: Any) -> GroupGraph:
         if (stored := read_sealed(shared)) is not None:
-            return GroupGraph.from_json(json.dumps(stored["graph"]))
+            return _as_stored(stored)
         network, _trained_by_erm = _trained(kit, settings, BENCH_METHODS["erm"], None, given.checkpoint("features"))
         return learned(network)
 
@@ -390,6 +395,13 @@ def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
         "precision": settings.precision,
     }
     return Fitted(trained.history, tensors, prior, graph, samples=samples, timing=timing)
+
+
+def _as_stored(topology: Record) -> GroupGraph:
+    """The graph that runs of a seed share; each says what there was to say when it was learned."""
+    for text in topology["warnings"]:
+        warn(text)
+    return GroupGraph.from_json(json.dumps(topology["graph"]))
 
 
 def _trained(
@@ -434,7 +446,7 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettin
     some = train.take(np.sort(chosen))
     parts = outputs_at(network, kit.data, some.x, settings, prepare=kit.plain, of=_features, batch=250)
     features = torch.cat([values for _, values in parts]).cpu().numpy()
-    how = {"neighbors": NEIGHBORS} | dict(given.protocol.data_topology)
+    how = {"neighbors": NEIGHBORS, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
     others = len(np.unique(features, axis=0)) - 1
     if 0 < others < how["neighbors"]:
         warn(
@@ -443,7 +455,7 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettin
             "cut chips into smaller tiles (--size)."
         )
         how["neighbors"] = others
-    return learn_topology(features, some.ids, resamples=0, **how)
+    return learn_topology(features, some.ids, **how)
 
 
 def _settings(given: Assignment) -> StepSettings:

@@ -118,7 +118,8 @@ def topology(
     cut: Annotated[
         str,
         option(
-            "mst-knn: nearest groups and a spanning tree; knn: nearest groups; percentile: small distances.",
+            "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
+            "knn: nearest groups; percentile: small distances.",
             _GRAPH,
             callback=one_of(CUTS),
             metavar="CUT",
@@ -272,7 +273,8 @@ def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Le
     graph = learned.graph
     details = dict(graph.origin.details) | {"features": list(points.names), "standardised": scaled}
     origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
-    return replace(learned, graph=GroupGraph(graph.names, graph.edges, origin=origin, stability=graph.stability))
+    graph = GroupGraph(graph.names, graph.edges, origin=origin, stability=graph.stability, redrawn=graph.redrawn)
+    return replace(learned, graph=graph)
 
 
 def _write_distances(path: Path, distances: GroupDistances) -> None:

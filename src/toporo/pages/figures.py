@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,6 +115,12 @@ class TopologyRuns:
         return {edge: every.count(edge) for edge in dict.fromkeys(every)}
 
     @property
+    def kept(self) -> dict[Edge, float]:
+        """The share of all runs' resamples that join two groups, largest first; empty where nothing was resampled."""
+        draws = [draw for graph in self.graphs for draw in graph.redrawn]
+        return {edge: count / len(draws) for edge, count in Counter(chain.from_iterable(draws)).most_common()}
+
+    @property
     def union(self) -> GroupGraph:
         """The edges of all runs."""
         return GroupGraph(self.names, dict.fromkeys(self.counts, 1.0), origin=self.graphs[0].origin)
@@ -188,7 +196,7 @@ def draw_counted_edges(ax: Axes, at: Mapping[Any, Any], learned: TopologyRuns) -
 
 def _prior_bars(ax: Axes, priors: Sequence[Prior], what: str = "group") -> None:
     """The weight of every training group in a prior; of several priors, bars are means and dots the single ones."""
-    first = priors[0]
+    first = next((prior for prior in priors if not prior.doubt), priors[0])  # one that says how it was made
     names = list(first.weights)
     by_name = [[prior.weights[name] for prior in priors] for name in names]
     ax.bar(range(len(names)), [float(np.mean(weights)) for weights in by_name], color=TRAIN_COLOR, width=0.7)

@@ -25,6 +25,9 @@ Cut: TypeAlias = Callable[[Array, float, int], Mask]
 CUTS: Registry[Cut] = Registry("cut")
 register = CUTS.register
 
+#: Distances that differ by no more than this share of the shorter one are as good as equal.
+TIE = 0.1
+
 
 @register("percentile")
 def percentile_cut(matrix: Array, percentile: float, k: int) -> Mask:
@@ -49,3 +52,25 @@ def mst_knn_cut(matrix: Array, percentile: float, k: int) -> Mask:
     # Sparse on purpose: scipy reads very short lengths in a dense matrix as missing edges.
     tree = minimum_spanning_tree(sparse.csr_array(np.triu(positive, 1))).toarray() > 0
     return np.asarray(tree | tree.T | knn_cut(matrix, percentile, k))
+
+
+@register("mst-knn-ties")
+def mst_knn_ties_cut(matrix: Array, percentile: float, k: int) -> Mask:
+    r"""The same, united with every pair that is as short up to a tenth, so that groups can be equally far apart.
+
+    :math:`W(e, e') \le (1 + \tau) \max(r_e, r_{e'}, b_{ee'})`, where :math:`\tau = 0.1`, :math:`r_e` is the distance
+    from e to its k-th nearest group, and :math:`b_{ee'}` the longest step on the way from e to e' by other groups whose
+    longest step is shortest: the height at which single linkage joins the two.
+
+    A spanning tree must leave pairs out, however little longer they are, and so makes a chain of any three groups;
+    here a pair is left out only if it is clearly longer than the way around it. Then equal distances give the complete
+    graph, and hence a uniform prior, and ties never depend on the order of the groups. With one nearest group
+    :math:`r \le b`: three groups are a chain if their longest distance is more than a tenth above the next.
+    """
+    from scipy.cluster.hierarchy import cophenet, linkage  # takes longer to import than all else here
+    from scipy.spatial.distance import squareform
+
+    others = matrix + np.diag(np.full(len(matrix), np.inf))
+    kth = np.sort(others, axis=1)[:, k - 1]
+    around = squareform(cophenet(linkage(squareform(matrix, checks=False), "single")))
+    return np.asarray(matrix <= (1 + TIE) * np.maximum(around, np.maximum.outer(kth, kth)))

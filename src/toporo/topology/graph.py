@@ -20,7 +20,7 @@ import numpy as np
 from toporo.errors import DataError, GraphError, listed
 from toporo.files import open_text, parse_json, write_text
 from toporo.groups import name_from_json, name_to_json, named_from_json, plain_name
-from toporo.schema import Finite, Share, as_type
+from toporo.schema import Finite, Positive, Share, as_type
 from toporo.topology.draw import draw_graph
 from toporo.topology.prior import Prior, make_prior
 from toporo.topology.structure import GraphStructure, Origin
@@ -41,6 +41,7 @@ class StoredGraph(msgspec.Struct):
     origin: Origin = Origin()
     positions: list[tuple[Any, tuple[Finite, Finite]]] = []
     stability: list[tuple[Any, Any, Share]] | None = None
+    redrawn: list[tuple[Any, Any, list[Positive | None]]] = []
 
 
 class GroupGraph(GraphStructure):
@@ -52,7 +53,8 @@ class GroupGraph(GraphStructure):
     Parameters
     ----------
     nodes, lengths : the groups' names, and the edges, ``{(a, b): length}``.
-    origin, positions, stability : where it came from, places on a drawing, the share of resamples that keep an edge.
+    origin, positions : where it came from, and places on a drawing.
+    stability, redrawn : the share of resamples that keep an edge, and the edges of each resample.
 
     >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
     >>> graph.hops(["NY"])["IN"]
@@ -221,6 +223,11 @@ class GroupGraph(GraphStructure):
             content["stability"] = [
                 [name_to_json(a), name_to_json(b), kept] for (a, b), kept in self._stability.items()
             ]
+        if self._redrawn:
+            content["redrawn"] = [  # a pair's length in every resample, null in those that leave it out
+                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self._redrawn]]
+                for a, b in dict.fromkeys(pair for draw in self._redrawn for pair in draw)
+            ]
         text = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
             write_text(path, text + "\n")
@@ -262,6 +269,7 @@ class GroupGraph(GraphStructure):
                 origin=stored.origin,
                 positions=named_from_json(stored.positions, "its positions") or None,
                 stability=None if stored.stability is None else kept,
+                redrawn=_by_draw([((name_from_json(a), name_from_json(b)), x) for a, b, x in stored.redrawn]),
             )
         except DataError as error:
             raise GraphError(f"{where} is damaged: {error}") from None
@@ -303,6 +311,14 @@ def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
     if given is None:
         raise GraphError("the adjacency matrix has no names of its own: pass names=[...], one per row.")
     return given
+
+
+def _by_draw(pairs: Sequence[tuple[Any, list[float | None]]]) -> list[dict[Any, float]]:
+    """From a pair's lengths in all resamples to a resample's lengths of all pairs."""
+    if len({len(lengths) for _, lengths in pairs}) > 1:
+        raise DataError("its redrawn pairs do not have one length per resample.")
+    every = zip(*(lengths for _, lengths in pairs), strict=True)
+    return [{pair: x for (pair, _), x in zip(pairs, draw, strict=True) if x is not None} for draw in every]
 
 
 def _as_length(value: Any, where: str, hint: str = "") -> float:

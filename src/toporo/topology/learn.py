@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph
 from toporo.topology.operator import check_features
 from toporo.topology.structure import Origin
-from toporo.types import Array
+from toporo.types import Array, Name
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
 MANY, FEW_POINTS = 20, 10_000
@@ -60,7 +60,8 @@ def learn_topology(
     -------
     GroupGraph
         Edges carry the distances as lengths and, if resampled, :attr:`~toporo.GroupGraph.stability`, the fraction of
-        resamples that keep them; ``graph.origin.details`` says how it was learned.
+        resamples that keep them; ``graph.redrawn`` has the edges of each resample, by which ``graph.prior(...,
+        cautious=True)`` judges the prior, and ``graph.origin.details`` says how it was learned.
 
     Warns
     -----
@@ -124,9 +125,11 @@ def learn(
         )
     resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
     details: dict[str, Any] = {}
-    stability = None
+    stability, redrawn = None, []
     if resampled is not None:
         contrast, stability = resampled.contrast(distances), resampled.kept(keep)
+        # Digits beyond the accuracy of these lengths would only fill the graph's file.
+        redrawn = [_lengths(draw, keep(draw.matrix), digits=4) for draw in resampled.draws]
         stays = float(stability[np.triu(keep(distances.matrix), 1)].mean())
         details = {"resamples": count, "contrast": contrast, "mean_stability": stays}
         if contrast is not None and contrast < INFORMATIVE and stays < STEADY:
@@ -142,6 +145,7 @@ def learn(
         nearest_groups=nearest_groups,
         saw_test_inputs=seen_test,
         stability=stability,
+        redrawn=redrawn,
         details=details,
     )
     return Learned(graph, distances, resampled)
@@ -202,6 +206,7 @@ def cut_graph(
     nearest_groups: int | None = None,
     saw_test_inputs: bool = False,
     stability: Array | None = None,
+    redrawn: Sequence[Mapping[tuple[Name, Name], float]] = (),
     details: Mapping[str, Any] | None = None,
 ) -> GroupGraph:
     """Keep the short distances as edges.
@@ -210,24 +215,23 @@ def cut_graph(
       published code's rule; it uses 80 for DG-15 and 40 for DG-60). Closer means strictly: the pair at it is left out.
     - ``"knn"``: pairs of which one is among the other's ``nearest_groups`` nearest.
     - ``"mst-knn"``: the same, united with the minimum spanning tree, so that the graph is connected.
+    - ``"mst-knn-ties"``: the same, united with every pair that is as short up to a tenth
+      (:func:`~toporo.topology.cuts.mst_knn_ties_cut`). For few groups: three are a chain only if one distance is
+      clearly the longest, and else complete.
 
     ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given. ``stability`` (a matrix
-    of fractions) and ``details`` are recorded in the graph.
+    of fractions), ``redrawn`` (the edges of each resample) and ``details`` are recorded in the graph.
     """
     keep = _kept(distances.matrix, cut, percentile, nearest_groups)
     described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}
     k = _nearest_groups(nearest_groups, len(distances.groups))
     described |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": k}
     names = distances.names
-    # Two groups with the same points are at distance 0; an edge needs a positive length.
-    shortest = np.finfo(np.float64).tiny
-    lengths = {
-        (names[i], names[j]): max(float(distances.matrix[i, j]), shortest) for i, j in np.argwhere(np.triu(keep, 1))
-    }
     graph = GroupGraph(
         names,
-        lengths,
+        _lengths(distances, keep),
         origin=Origin("learned", saw_test_inputs, described),
+        redrawn=redrawn,
         stability=None
         if stability is None
         else {(names[i], names[j]): float(stability[i, j]) for i, j in np.argwhere(np.triu(keep, 1))},
@@ -238,6 +242,17 @@ def cut_graph(
             "Use cut='mst-knn' for a connected graph."
         )
     return graph
+
+
+def _lengths(distances: GroupDistances, keep: Mask, digits: int = 17) -> dict[tuple[Name, Name], float]:
+    """The distances of the pairs that are kept."""
+    names = distances.names
+    # Two groups with the same points are at distance 0; an edge needs a positive length.
+    shortest = np.finfo(np.float64).tiny
+    return {
+        (names[i], names[j]): max(float(f"{distances.matrix[i, j]:.{digits}g}"), shortest)
+        for i, j in np.argwhere(np.triu(keep, 1))
+    }
 
 
 def _check_count(resamples: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, UnknownNameError, listed, warn
 from toporo.groups import Groups, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.centrality import centrality
 from toporo.topology.structure import GraphStructure
-from toporo.types import Name
+from toporo.types import Array, Name
 
 NORMALIZATIONS = ("softmax", "sum")
 
@@ -35,6 +36,8 @@ class StoredPrior(msgspec.Struct, forbid_unknown_fields=True):
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
     even: Share = 0.0
+    moved: NonNegative | None = None
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Prior:
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
     even : the share of it that was spread evenly over all groups (:meth:`spread`).
+    moved : how far resampling a learned graph's points moves the weights that follow from the centralities: the root
+        mean square of the Euclidean distance between the two. None where it was not measured.
+    doubt : why the weights are the same for all instead; empty where they follow from the centralities.
     """
 
     weights: Mapping[Name, float]
@@ -62,6 +68,8 @@ class Prior:
     saw_test_inputs: bool = False
     centrality: Mapping[Name, float] = field(default_factory=dict)
     even: float = 0.0
+    moved: float | None = None
+    doubt: str = ""
 
     def __post_init__(self) -> None:
         weights = {plain_name(name): float(value) for name, value in self.weights.items()}
@@ -109,6 +117,11 @@ class Prior:
         """The exponential of the entropy: m for a uniform prior, 1 for one that bets on a single group."""
         values = np.asarray([value for value in self.weights.values() if value > 0])
         return float(np.exp(-(values * np.log(values)).sum()))
+
+    @property
+    def uneven(self) -> float:
+        """How far the weights are from uniform ones, as a Euclidean distance."""
+        return float(np.linalg.norm(np.asarray(list(self.weights.values())) - 1.0 / len(self)))
 
     @property
     def saw(self) -> tuple[str, ...]:
@@ -159,7 +172,11 @@ class Prior:
             "saw_test_adjacency": self.saw_test_adjacency,
             "saw_test_inputs": self.saw_test_inputs,
             "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
-        } | ({"even": self.even} if self.even else {})
+        } | {
+            key: value
+            for key, value, usual in (("even", self.even, 0.0), ("moved", self.moved, None), ("doubt", self.doubt, ""))
+            if value != usual
+        }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Prior:
@@ -182,6 +199,7 @@ def make_prior(
     normalization: str | None = None,
     temperature: float = 1.0,
     weighted: bool = False,
+    cautious: bool = False,
 ) -> Prior:
     r"""The prior over training groups by their centrality in the graph.
 
@@ -196,6 +214,11 @@ def make_prior(
     weighted : whether edge lengths count. They do not in the paper: one hop is one hop.
     temperature : T of the softmax. On raw path counts T = 1 gives a sharp prior and a large T a flat one, and the
         result of training depends on it, so it is recorded in the prior.
+    cautious : whether to give all groups the same weight, with a warning, where the resamples of a learned graph do
+        not bear the prior out. With the priors :math:`p_b` of B resamples, that is where :math:`\lVert p - u \rVert^2
+        < 2 \cdot \frac{1}{B} \sum_b \lVert p_b - p \rVert^2`, u being uniform. The mean estimates the squared error
+        of p, and the left side that of u with that of p added to it: u is then likely the nearer to the truth. A given
+        graph is taken at its word.
 
     >>> graph = GraphStructure("abcx", {("a", "b"): 1, ("b", "c"): 1, ("c", "x"): 1})
     >>> make_prior(graph, train=["a", "b", "c"], test=["x"], normalization="sum").weights  # c is passed twice
@@ -207,16 +230,16 @@ def make_prior(
         raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
     if not (temperature > 0 and math.isfinite(temperature)):
         raise SettingError(f"temperature is {temperature!r}: expected a positive number.")
+    if cautious and graph.origin.kind == "learned" and not graph.redrawn:
+        raise SettingError(
+            "a cautious prior needs to know how sure the learned graph is: learn it with resamples=20, or leave out "
+            "cautious."
+        )
+    test = test if test is None or isinstance(test, str) else list(test)
     values = centrality(graph, train, test, measure=measure, weighted=weighted)
     names = Groups(values)
     raw = names.align(values)
-    if normalization == "softmax":
-        scaled = (raw - raw.max()) / temperature
-        weights = np.exp(scaled) / np.exp(scaled).sum()
-    elif raw.sum() > 0:
-        weights = raw / raw.sum()
-    else:
-        weights = np.full(len(raw), 1.0 / len(raw))
+    weights = _normalized(raw, normalization, temperature)
     prior = Prior(
         names.named(weights),
         measure=measure,
@@ -228,9 +251,40 @@ def make_prior(
         saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
         centrality=names.named(raw),
     )
+    if cautious and graph.redrawn:
+        draws = [_redrawn(graph, draw, names, test, measure, weighted) for draw in graph.redrawn]
+        moves = np.stack([_normalized(draw, normalization, temperature) for draw in draws]) - weights
+        prior = replace(prior, moved=float(np.sqrt((moves**2).sum(axis=1).mean())))
     if weights.max() <= FLAT_RATIO * weights.min():
         warn(
             f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with "
             "it is training without a topology. Use a smaller temperature, another measure, or a sparser graph."
         )
+    elif prior.moved and prior.uneven < math.sqrt(2.0) * prior.moved:
+        doubt = (
+            f"resampling the points moves the learned prior by {prior.moved:.2f}, and it is {prior.uneven:.2f} from "
+            "uniform: it is not to be told from chance"
+        )
+        warn(f"{doubt}. All groups have the same weight instead. More points per group make a graph surer.")
+        even = Prior.uniform(names).weights
+        prior = replace(prior, weights=even, measure="uniform", normalization=None, temperature=None, doubt=doubt)
     return prior
+
+
+def _normalized(raw: Array, normalization: str, temperature: float) -> Array:
+    """From centralities to weights."""
+    if normalization == "softmax":
+        scaled = (raw - raw.max()) / temperature
+        return np.asarray(np.exp(scaled) / np.exp(scaled).sum())
+    return raw / raw.sum() if raw.sum() > 0 else np.full(len(raw), 1.0 / len(raw))
+
+
+def _redrawn(graph: GraphStructure, lengths: Any, names: Groups, test: Any, measure: str, weighted: bool) -> Array:
+    """The centralities in a resample, the same for all where it leads to no test group."""
+    draw = GraphStructure(graph.names, lengths)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)  # what is odd about one resample is not the user's concern
+        try:
+            return names.align(centrality(draw, names, test, measure=measure, weighted=weighted))
+        except GraphError:
+            return np.ones(len(names))

@@ -48,6 +48,7 @@ class GraphStructure:
     origin : where it came from; a given graph unless said otherwise.
     positions : of groups on a drawing, ``{name: (x, y)}``.
     stability : by edge, the fraction of resamples that keep it.
+    redrawn : the edges as each resample has them, ``{(a, b): length}``.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class GraphStructure:
         origin: Origin | None = None,
         positions: Mapping[Name, tuple[float, float]] | None = None,
         stability: Mapping[tuple[Name, Name], float] | None = None,
+        redrawn: Iterable[Mapping[tuple[Name, Name], float]] = (),
     ) -> None:
         self.groups = Groups(nodes)
         self.origin = origin or Origin()
@@ -82,6 +84,7 @@ class GraphStructure:
         self._edges = edges
         self._neighbors = neighbors
         self._stability = _by_edge(stability, edges) if stability is not None else None
+        self._redrawn = tuple(_in_order(draw, self.groups, rank) for draw in redrawn)
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -97,6 +100,11 @@ class GraphStructure:
     def stability(self) -> dict[tuple[Name, Name], float] | None:
         """By edge of a learned graph, the fraction of bootstrap resamples that keep it; None where not measured."""
         return dict(self._stability) if self._stability is not None else None
+
+    @property
+    def redrawn(self) -> tuple[dict[tuple[Name, Name], float], ...]:
+        """Length by edge in each bootstrap resample of a learned graph's points; empty where there is none."""
+        return tuple(dict(draw) for draw in self._redrawn)
 
     @property
     def is_weighted(self) -> bool:
@@ -167,10 +175,13 @@ class GraphStructure:
     def subgraph(self, names: Iterable[Name]) -> Self:
         """The graph of these groups and the edges among them."""
         kept = set(self.require(names))
-        edges = {pair: length for pair, length in self._edges.items() if pair[0] in kept and pair[1] in kept}
+        edges, *redrawn = (
+            {pair: length for pair, length in lengths.items() if pair[0] in kept and pair[1] in kept}
+            for lengths in (self._edges, *self._redrawn)
+        )
         positions = {n: at for n, at in self.positions.items() if n in kept} if self.positions else None
         stability = {pair: self._stability[pair] for pair in edges} if self._stability is not None else None
-        return type(self)(kept, edges, origin=self.origin, positions=positions, stability=stability)
+        return type(self)(kept, edges, origin=self.origin, positions=positions, stability=stability, redrawn=redrawn)
 
     def adjacency(self, *, weighted: bool = False) -> Array:
         """The matrix in the order of :attr:`names`: 0/1, or lengths when ``weighted``."""
@@ -190,6 +201,18 @@ class GraphStructure:
         if self._stability is not None:
             nx.set_edge_attributes(graph, self._stability, "stability")
         return graph
+
+
+def _in_order(
+    lengths: Mapping[tuple[Name, Name], float], groups: Groups, rank: Mapping[Name, int]
+) -> dict[tuple[Name, Name], float]:
+    """Checked lengths, each pair in the order of the groups."""
+    edges = {}
+    for pair, given in lengths.items():
+        a, b = sorted(map(plain_name, pair), key=lambda name: rank.get(name, -1))
+        edges[a, b] = as_number(given)
+        _check_edge(a, b, edges[a, b], groups)
+    return edges
 
 
 def _by_edge(stability: Mapping[tuple[Name, Name], float], edges: Iterable[tuple[Name, Name]]) -> dict[Any, float]:
