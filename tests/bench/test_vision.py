@@ -26,7 +26,7 @@ from tests.bench.tiny_images import write_tiny
 from toporo.bench import BENCHMARKS, vision
 from toporo.bench.domainbed import SPECS
 from toporo.bench.flood_chips import apply_scaling, fit_scaling
-from toporo.bench.results import AVERAGE, Job, Outcome, Row, read_about, read_rows, rules_of
+from toporo.bench.results import AVERAGE, Job, Outcome, Row, read_about, read_rows
 from toporo.bench.runner import reproduce
 from toporo.bench.sen1floods11 import left_out, validation_rows
 from toporo.bench.tables import caption, make_overview, overview_tables, paper_title
@@ -421,7 +421,7 @@ def test_a_short_run_is_told_as_one_and_averaged_from_its_middle() -> None:
 def test_how_weights_are_averaged_can_be_chosen(average: int | str, averaging: int | str | None, headline: str) -> None:
     protocol, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50, average=average), Path())
     assert (protocol.averaging, protocol.headline) == (averaging, headline)
-    assert ("averaged" in [rule.name for rule in rules_of(protocol)]) == (averaging is not None)
+    assert ("averaged" in protocol.rules) == (averaging is not None)
 
 
 def test_averages_of_weights_are_judged_beside_them(pacs: Trainings) -> None:

@@ -114,7 +114,7 @@ def image_benchmark(test: str, each: int = 12) -> BenchmarkData:
     )
 
 
-ACCURACY = {"erm": 0.80, "group-dro": 0.79, "coral": 0.81, "tro-data": 0.82, "tro-uniform": 0.815}
+ACCURACY = {"erm": 0.80, "group-dro": 0.79, "coral": 0.81, "sd": 0.805, "tro-data": 0.82, "tro-uniform": 0.815}
 
 
 def image_outcome(

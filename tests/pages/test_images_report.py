@@ -62,7 +62,7 @@ def test_the_page_holds_every_figure_of_each_domain(outcome: Outcome, page: Path
         *(f"{each}-{domain.replace('_', '-')}" for each in EACH for domain in ("art_painting", "photo")),
     }
     assert html.count("<svg") == len(names)
-    assert "30 runs on a made-up card in bf16: 30.0 minutes in all, median 10 steps and 960 samples per second." in html
+    assert "36 runs on a made-up card in bf16: 36.0 minutes in all, median 10 steps and 960 samples per second." in html
 
 
 def test_the_page_loads_nothing_and_its_pictures_are_inside(page: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_page_of_steps_speaks_of_no_epochs(page: Path) -> None:
     """But in the settings, where names are those of the protocol."""
     html = page.read_text(encoding="utf-8").split("<details>")[0]
     assert "epoch" not in re.sub(r"<svg.*?</svg>", "", html, flags=re.DOTALL)
-    assert "at the step that validation chose" in html
+    assert "with averaged weights" in html
 
 
 def test_the_same_results_give_the_same_bytes(outcome: Outcome, page: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
 def test_findings_are_computed_from_the_rows(outcome: Outcome) -> None:
     part = outcome.parts[0]
 
-    def row(method: str, mean: float, sd: float | None, selection: str = "validation") -> Row:
+    def row(method: str, mean: float, sd: float | None, selection: str = "averaged") -> Row:
         seeds = [mean] * (1 if sd is None else 3)
         metric = "test accuracy (%)"
         return Row("pacs", method, metric, selection, mean, sd, seeds, None, [], "file", False, part.variant.name)
@@ -177,7 +177,7 @@ def test_findings_are_computed_from_the_rows(outcome: Outcome) -> None:
     ]
     text = images.findings(replace(part, rows=rows))
     assert text[0] == (
-        "TRO-data (82.0 at the step that validation chose) is 2.0 points above ERM (beyond the spread), 1.5 points "
+        "TRO-data (82.0 with averaged weights) is 2.0 points above ERM (beyond the spread), 1.5 points "
         "below Group DRO (beyond the spread), 12.0 points above CORAL (one seed), 1.0 points above TRO, uniform prior "
         "(within the spread over seeds)."
     )
