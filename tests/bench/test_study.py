@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
-from tests.theory.cases import tiny_study
-from toporo.bench.study import run_study
+import pytest
+
+from tests.theory.cases import spiral, tiny_study
+from toporo.bench import load_dataset
+from toporo.bench.study import RATE_PENALTIES, run_study
+from toporo.pages import theory
+from toporo.theory import BallProblem, SigmoidProblem, measure_stationarity
+from toporo.theory.results import StudySettings
 
 
 def test_the_study_is_complete() -> None:
@@ -19,6 +26,8 @@ def test_the_study_is_complete() -> None:
     for curves in study.stationarity:
         assert curves.gradient_norm.shape == curves.dual_suboptimality.shape == (1, 2)
         assert (curves.gradient_norm > 0).all()
+    assert [rates.constants.penalty for rates in study.rates] == [1.0, 10.0]
+    assert all(rates.holds and rates.gradient_norm.shape == (3, 2) for rates in study.rates)
     dro, tro = study.bounds
     assert [b.test_group for b in dro.breakdowns] == [b.test_group for b in tro.breakdowns]
     assert dro.breakdowns[0].emd < dro.breakdowns[1].emd  # near and far are near and far
@@ -31,4 +40,21 @@ def test_the_same_settings_give_the_same_bytes_and_every_part_is_counted() -> No
     seen: list[tuple[int, int]] = []
     again = run_study(tiny_study().settings, progress=lambda *step: seen.append(step))
     assert json.dumps(again.to_dict()) == json.dumps(tiny_study().to_dict())
-    assert seen == [(i, 10) for i in range(1, 11)]
+    assert seen == [(i, 12) for i in range(1, 13)]
+
+
+@pytest.mark.slow  # as many steps as the command takes
+def test_the_page_of_results_has_both_sides_of_theorem_2() -> None:
+    benchmark, settings = load_dataset("dg15", source="generated"), StudySettings()
+    prior = benchmark.graph.prior(benchmark.train, benchmark.test)
+    problems = [
+        BallProblem.from_data(spiral(), loss="logistic", ball_radius=1.0, penalty=penalty, prior=prior)
+        for penalty in RATE_PENALTIES
+    ]
+    rates = tuple(
+        measure_stationarity(SigmoidProblem(each), settings.horizons, seeds=range(settings.seeds)) for each in problems
+    )
+    table = theory.rates_table(rates)
+    text = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    for row in (table.columns, *table.rows):
+        assert f"| {' | '.join(row)} |" in text

@@ -1,4 +1,4 @@
-"""TPT-48 end to end on a made-up file: every method, both splits, both samplings; errors checked by hand."""
+"""TPT-48 end to end on a made-up file: every method, both splits, all samplings; errors checked by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toporo.bench import BENCHMARKS, fits, load_dataset
 from toporo.bench.protocols import Protocol
 from toporo.bench.results import Outcome, Row, VariantOutcome, make_rows, read_rows
 from toporo.bench.runner import reproduce
-from toporo.bench.tpt48 import SPLITS, hop_classes, read_temperatures
+from toporo.bench.tpt48 import SPLITS, WINDOWS, hop_classes, read_temperatures
 from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -96,10 +96,10 @@ def test_rows_say_what_they_saw_and_the_papers_figures(outcome: tuple[Outcome, P
         assert saw[method, "last"] == ["test adjacency"], method
     for method in ("tro-data", "linear-tro-data", "tro-uniform", "linear-dro", "climatology"):
         assert saw[method, "last"] == [], method
-    for window in ("season", "sliding"):
-        assert rows[f"north-south/{window}", "erm", "hop 3", "last"].paper == 1.975
-        assert rows[f"east-west/{window}", "tro-physical", "all", "validation"].paper == 1.466
-        assert rows[f"east-west/{window}", "iw-erm", "all", "last"].paper is None
+    assert rows["north-south/all-sliding", "erm", "hop 3", "last"].paper == 1.975
+    assert rows["east-west/all-sliding", "tro-physical", "all", "validation"].paper == 1.466
+    assert rows["east-west/all-sliding", "iw-erm", "all", "last"].paper is None
+    assert not any(row.paper for (variant, *_), row in rows.items() if not variant.endswith("all-sliding"))
 
 
 def test_lower_is_better_for_the_rules_that_choose_an_epoch(outcome: tuple[Outcome, Path]) -> None:
@@ -115,22 +115,24 @@ def test_lower_is_better_for_the_rules_that_choose_an_epoch(outcome: tuple[Outco
             assert chosen == pytest.approx(validated["hop 2"], abs=1e-6)
 
 
-@pytest.mark.parametrize("window", ["season", "sliding"])
+@pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_persistence_and_climatology_as_computed_from_the_file(
     split: str, window: str, outcome: tuple[Outcome, Path], folder: Path
 ) -> None:
-    """June repeated, and the training states' mean July to December, in units of the training states' months."""
-    temperatures = read_temperatures(folder / FILE)
+    """The last month repeated, and the training states' mean of the same months, in units of their months."""
+    temperatures = {state: years.ravel() for state, years in read_temperatures(folder / FILE).items()}
     train, test = SPLITS[split].train, SPLITS[split].test
-    months = np.stack([temperatures[state] for state in train])
-    scale = months.std()
-    usual = months[:, :, 6:].mean(axis=(0, 1))
-    last = {
-        state: (((temperatures[state][:, 6:] - temperatures[state][:, 5:6]) / scale) ** 2).sum(axis=1).mean()
-        for state in test
-    }
-    mean = {state: (((temperatures[state][:, 6:] - usual) / scale) ** 2).sum(axis=1).mean() for state in test}
+    scale = np.stack([temperatures[state] for state in train]).std()
+    starts = range(0, 133, WINDOWS[window][1])
+    last, mean = dict.fromkeys(test, 0.0), dict.fromkeys(test, 0.0)
+    for start in starts:
+        same = range(start % 12, 133, 12)  # windows that start in the same month
+        usual = np.mean([temperatures[state][at + 6 : at + 12] for state in train for at in same], axis=0)
+        for state in test:
+            given, later = temperatures[state][start + 5], temperatures[state][start + 6 : start + 12]
+            last[state] += (((later - given) / scale) ** 2).sum() / len(starts)
+            mean[state] += (((later - usual) / scale) ** 2).sum() / len(starts)
     part = next(part for part in outcome[0].parts if part.variant.name == f"{split}/{window}")
     for method, expected in (("persistence", last), ("climatology", mean)):
         found = first(part, method)["history"][-1]["metrics"]
@@ -202,12 +204,28 @@ def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
     assert (tmp_path / "results.json").read_bytes() == before
 
 
+def test_the_same_networks_are_tested_on_both_kinds_of_windows(outcome: tuple[Outcome, Path]) -> None:
+    """What windows there are in test states takes no part in training."""
+    for split in SPLITS:
+        sliding, everywhere = (
+            next(part for part in outcome[0].parts if part.variant.name == f"{split}/{window}")
+            for window in ("sliding", "all-sliding")
+        )
+        for method in ("erm", "tro-data", "linear-tro-physical"):
+            trained = [
+                [(epoch["loss"], epoch["metrics"].get("validation")) for epoch in first(part, method)["history"]]
+                for part in (sliding, everywhere)
+            ]
+            assert trained[0] == trained[1]
+            assert first(sliding, method)["history"] != first(everywhere, method)["history"]
+
+
 def test_variants_do_not_take_each_others_runs(small_tpt48: Protocol, folder: Path, tmp_path: Path) -> None:
-    for window in ("season", "sliding"):
+    for window in WINDOWS:
         run = reproduce("tpt48", tmp_path, methods=["linear-erm"], data=folder, split="east-west", window=window)
         assert run.resumed == 0
         assert [row.variant for row in run.rows] == [f"east-west/{window}"] * 4
-    assert reproduce("tpt48", tmp_path, methods=["linear-erm"], data=folder, split="east-west").resumed == 2
+    assert reproduce("tpt48", tmp_path, methods=["linear-erm"], data=folder, split="east-west").resumed == 3
 
 
 def test_bad_requests_are_refused_before_anything_is_written(

@@ -169,8 +169,12 @@ def test_a_foreign_or_damaged_file_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize(("window", "windows"), [("season", 12), ("sliding", 133)])
-def test_windows_are_months_of_the_file_in_one_scale(folder: Path, split: str, window: str, windows: int) -> None:
+@pytest.mark.parametrize(
+    ("window", "trained", "tested"), [("season", 12, 12), ("sliding", 133, 12), ("all-sliding", 133, 133)]
+)
+def test_windows_are_months_of_the_file_in_one_scale(
+    folder: Path, split: str, window: str, trained: int, tested: int
+) -> None:
     """Undone, the scale gives the file's months back; the training months have mean 0 and deviation 1."""
     benchmark = tpt48.load(folder, split=split, window=window)
     data, about = benchmark.data, benchmark.about
@@ -178,7 +182,7 @@ def test_windows_are_months_of_the_file_in_one_scale(folder: Path, split: str, w
     assert benchmark.train == SPLITS[split].train
     assert benchmark.test == SPLITS[split].test
     assert benchmark.task == "regression"
-    assert data.sizes == dict.fromkeys(benchmark.train, windows) | dict.fromkeys(benchmark.test, 12)
+    assert data.sizes == dict.fromkeys(benchmark.train, trained) | dict.fromkeys(benchmark.test, tested)
     months = {code: values.ravel() for code, values in tpt48.read_temperatures(folder / "tpt48" / NAME).items()}
     for code in STATES:
         rows = data.rows(code)
@@ -186,9 +190,9 @@ def test_windows_are_months_of_the_file_in_one_scale(folder: Path, split: str, w
         for start, x, y in zip(range(0, 133, step), data.x[rows], data.y[rows], strict=True):
             both = np.concatenate([x, y]) * about["sd"] + about["mean"]
             assert_allclose(both, months[code][start : start + 12], atol=1e-10)
-    trained = np.concatenate([months[code] for code in benchmark.train])
-    assert about["mean"] == pytest.approx(trained.mean())
-    assert about["sd"] == pytest.approx(trained.std())
+    every = np.concatenate([months[code] for code in benchmark.train])
+    assert about["mean"] == pytest.approx(every.mean())
+    assert about["sd"] == pytest.approx(every.std())
 
 
 def test_what_is_on_record(folder: Path) -> None:
@@ -204,10 +208,10 @@ def test_what_is_on_record(folder: Path) -> None:
 
 
 def test_splits_and_windows_are_other_benchmarks_and_the_same_call_the_same_one(folder: Path) -> None:
-    calls = [{}, {"split": "north-south"}, {"window": "sliding"}]
+    calls = [{}, {"split": "north-south"}, {"window": "sliding"}, {"window": "all-sliding"}]
     first, second = ([tpt48.load(folder, **call).fingerprint for call in calls] for _ in range(2))
     assert first == second
-    assert len(set(first)) == 3
+    assert len(set(first)) == 4
 
 
 def test_ones_own_split_leaves_other_states_out(folder: Path) -> None:

@@ -27,7 +27,8 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     assert path == tmp_path / "new" / "folder" / "report.html"
     written = sorted(p.relative_to(path.parent).as_posix() for p in path.parent.rglob("*") if p.is_file())
     assert written == [
-        "figures/bound.svg", "figures/convergence.svg", "figures/stationarity.svg", "report.html", "theory.json"
+        "figures/bound.svg", "figures/convergence.svg", "figures/rate.svg", "figures/stationarity.svg", "report.html",
+        "theory.json",
     ]  # fmt: skip
     assert json.loads((path.parent / "theory.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     text = path.read_text()
@@ -35,19 +36,20 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe")]
     urls = [value for _, attrs in page.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")]
     assert all((value or "").startswith("#") for value in urls)
-    assert sum(tag == "svg" for tag, _ in page.tags) == 3
+    assert sum(tag == "svg" for tag, _ in page.tags) == 4
     identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(set(identifiers)) == len(identifiers)
     for number in (1, 2, 3):
         assert f"Theorem {number}" in page.text
-    for sentence in (*study.bounds[0].breakdowns[0].assumptions, *CHOICES.values()):
+    departures = (cell.replace("_", "") for row in theory.DEPARTURES for cell in row)
+    for sentence in (*study.bounds[0].breakdowns[0].assumptions, *CHOICES.values(), *departures):
         assert sentence in page.text
     assert "--accent:" in text  # the style of the other report
     assert theory.write_theory_report(study, tmp_path / "again").read_text() == text
 
 
 def test_the_tables_say_what_the_study_found(study: TheoryStudy) -> None:
-    first, second, third = theory.tables(study)
+    first, second, rates, third = theory.tables(study)
     assert len(first.rows) == 8
     for row, run in zip(first.rows, (run for case in study.convergence for run in case.runs), strict=True):
         assert len(row) == len(first.columns)
@@ -57,6 +59,13 @@ def test_the_tables_say_what_the_study_found(study: TheoryStudy) -> None:
         assert float(cells["bound"]) == pytest.approx(run.bounds[-1], abs=1e-3)
         assert cells[theory.BELOW] == "at every T"
     assert [row[0] for row in second.rows] == ["group DRO", "TRO (λ=1)"]
+    for row, each in zip(rates.rows[::2], study.rates, strict=True):
+        cells = dict(zip(rates.columns, row, strict=True))
+        left, right = each.sides["gradient_norm"]
+        assert float(cells["left, T = 256"]) == pytest.approx(left[-1], rel=0.05)
+        assert float(cells["right (bound)"]) == pytest.approx(right[-1], rel=0.05)
+        assert cells["slope, right"] == f"{each.slopes['gradient_norm'][1]:.2f}".replace("-", "−")
+        assert (cells["rate"], cells[theory.LEFT_BELOW]) == ("−1/5", "at every T")
     by_term = {row[0]: row[1:] for row in third.rows}
     assert len(third.columns) == 5
     near = [method.breakdowns[0] for method in study.bounds]
@@ -74,6 +83,9 @@ def test_a_bound_that_fails_is_said_to_fail(study: TheoryStudy) -> None:
     table = theory.tables(replace(study, convergence=(replace(case, runs=(broken, case.runs[1])),)))[0]
     assert table.rows[0][-1] == "NOT at every T; gradients exceeded the constants"
     assert table.rows[1][-1] == "at every T"
+    worse = replace(study.rates[0], gradient_norm=study.rates[0].gradient_norm + 1e3)
+    table = theory.tables(replace(study, rates=(worse,)))[2]
+    assert [row[-1] for row in table.rows] == ["NOT at every T", "at every T"]
 
 
 def test_a_vacuous_bound_is_called_so(study: TheoryStudy) -> None:
@@ -81,7 +93,7 @@ def test_a_vacuous_bound_is_called_so(study: TheoryStudy) -> None:
     breakdown = replace(method.breakdowns[0], empirical=0.1, complexity=0.3, distance=0.2, confidence=0.5)
     cases = {"no (1.3 ×)": breakdown, "no": replace(breakdown, distance=1.0), "yes": replace(breakdown, confidence=0.1)}
     for expected, each in cases.items():
-        table = theory.tables(replace(study, bounds=(replace(method, breakdowns=(each,)),)))[2]
+        table = theory.tables(replace(study, bounds=(replace(method, breakdowns=(each,)),)))[3]
         assert {row[0]: row[1] for row in table.rows}["below B (or × rows it takes)"] == expected
 
 
@@ -116,6 +128,16 @@ def test_the_stationarity_figure_has_both_quantities(study: TheoryStudy) -> None
     for i, curves in enumerate(study.stationarity):
         assert np.asarray(left.lines[i].get_ydata()) == pytest.approx(curves.gradient_norm.mean(axis=0))
         assert np.asarray(right.lines[i].get_ydata()) == pytest.approx(curves.dual_suboptimality.mean(axis=0))
+
+
+def test_the_rate_figure_has_both_sides_on_log_axes(study: TheoryStudy) -> None:
+    for ax, name, rate in zip(theory.rate_figure(study.rates).axes, theory.BOUNDED, (-0.2, -0.4), strict=True):
+        lines = {str(line.get_label()): np.asarray(line.get_ydata()) for line in ax.lines}
+        left, right = study.rates[1].sides[name]
+        assert lines["left, λ = 10"] == pytest.approx(left)
+        assert lines["right (bound), λ = 10"] == pytest.approx(right)
+        guide = lines["the bound's rate"]
+        assert math.log(guide[-1] / guide[0]) / math.log(256 / 64) == pytest.approx(rate)
 
 
 def test_the_bars_add_up_to_the_bound(study: TheoryStudy) -> None:

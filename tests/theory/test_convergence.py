@@ -203,8 +203,8 @@ def test_constants_compared_at_once_give_what_each_gives_alone() -> None:
 
 def test_the_slope_is_that_of_the_upper_half() -> None:
     gaps = np.array([[9.0, 9.0], [9.0, 9.0], [4.0, 8.0], [2.0, 2.0]])
-    assert convergence._slopes([1, 4, 16, 64], gaps) == pytest.approx([-0.5, -1.0])
-    assert convergence._slopes([16, 64], gaps[2:]) == pytest.approx([-0.5, -1.0])
+    assert convergence.log_slopes([1, 4, 16, 64], gaps) == pytest.approx([-0.5, -1.0])
+    assert convergence.log_slopes([16, 64], gaps[2:]) == pytest.approx([-0.5, -1.0])
 
 
 def test_progress_is_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,12 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from tests.theory.cases import blobs
+from tests.theory.cases import blobs, problem
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.models import MLP
 from toporo.objectives import ERM, IWERM, TRO, GroupDRO, WeightedObjective
 from toporo.robust import ascent, get_divergence
-from toporo.theory import Stationarity, inner_suboptimality
+from toporo.theory import (
+    SigmoidProblem,
+    SmoothConstants,
+    Stationarity,
+    inner_suboptimality,
+    measure_stationarity,
+    stationarity_bound,
+    stationarity_steps,
+)
 from toporo.training import TrainSettings, train
 
 PRIOR = {"g0": 0.5, "g1": 0.3, "g2": 0.2}
@@ -213,3 +222,120 @@ def test_what_cannot_be_measured_is_refused_at_once() -> None:
         inner_suboptimality(TRO(PRIOR), np.array([0.0, np.nan, 1.0]), np.full(3, 1 / 3))
     with pytest.raises(SettingError, match="rows is 0"):
         Stationarity(TRO(PRIOR), data, cross_entropy, rows=0)
+
+
+# ---------------------------------------------------------------- the bound
+
+
+def sigmoid(penalty: float = 1.0) -> SigmoidProblem:
+    return SigmoidProblem(problem(penalty=penalty, rows=8))
+
+
+def values_and_slopes(case: SigmoidProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The loss of every row and its gradient, by hand."""
+    rows = case.rows
+    loss = 1.0 / (1.0 + np.exp(rows.y * (rows.x @ theta)))
+    return loss, (-loss * (1.0 - loss) * rows.y)[:, None] * rows.x
+
+
+def group_means(case: SigmoidProblem, values: np.ndarray) -> np.ndarray:
+    return np.array([part.mean(axis=0) for part in np.split(values, case.rows.starts[1:])])
+
+
+def test_the_constants_hold_wherever_one_looks() -> None:
+    case = sigmoid()
+    rows, c = case.rows, case.constants
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        theta, move = rng.normal(scale=3.0, size=3), rng.normal(scale=10.0 ** rng.uniform(-4, 1), size=3)
+        loss, slope = values_and_slopes(case, theta)
+        there, bent = (group_means(case, part) for part in values_and_slopes(case, theta + move))
+        length, q = np.linalg.norm(move), rng.dirichlet(np.full(3, 0.3))
+        assert np.linalg.norm(bent - group_means(case, slope), axis=1).max() <= c.smoothness * length * (1 + 1e-6)
+        assert np.linalg.norm(there - group_means(case, loss)) <= c.jacobian * length * (1 + 1e-6)
+        assert q @ group_means(case, (slope**2).sum(axis=1)) <= c.theta**2
+        drawn = loss[rows.starts + rng.integers(0, rows.counts)] - 0.5
+        assert np.linalg.norm(drawn - rows.penalty * (q - rows.prior)) <= c.q
+        assert 0.5 - rows.prior @ group_means(case, loss) <= c.above
+
+
+def test_both_sides_measure_the_same_thing_as_while_a_network_trains() -> None:
+    case, data = sigmoid(), blobs(rows=8)
+    objective = TRO({"g0": 0.7, "g1": 0.3, "g2": 0.0})
+    set_weights(objective, [0.1, 0.2, 0.7])
+    model = nn.Linear(2, 1)
+
+    def loss(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid((1 - 2 * y) * outputs[:, 0])
+
+    found = Stationarity(objective, data, loss).measure(model)
+    theta = np.array([*model.weight.detach().numpy()[0], model.bias.item()])
+    square, below = case.measure(theta, np.array([0.1, 0.2, 0.7]))
+    assert math.sqrt(square) == pytest.approx(found.gradient_norm, rel=1e-5)
+    assert float(below) == pytest.approx(found.dual_suboptimality, rel=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [0.3, 1.0, 10.0])
+def test_the_bound_holds_where_every_constant_is_known(penalty: float) -> None:
+    rates = measure_stationarity(sigmoid(penalty), (64, 256, 1024), seeds=range(3))
+    assert rates.holds
+    assert (rates.gradient_norm > 0).all()
+    for left, right in rates.sides.values():
+        assert (left <= right).all()
+        assert left.shape == right.shape == (3,)
+    assert rates.slopes["gradient_norm"][0] < 0
+    assert all(right < 0 for _, right in rates.slopes.values())
+    assert measure_stationarity(sigmoid(penalty), (64, 256), seeds=[1]).gradient_norm == pytest.approx(
+        rates.gradient_norm[:2, 1:2]
+    )  # every T and seed is a run of its own
+
+
+def test_the_rate_is_as_claimed_and_the_steps_are_the_best() -> None:
+    constants = sigmoid().constants
+    near, far = (stationarity_bound(constants, 2**k) for k in (50, 60))
+    assert math.log2(far.gradient_norm / near.gradient_norm) / 10 == pytest.approx(-1 / 5, abs=1e-3)
+    assert math.log2(far.dual_suboptimality / near.dual_suboptimality) / 10 == pytest.approx(-2 / 5, abs=2e-3)
+    sizes = stationarity_steps(constants, 2**60)
+    for factors in ((0.7, 1.0), (1.4, 1.0), (1.0, 0.7), (1.0, 1.4), (1.4, 1.4)):
+        other = stationarity_bound(constants, 2**60, (sizes[0] * factors[0], sizes[1] * factors[1]))
+        assert other.gradient_norm > far.gradient_norm
+
+
+def test_understated_smoothness_breaks_the_bound() -> None:
+    """Half a square in one dimension, and a step of 2: the iterate jumps from 1 to -1 and back for ever."""
+    steps, theta, squares = 1000, 1.0, []
+    for _ in range(steps):
+        squares.append(theta**2)
+        theta -= 2.0 * theta
+    left = math.sqrt(np.mean(squares))
+    true = SmoothConstants(smoothness=1.0, jacobian=1.0, theta=1.0, q=1.0, above=0.5, penalty=1e6)
+    assert left <= stationarity_bound(true, steps, (2.0, 1e-6)).gradient_norm
+    for wrong in ({"smoothness": 0.25}, {"theta": 0.5}):
+        assert left > stationarity_bound(replace(true, **wrong), steps, (2.0, 1e-6)).gradient_norm
+
+
+def test_a_smaller_constant_is_a_smaller_bound() -> None:
+    constants, sizes = sigmoid().constants, (0.05, 0.1)
+    whole = stationarity_bound(constants, 100, sizes)
+    for name in ("smoothness", "jacobian", "theta", "q", "above"):
+        less = stationarity_bound(replace(constants, **{name: 0.9 * getattr(constants, name)}), 100, sizes)
+        assert less.gradient_norm < whole.gradient_norm
+        assert (less.dual_suboptimality < whole.dual_suboptimality) == (name in ("jacobian", "theta", "q"))
+
+
+def test_what_has_no_bound_is_refused() -> None:
+    with pytest.raises(SettingError, match="at λ = 0 Theorem 2 has no bound here"):
+        sigmoid(penalty=0.0)
+    with pytest.raises(DataError, match="targets -1 and 1"):
+        SigmoidProblem(replace(sigmoid().rows, y=np.zeros(24)))
+    constants = sigmoid(penalty=4.0).constants
+    with pytest.raises(SettingError, match=r"at most 1/λ = 0.25"):
+        stationarity_bound(constants, 10, (0.1, 0.3))
+    with pytest.raises(SettingError, match="η_θ"):
+        stationarity_bound(constants, 10, (0.0, 0.1))
+    with pytest.raises(SettingError, match="smoothness"):
+        replace(constants, smoothness=-1.0)
+    with pytest.raises(SettingError, match="at least two different"):
+        measure_stationarity(sigmoid(), (64,))
+    with pytest.raises(SettingError, match="none twice"):
+        measure_stationarity(sigmoid(), (64, 128), seeds=[1, 1])

@@ -139,13 +139,13 @@ class Benchmark:
         return replace(self, protocol=known[name], others={})
 
     def get_variants(self, **options: str | None) -> list[Variant]:
-        """The variants with these options, all of them where an option is None, ``"both"`` or ``"all"``.
+        """The variants with these options, all of them where an option is None, ``"all"`` or ``"both"``.
 
         An option may name several values, with commas between them.
 
         >>> from toporo.bench import BENCHMARKS
         >>> [variant.name for variant in BENCHMARKS["tpt48"].get_variants(split="east-west")]
-        ['east-west/season', 'east-west/sliding']
+        ['east-west/season', 'east-west/sliding', 'east-west/all-sliding']
         """
         chosen = list(self.protocol.variants)
         for option, value in options.items():
@@ -161,9 +161,9 @@ class Benchmark:
             every = BOTH if len(known) == 2 else ALL
             wanted = [name.strip() for name in value.split(",") if name.strip()] or [value]
             for name in wanted:
-                if name not in (*known, every):
+                if name not in (*known, BOTH, ALL):
                     raise UnknownNameError(self.options.get(option, option), name, (*known, every))
-            chosen = [variant for variant in chosen if {variant.options[option], every} & set(wanted)]
+            chosen = [variant for variant in chosen if {variant.options[option], BOTH, ALL} & set(wanted)]
         return chosen
 
 

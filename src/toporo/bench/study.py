@@ -19,13 +19,15 @@ from toporo.theory.ball import BallProblem, solve_saddle
 from toporo.theory.bound import bound_breakdown
 from toporo.theory.convergence import certified_constants, compare_constants, estimated_constants
 from toporo.theory.results import ConvergenceCase, MethodBounds, StationarityCurves, StudySettings, TheoryStudy
-from toporo.theory.stationarity import Stationarity
+from toporo.theory.stationarity import SigmoidProblem, Stationarity, StationarityRates, measure_stationarity
 from toporo.topology.prior import Prior
 from toporo.training import TrainSettings, train
 from toporo.types import Name
 
 #: λ of TRO throughout; 0 is group DRO.
 PENALTY = 1.0
+#: λ for which Theorem 2's bound is evaluated.
+RATE_PENALTIES = (PENALTY, 10.0)
 _cross_entropy = functools.partial(F.cross_entropy, reduction="none")
 
 
@@ -39,15 +41,17 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     scale = float(np.linalg.norm(data.x, axis=1).max())
     scaled = GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)
     shown = _shown_groups(benchmark, settings)
-    steps = 4 + 2 * settings.training_seeds + 2 * len(shown)
+    steps = 4 + 2 * settings.training_seeds + len(RATE_PENALTIES) + 2 * len(shown)
     with Progress("theory", steps, progress) as bar, one_thread(torch=True):
         bar.say("Theorem 1: projected SGD against the bound")
         cases = _convergence(scaled, prior, settings, bar)
         bar.say("Theorem 2: stationarity while networks train")
         curves = _stationarity(data, prior, settings, bar)
+        bar.say("Theorem 2: descent and ascent against the bound")
+        rates = _rates(scaled, prior, settings, bar)
         bar.say("Theorem 3: bounds for unseen groups")
         bounds = _bounds(scaled, benchmark, prior, scale, shown, settings, bar)
-    return TheoryStudy(settings, benchmark.source, benchmark.train, cases, curves, bounds)
+    return TheoryStudy(settings, benchmark.source, benchmark.train, cases, curves, rates, bounds)
 
 
 def _shown_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Name]:
@@ -95,6 +99,17 @@ def _stationarity(
                 values.append([record.metrics[key] for record in history])
             bar.step()
         results.append(StationarityCurves(method, *(np.array(values) for values in curves.values())))
+    return tuple(results)
+
+
+def _rates(data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress) -> tuple[StationarityRates, ...]:
+    results = []
+    for penalty in RATE_PENALTIES:
+        rows = BallProblem.from_data(
+            data, loss="logistic", ball_radius=settings.ball_radius, penalty=penalty, prior=prior
+        )
+        results.append(measure_stationarity(SigmoidProblem(rows), settings.horizons, seeds=range(settings.seeds)))
+        bar.step()
     return tuple(results)
 
 

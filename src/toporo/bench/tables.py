@@ -150,19 +150,18 @@ def caption(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | 
 
 
 def make_overview(protocol: Protocol, rows: Sequence[Row]) -> ScoreTable:
-    """All variants side by side, under the protocol's rule; the paper's figures after those that share them."""
+    """All variants side by side, under the protocol's rule, each with the paper's figures where it has some."""
     every = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
     variants = [variant for variant in every if any(row.variant == variant.name for row in rows)]
     headlines = _headlines(protocol, rows)
     heads, columns = [Cell("method")], []
-    for i, variant in enumerate(variants):
+    for variant in variants:
         own = {method: row for (name, method), row in headlines.items() if name == variant.name}
         tops = _top(list(own.values()), protocol)
         heads.append(Cell(variant.title))
         columns.append({method: _cell(row, tops, protocol.digits) for method, row in own.items()})
-        shared = i + 1 < len(variants) and variants[i + 1].paper == variant.paper
         published = {method: row.paper for method, row in own.items() if row.paper is not None}
-        if published and not shared:
+        if published:
             heads.append(Cell("paper", oracle=True))
             columns.append({m: Cell(f"{value:.{protocol.digits}f}", oracle=True) for m, value in published.items()})
     lines = {

@@ -67,7 +67,13 @@ def reproduce(
     split: Annotated[
         str | None, typer.Option(help="For tpt48: east-west, north-south or both.", show_default="both")
     ] = None,
-    window: Annotated[str | None, typer.Option(help="For tpt48: season, sliding or both.", show_default="both")] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            help="For tpt48: season, sliding (in training), all-sliding (in training and test) or all.",
+            show_default="all",
+        ),
+    ] = None,
     test: Annotated[
         str | None,
         option("Comma-separated domains or events to test on, each in turn.", _IMAGES, show_default="all of them"),

@@ -30,7 +30,9 @@ def theory(
     seeds: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Seeds of Theorem 1; Theorem 2 trains at most 3.", show_default="10, or 5 with --quick"
+            min=1,
+            help="Seeds of Theorem 1 and of Theorem 2's bound; networks are trained with at most 3.",
+            show_default="10, or 5 with --quick",
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer steps, seeds, epochs and groups.")] = False,
@@ -39,9 +41,10 @@ def theory(
     """Watch the paper's three theorems at work on DG-15.
 
     Theorem 1: the duality gap of projected SGD against its bound. Theorem 2: how
-    near a network in training is to a stationary point. Theorem 3: what bounds
-    the risk in unseen groups, term by term. Writes theory.json, figures/*.svg
-    and report.html (one file, opens offline).
+    near a network in training is to a stationary point, and both sides of the
+    bound where its constants are known. Theorem 3: what bounds the risk in unseen
+    groups, term by term. Writes theory.json, figures/*.svg and report.html (one
+    file, opens offline).
     """
     _check_folder(out)
     with interruptible("no file was left half-written"):

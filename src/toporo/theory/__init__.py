@@ -13,7 +13,17 @@ from toporo.theory.convergence import (
     measure_convergence,
     step_sizes,
 )
-from toporo.theory.stationarity import Stationarity, StationarityPoint, inner_suboptimality
+from toporo.theory.stationarity import (
+    SigmoidProblem,
+    SmoothConstants,
+    Stationarity,
+    StationarityPoint,
+    StationarityRates,
+    inner_suboptimality,
+    measure_stationarity,
+    stationarity_bound,
+    stationarity_steps,
+)
 
 __all__ = [
     "BallProblem",
@@ -23,8 +33,11 @@ __all__ = [
     "DualityGap",
     "Estimate",
     "SaddlePoint",
+    "SigmoidProblem",
+    "SmoothConstants",
     "Stationarity",
     "StationarityPoint",
+    "StationarityRates",
     "averaged_iterates",
     "bound_breakdown",
     "certified_constants",
@@ -35,9 +48,12 @@ __all__ = [
     "gap_bound",
     "inner_suboptimality",
     "measure_convergence",
+    "measure_stationarity",
     "minimum_on_ball",
     "mixture_emd",
     "rademacher",
     "solve_saddle",
+    "stationarity_bound",
+    "stationarity_steps",
     "step_sizes",
 ]

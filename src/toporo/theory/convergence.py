@@ -130,7 +130,7 @@ def estimated_constants(
     seeds : one pilot run each.
     batch : rows drawn of every group at each step.
     """
-    pilots = [(_PILOT, *key) for key in _keys(seeds)]
+    pilots = [(_PILOT, *key) for key in seed_keys(seeds)]
     with Progress("pilot", 1, False) as silent:
         met = _descend(problem, [certified_constants(problem)], [whole(steps, "steps", 1)], pilots, batch, silent)
     return Constants(float(met.largest_theta.max()), float(met.largest_q.max()), how="estimated")
@@ -193,10 +193,19 @@ def averaged_iterates(
     """
     constants = constants or certified_constants(problem)
     with Progress("projected SGD", 1, False) as silent:
-        return _descend(problem, [constants], [whole(steps, "steps", 1)], _keys(seeds), batch, silent)
+        return _descend(problem, [constants], [whole(steps, "steps", 1)], seed_keys(seeds), batch, silent)
 
 
-def _keys(seeds: Sequence[int]) -> list[tuple[int, ...]]:
+def check_horizons(horizons: Sequence[int]) -> list[int]:
+    """Numbers of steps T in order, each once; at least two."""
+    steps = sorted({whole(value, "T", 1) for value in horizons})
+    if len(steps) < 2:
+        raise SettingError(f"horizons are {list(horizons)!r}: a slope needs at least two different numbers of steps.")
+    return steps
+
+
+def seed_keys(seeds: Sequence[int]) -> list[tuple[int, ...]]:
+    """What a run's random stream starts from, by seed."""
     numbers = [whole(seed, "a seed", 0) for seed in seeds]
     if not numbers or len(set(numbers)) < len(numbers):
         raise SettingError(f"seeds are {list(seeds)!r}: expected at least one, and none twice.")
@@ -352,12 +361,10 @@ def compare_constants(
     problem, horizons, seeds, batch, progress : as there.
     constants : the pairs of G's to compare.
     """
-    steps = sorted({whole(value, "T", 1) for value in horizons})
-    if len(steps) < 2:
-        raise SettingError(f"horizons are {list(horizons)!r}: a slope needs at least two different numbers of steps.")
+    steps = check_horizons(horizons)
     if not constants:
         raise SettingError("no constants given: expected at least one pair of G's.")
-    keys = _keys(seeds)
+    keys = seed_keys(seeds)
     with Progress("Theorem 1", -(-steps[-1] // CHUNK), progress) as bar:
         runs = _descend(problem, constants, steps[::-1], keys, batch, bar)
     gap = duality_gap(problem, runs.theta, runs.q)
@@ -384,7 +391,7 @@ def _summary(
     of_q: Array,
 ) -> Convergence:
     """What the gaps and the gradients' mean squares, (T, seeds) each, come to."""
-    slopes = _slopes(steps, gaps)
+    slopes = log_slopes(steps, gaps)
     within = (of_theta.mean(axis=1) <= constants.theta**2) & (of_q.mean(axis=1) <= constants.q**2)
     return Convergence(
         horizons=tuple(steps),
@@ -394,12 +401,12 @@ def _summary(
         bounds=np.array([gap_bound(constants, problem.ball_radius, value) for value in steps]),
         constants=constants,
         covered=bool(within.all()),
-        slope=float(_slopes(steps, gaps.mean(axis=1, keepdims=True))[0]),
+        slope=float(log_slopes(steps, gaps.mean(axis=1, keepdims=True))[0]),
         slope_spread=float(slopes.std(ddof=1)) if len(slopes) > 1 else 0.0,
     )
 
 
-def _slopes(steps: Sequence[int], gaps: Array) -> Array:
+def log_slopes(steps: Sequence[int], gaps: Array) -> Array:
     """Least-squares slopes of log gap on log T, a column each, over the upper half of the horizons (at least two)."""
     upper = slice(min(len(steps) // 2, len(steps) - 2), None)
     t = np.log(np.asarray(steps[upper], dtype=np.float64))

@@ -11,6 +11,7 @@ from toporo.errors import SettingError
 from toporo.groups import name_to_json
 from toporo.theory.bound import BoundBreakdown
 from toporo.theory.convergence import Convergence
+from toporo.theory.stationarity import StationarityRates
 from toporo.types import Array, Name
 
 #: The settings were not chosen blind; a report of this study says so.
@@ -29,7 +30,7 @@ class StudySettings:
 
     Attributes
     ----------
-    horizons, seeds, ball_radius : T, number of seeds and R of Theorem 1.
+    horizons, seeds, ball_radius : T and number of seeds of Theorem 1 and of Theorem 2's rate; R of Theorem 1.
     epochs, training_seeds : of the networks trained for Theorem 2.
     bound_ball_radius, delta, signs, classifier : R, δ, the number of sign vectors and what tells test groups from the
         mixture in Theorem 3.
@@ -125,7 +126,8 @@ class TheoryStudy:
     settings : how much of everything.
     source : where the data came from.
     train : the training groups.
-    convergence, stationarity, bounds : Theorems 1, 2 and 3; test groups from the nearest to the farthest.
+    convergence, stationarity, rates, bounds : Theorems 1, 2 (while networks train, and its bound), and 3; test groups
+        from the nearest to the farthest.
     """
 
     settings: StudySettings
@@ -133,6 +135,7 @@ class TheoryStudy:
     train: tuple[Name, ...]
     convergence: tuple[ConvergenceCase, ...]
     stationarity: tuple[StationarityCurves, ...]
+    rates: tuple[StationarityRates, ...]
     bounds: tuple[MethodBounds, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,6 +161,7 @@ class TheoryStudy:
                 }
                 for curves in self.stationarity
             ],
+            "theorem2_bound": [rates.to_dict() for rates in self.rates],
             "theorem3": [
                 {
                     "method": method.method,
