@@ -54,6 +54,6 @@ class IRM(PenalizedObjective):
         members = membership(codes, m, losses.dtype)
         place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1
         halves = group_means(by_scale, 2 * codes + place % 2, 2 * m)
-        (one, other), (some, more) = halves.values.view(m, 2).T, halves.present.view(m, 2).T
-        both = some * more  # not prod(), whose backward pass looks at values
+        one, other = halves.values.view(m, 2).unbind(dim=1)  # prod()'s backward pass would look at values
+        both = halves.present.view(m, 2).amin(dim=1)
         return (both * one * other).sum() / both.sum().clamp(min=1.0)
