@@ -82,8 +82,8 @@ def further_methods() -> dict[str, BenchMethod]:
     return {name: method for name, method in BENCH_METHODS.items() if method.everywhere} | bare
 
 
-# The largest penalty of the paper's grid, and the one its code uses. The code's step for q is 1, at which q cycles
-# (step * penalty = 100); 0.01 is in the paper's grid too and makes a step the exact best response.
+# The largest penalty of the paper's grid, and the one that its code uses for DG-15. The step for q there is 1, at which
+# q cycles (step * penalty = 100); 0.01 is in the paper's grid too and makes a step the exact best response.
 _TRO = {"penalty": 100.0, "step": 0.01}
 # Without a penalty nothing but the step decides how far q gets: 0.01 would leave it near uniform on DG-15 and make the
 # controls look weak. So these two take a larger one from the paper's grid.

@@ -62,7 +62,7 @@ class StepSettings(TrainSettings):
     per_group : rows of every group in a batch.
     learning_rate, weight_decay : Adam's.
     seed : of rows, augmentation and dropout.
-    average : see :class:`TrainSettings`.
+    average, half_life : see :class:`TrainSettings`; the learning rate of a run by steps stays as it is.
     evaluate_every : after how many steps; also after the last.
     precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
     device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
