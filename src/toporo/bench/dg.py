@@ -353,6 +353,7 @@ def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:
         hidden=(512, 512, 512),
         network={"std": 0.01},
         validation=0.0,
+        evaluate_every=max(1, fair.rounds // 20),
         priors={"normalization": "sum"},
         rules=("last", "oracle"),
         changes={
