@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from toporo.bench.tables import (
     markdown_table,
     overview_markdown,
     overview_tables,
+    stored_table,
     terminal_tables,
 )
 from toporo.errors import DataError
@@ -250,6 +252,41 @@ def test_the_page_of_results_shows_the_committed_results(benchmark: str) -> None
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
     assert {row.source for row in found} == {"published"}
     assert markdown_table(found) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
+def test_under_the_papers_protocol_its_figures_come_back(benchmark: str) -> None:
+    """Within two points, as `toporo reproduce BENCHMARK --protocol paper --markdown` printed them for the page."""
+    path = ROOT / "results" / f"{benchmark}-paper.json"
+    protocol, found, about = stored_table(benchmark, path)
+    assert about == {"protocol": "paper"}
+    assert {row.source for row in found} == {"published"}
+    assert {row.method for row in found} == set(protocol.methods)
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert markdown_table(found, protocol) in text
+    last = {row.method: row for row in found if row.selection == "last"}
+    for method in ("erm", "tro-data"):
+        assert last[method].mean == pytest.approx(last[method].paper, abs=2.0)
+
+
+def test_the_page_says_which_of_the_papers_claims_stand() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for benchmark in ("dg15", "dg60"):
+        last = {
+            row.method: row.mean
+            for row in read_rows(ROOT / "results" / f"{benchmark}-paper.json")
+            if row.selection == "last"
+        }
+        claims = [line for line in text.splitlines() if line.startswith(f"| {BENCHMARKS[benchmark].protocol.title}:")]
+        assert len(claims) >= 2
+        stored = {f"{value:.1f}" for value in last.values()} | {f"{row:.1f}" for row in _papers(benchmark)}
+        for line in claims:
+            assert set(re.findall(r"\d\d\.\d", line)) <= stored, line
+
+
+def _papers(benchmark: str) -> list[float]:
+    (variant,) = BENCHMARKS[benchmark].protocol.variants
+    return [value for figures in variant.paper.values() for value in figures.values()]
 
 
 def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:

@@ -112,6 +112,19 @@ def test_a_run_whose_learning_rate_falls_is_taken_up_as_it_was(run, tmp_path):
     assert everything(run(**how, **where)) == straight
 
 
+def test_paired_batches_hold_the_same_places_of_all_groups(data):
+    rows = batch_rows(data, 4, seed=3, epoch=1, paired=True)
+    places = {row: place for name in data.groups for place, row in enumerate(data.rows(name))}
+    for batch in rows:
+        one, *others = [[places[row] for row in part] for part in batch.reshape(len(data.groups), 4)]
+        assert all(other == one for other in others)
+    assert not np.array_equal(rows, batch_rows(data, 4, seed=3, epoch=2, paired=True))
+    with pytest.raises(SettingError, match="for runs by epochs alone"):
+        StepSettings(paired=True)
+    with pytest.raises(SettingError, match="for runs by epochs alone"):
+        StepSettings(half_life=3.0)
+
+
 class Turning(ERM):
     """A stranger's method that becomes another one on the way."""
 

@@ -287,6 +287,7 @@ def _train(
         learning_rate=protocol.learning_rate,
         seed=given.seed,
         half_life=protocol.half_life,
+        paired=protocol.paired,
     )
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(

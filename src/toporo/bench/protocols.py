@@ -189,7 +189,7 @@ class Protocol:
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
         layers, share of the training rows that is set aside; 0 is none, and the training rows take their place.
-    half_life : see :class:`toporo.training.TrainSettings`.
+    half_life, paired : see :class:`toporo.training.TrainSettings`.
     evaluate_every : rounds from one evaluation to the next.
     averaging : ``average`` of :class:`toporo.training.TrainSettings`, for networks on images.
     priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
@@ -224,6 +224,7 @@ class Protocol:
     evaluate_every: int = 1
     averaging: int | str | None = None
     half_life: float | None = None
+    paired: bool = False
     priors: Mapping[str, Any] = field(default_factory=dict)
     data_topology: Mapping[str, Any] = field(default_factory=dict)
     inputs_topology: Mapping[str, Any] = field(default_factory=dict)

@@ -55,12 +55,17 @@ def steps_per_epoch(data: GroupedData, per_group: int) -> int:
     return max(1, max(data.sizes.values()) // per_group)
 
 
-def batch_rows(data: GroupedData, per_group: int, *, seed: int, epoch: int) -> npt.NDArray[np.intp]:
-    """Row numbers of one epoch's batches, shape (steps, groups * per_group): a pure function of seed and epoch."""
+def batch_rows(
+    data: GroupedData, per_group: int, *, seed: int, epoch: int, paired: bool = False
+) -> npt.NDArray[np.intp]:
+    """Row numbers of one epoch's batches, shape (steps, groups * per_group): a pure function of seed and epoch.
+
+    Groups are shuffled each by itself; ``paired``, all in the same order.
+    """
     need = steps_per_epoch(data, per_group) * per_group
     columns = []
     for name in data.groups:
-        rng = group_rng(name, seed, epoch)
+        rng = group_rng("all" if paired else name, seed, epoch)
         rows = data.rows(name)
         passes = -(-need // len(rows))
         columns.append(np.concatenate([rng.permutation(rows) for _ in range(passes)])[:need].reshape(-1, per_group))

@@ -214,6 +214,7 @@ class TrainSettings:
         validation loss finds (:class:`~toporo.training.average.SwadAverage`). The network ends with the mean as its
         weights. None leaves it at the last ones.
     half_life : epochs in which the learning rate falls to a half, evenly; None keeps it.
+    paired : whether rows at the same places of all groups come together in batches, for groups of one size.
     """
 
     #: What a round is.
@@ -228,6 +229,7 @@ class TrainSettings:
     seed: int = 0
     average: int | str | None = None
     half_life: float | None = None
+    paired: bool = False
 
     def __post_init__(self) -> None:
         for name in ("rounds", "per_group"):
@@ -237,8 +239,8 @@ class TrainSettings:
             number(getattr(self, name), name, "at least 0", least=0)
         if self.half_life is not None:
             positive(self.half_life, "half_life")
-            if self.unit != "epochs":
-                raise SettingError(f"half_life is {self.half_life}: the learning rate only falls in a run by epochs.")
+        if self.unit != "epochs" and (self.half_life is not None or self.paired):
+            raise SettingError(f"half_life={self.half_life}, paired={self.paired}: these are for runs by epochs alone.")
         if isinstance(self.average, str):
             one_of(self.average, "average", (SWAD,))
         elif self.average is not None:
@@ -248,7 +250,12 @@ class TrainSettings:
     @property
     def deciding(self) -> Record:
         """What the outcome depends on."""
-        left_out = self.pace | {name for name in ("average", "half_life") if getattr(self, name) is None}
+        unset = {
+            name
+            for name in ("average", "half_life", "paired")
+            if getattr(self, name) is None or getattr(self, name) is False
+        }
+        left_out = self.pace | unset
         return {"unit": self.unit} | {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
@@ -400,7 +407,8 @@ def train(
         model.train()
         objective.train()
         batches = torch.as_tensor(
-            batch_rows(data, settings.per_group, seed=settings.seed, epoch=epoch), device=torch.device(device)
+            batch_rows(data, settings.per_group, seed=settings.seed, epoch=epoch, paired=settings.paired),
+            device=torch.device(device),
         )
         total = torch.zeros((), device=device)
         for group in optimizer.param_groups:

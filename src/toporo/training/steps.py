@@ -62,7 +62,8 @@ class StepSettings(TrainSettings):
     per_group : rows of every group in a batch.
     learning_rate, weight_decay : Adam's.
     seed : of rows, augmentation and dropout.
-    average, half_life : see :class:`TrainSettings`; the learning rate of a run by steps stays as it is.
+    average : see :class:`TrainSettings`.
+    half_life, paired : not for runs by steps.
     evaluate_every : after how many steps; also after the last.
     precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
     device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
