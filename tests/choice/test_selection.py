@@ -17,17 +17,26 @@ HISTORY = [
 
 @pytest.mark.parametrize(("rule", "epoch"), [("last", 3), ("validation", 1), ("oracle", 2)])
 def test_each_rule_picks_its_epoch_and_the_earliest_of_equals(rule: str, epoch: int) -> None:
-    assert select(HISTORY, rule) == epoch
+    assert select(HISTORY, rule) == HISTORY[epoch]
 
 
 @pytest.mark.parametrize(("rule", "epoch"), [("last", 3), ("validation", 0), ("oracle", 1)])
 def test_errors_are_better_the_lower_they_are(rule: str, epoch: int) -> None:
-    assert select(HISTORY, rule, "lower") == epoch
+    assert select(HISTORY, rule, "lower") == HISTORY[epoch]
 
 
 def test_validation_never_looks_at_test_values() -> None:
     blinded = [{"validation": record["validation"]} for record in HISTORY]
-    assert select(blinded, "validation") == select(HISTORY, "validation")
+    assert select(blinded, "validation") == blinded[HISTORY.index(select(HISTORY, "validation"))]
+
+
+def test_averaged_weights_are_told_under_the_names_of_the_others() -> None:
+    """At the last epoch; where there are none, the others stand in."""
+    averaged = [*HISTORY[:3], {**HISTORY[3], "averaged_test": 0.9, "averaged_validation": 0.85}]
+    found = select(averaged, "averaged")
+    assert (found["test"], found["validation"]) == (0.9, 0.85)
+    assert select(averaged, "last")["test"] == 0.6
+    assert select(HISTORY, "averaged") == HISTORY[3]
 
 
 def test_only_the_oracle_says_it_saw_test_labels() -> None:
@@ -35,7 +44,7 @@ def test_only_the_oracle_says_it_saw_test_labels() -> None:
 
 
 def test_unknown_rule_lists_the_valid_ones() -> None:
-    with pytest.raises(UnknownNameError, match="last, oracle, validation"):
+    with pytest.raises(UnknownNameError, match="averaged, last, oracle, validation"):
         select(HISTORY, "latest")
     with pytest.raises(UnknownNameError, match="higher, lower"):
         select(HISTORY, "last", "smaller")

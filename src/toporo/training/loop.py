@@ -453,6 +453,10 @@ def forget(optimizer: torch.optim.Optimizer) -> None:
     """Make an optimiser what it was before its first step; in place, for a captured step to see it.
 
     For a loop of one's own: call it when as many steps are done as ``objective.warm_up`` says, if that is not 0.
+
+    Parameters
+    ----------
+    optimizer : whose memory is emptied.
     """
     for state in optimizer.state.values():
         for value in state.values():
