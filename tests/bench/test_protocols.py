@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import toporo.bench.vision  # noqa: F401  # it registers how networks on images are fitted
 from toporo.bench import BENCHMARKS
 from toporo.bench.fits import FITS, PRIORS, TARGETS
 from toporo.bench.protocols import BENCH_METHODS, Protocol
