@@ -25,8 +25,8 @@ Cut: TypeAlias = Callable[[Array, float, int], Mask]
 CUTS: Registry[Cut] = Registry("cut")
 register = CUTS.register
 
-#: Distances that differ by no more than this share of the shorter one are as good as equal. Settled by how well edges of
-#: DG-15, DG-60 and TPT-48 agree with their given graphs, with PACS' distances in view and no test error.
+#: Distances that differ by no more than this share of the shorter one are as good as equal. Settled by how well edges
+#: of DG-15, DG-60 and TPT-48 agree with their given graphs, with PACS' distances in view and no test error.
 TIE = 0.1
 
 
