@@ -380,7 +380,7 @@ def test_changed_code_makes_stored_runs_another_runs(monkeypatch: pytest.MonkeyP
     """Who edits a method must not be shown its old figures."""
     job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["erm"], 0, "data")
     before = job.key
-    monkeypatch.setattr(results_module, "_code", lambda: "other sources")
+    monkeypatch.setattr(results_module, "run_sources", lambda: "other sources")
     assert job.key != before
 
 

@@ -320,7 +320,7 @@ def _published_physical(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -
 
 
 def _published_data(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
-    return _as_listed(spec, loaded, [0.0] * (len(spec.train) - 1) + [1.0], aligned=aligned)
+    return _as_listed(spec, loaded, [0.0] * (len(loaded.train) - 1) + [1.0], aligned=aligned)
 
 
 _PRIORS = {

@@ -30,7 +30,7 @@ from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import RoundRecord, TrainSettings, accuracy_by_group, features_of, outputs_of, train
+from toporo.training import RoundRecord, TrainSettings, features_of, outputs_of, train
 from toporo.types import Array, Name
 
 #: A prior and, where it was learned, the graph behind it.
@@ -200,12 +200,12 @@ class TargetKind:
     ----------
     loss : per-sample loss ``(outputs, targets) -> (n,)``.
     outputs : how many outputs a network needs.
-    by_group : a network's accuracy or error in every group.
+    by_group : accuracy or error in every group, from a network's outputs for its rows.
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
     outputs: Callable[[GroupedData], int]
-    by_group: Callable[[nn.Module, GroupedData], ByGroup]
+    by_group: Callable[[npt.NDArray[Any], GroupedData], ByGroup]
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -217,10 +217,15 @@ def _floored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.nll_loss((outputs.softmax(dim=1) + 1e-4).log(), targets, reduction="none")
 
 
+def _accuracy(outputs: npt.NDArray[Any], data: GroupedData) -> ByGroup:
+    right = np.bincount(data.codes, outputs.argmax(axis=1) == data.y, len(data.groups))
+    return data.groups.named((right / np.bincount(data.codes, minlength=len(data.groups))).tolist())
+
+
 _CLASSES = TargetKind(
     loss=functools.partial(F.cross_entropy, reduction="none"),
     outputs=lambda data: int(data.y.max()) + 1,
-    by_group=accuracy_by_group,
+    by_group=_accuracy,
 )
 #: Task to what its targets are.
 TARGETS: dict[str, TargetKind] = {
@@ -229,7 +234,7 @@ TARGETS: dict[str, TargetKind] = {
     "regression": TargetKind(
         loss=_squared_error,
         outputs=lambda data: int(np.prod(data.y.shape[1:], dtype=int)),
-        by_group=lambda model, data: mse_by_group(outputs_of(model, data).reshape(data.y.shape), data),
+        by_group=lambda outputs, data: mse_by_group(outputs.reshape(data.y.shape), data),
     ),
 }
 
@@ -265,30 +270,40 @@ def method_objective(
 @FITS.register("mlp")
 def _network(given: Assignment) -> Fitted:
     split = given.split()
+    prior, graph = network_prior(given, split)
+    model = build_model(given.protocol, given.loaded, given.seed)
+    history = _train(given, split, model, given.method, prior, given.checkpoint("main"))
+    return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
+
+
+def network_prior(given: Assignment, split: Split) -> PriorAndGraph:
+    """The prior of a network's method; where it is learned from features, an ERM network is trained for them."""
 
     def learn(**settings: Any) -> GroupGraph:
         model = build_model(given.protocol, given.loaded, given.seed)
         _train(given, split, model, BENCH_METHODS["erm"], None, given.checkpoint("features"))
         return learn_topology(features_of(model, split.train), split.train.ids, resamples=0, **settings)
 
-    prior, graph = given.prior(split.train, learn)
-    model = build_model(given.protocol, given.loaded, given.seed)
-    history = _train(given, split, model, given.method, prior, given.checkpoint("main"))
-    return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
+    return given.prior(split.train, learn)
+
+
+def train_settings(protocol: Protocol, seed: int) -> TrainSettings:
+    """How a protocol trains by epochs."""
+    return TrainSettings(
+        rounds=protocol.rounds,
+        per_group=protocol.per_group,
+        learning_rate=protocol.learning_rate,
+        seed=seed,
+        half_life=protocol.half_life,
+        paired=protocol.paired,
+    )
 
 
 def _train(
     given: Assignment, split: Split, model: nn.Module, method: BenchMethod, prior: Prior | None, checkpoint: Path
 ) -> list[RoundRecord]:
     protocol = given.protocol
-    settings = TrainSettings(
-        rounds=protocol.rounds,
-        per_group=protocol.per_group,
-        learning_rate=protocol.learning_rate,
-        seed=given.seed,
-        half_life=protocol.half_life,
-        paired=protocol.paired,
-    )
+    settings = train_settings(protocol, given.seed)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
         model,
@@ -305,8 +320,9 @@ def _train(
 
 def _evaluate(model: nn.Module, given: Assignment, validation: GroupedData) -> dict[str, Any]:
     by_group = TARGETS[given.protocol.task].by_group
-    metrics = given.benchmark.summary(by_group(model, given.test), given.loaded)
-    return {"validation": float(np.mean(list(by_group(model, validation).values()))), **metrics}
+    held_out = by_group(outputs_of(model, validation), validation)
+    metrics = given.benchmark.summary(by_group(outputs_of(model, given.test), given.test), given.loaded)
+    return {"validation": float(np.mean(list(held_out.values()))), **metrics}
 
 
 # ---------------------------------------------------------------------- regressions without rounds

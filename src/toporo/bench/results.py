@@ -163,12 +163,15 @@ class Job:
     variant: str = ""
     brought: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.variant} {self.method.name} seed {self.seed}".strip()
+
     @property
     def key(self) -> str:
         """``method-seed-hash``: equal keys mean equal results."""
         content = {
             "schema": RUN_SCHEMA,
-            "code": _code(),
+            "code": run_sources(),
             "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in UNDECIDING},
             "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control", "everywhere")},
             "seed": self.seed,
@@ -284,7 +287,7 @@ def set_aside(path: Path, why: str) -> None:
 
 
 @functools.cache
-def _code() -> str:
+def run_sources() -> str:
     """A checksum of what runs consist of: toporo's sources but for those that only show results, and torch."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256(version("torch").encode())

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors.torch import save
 
@@ -41,6 +41,7 @@ from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
+T = TypeVar("T")
 #: Phases of a run that leave checkpoints.
 PHASES = ("features", "main")
 
@@ -122,7 +123,8 @@ def reproduce(
         progress(resumed, len(jobs), None, None)
     for job in pending:
         _set_aside_damaged(job, folder)
-    with closing(_run_all(pending, loaded, folder, workers, runtime)) as runs:
+    calls = [(job, (job, loaded[job.variant], folder, runtime)) for job in pending]
+    with closing(run_each(run_job, calls, workers)) as runs:
         for job, record in runs:
             records[job.key] = record
             if progress is not None:
@@ -227,26 +229,27 @@ def _set_aside_damaged(job: Job, out: Path) -> None:
             set_aside(path, str(error).removesuffix(" Delete it to start over."))
 
 
-def _run_all(
-    jobs: list[Job], loaded: Mapping[str, BenchmarkData], out: Path, workers: int, runtime: Runtime
-) -> Generator[tuple[Job, Record], None, None]:
-    if workers == 1 or len(jobs) <= 1:
-        for job in jobs:
-            yield job, run_job(job, loaded[job.variant], out, runtime)
+def run_each(
+    work: Callable[..., Record], calls: Sequence[tuple[T, tuple[Any, ...]]], workers: int
+) -> Generator[tuple[T, Record], None, None]:
+    """Call ``work`` with each job's arguments, in so many processes, and yield jobs with results as they end."""
+    if workers == 1 or len(calls) <= 1:
+        for job, arguments in calls:
+            yield job, work(*arguments)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    waiting = iter(jobs)
-    running: dict[Future[Record], Job] = {}
+    waiting = iter(calls)
+    running: dict[Future[Record], T] = {}
     theirs, ours = context.Pipe(duplex=False)
     # Ours is closed first, however this ends: that is what ends the workers, and then the pool.
-    with theirs, ProcessPoolExecutor(min(workers, len(jobs)), context, follow, (theirs,)) as pool, ours:
+    with theirs, ProcessPoolExecutor(min(workers, len(calls)), context, follow, (theirs,)) as pool, ours:
         while True:
             # No more than can run at once, so that an interruption leaves no queue to work off.
-            for job in islice(waiting, workers - len(running)):
+            for job, arguments in islice(waiting, workers - len(running)):
                 try:
                     with signals_held():
-                        running[pool.submit(tidily, run_job, job, loaded[job.variant], out, runtime)] = job
+                        running[pool.submit(tidily, work, *arguments)] = job
                 except (BrokenProcessPool, OSError) as error:
                     if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
                         raise
@@ -262,8 +265,8 @@ def _run_all(
                 yield running.pop(future), record
 
 
-def _killed(jobs: Iterable[Job]) -> TopoRoError:
-    names = ", ".join(f"{job.variant} {job.method.name} seed {job.seed}".strip() for job in jobs)
+def _killed(jobs: Iterable[object]) -> TopoRoError:
+    names = ", ".join(map(str, jobs))
     return TopoRoError(
         f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is kept: run it "
         "again to go on, with fewer jobs at a time if memory was short."

@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
 from rich.markup import escape
 from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
+from toporo.bench.search import Search
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 from toporo.progress import make_console
@@ -338,6 +340,31 @@ def print_rows(
     if len(parts) > 1:
         for table in overview_tables(protocol, rows):
             console.print(table)
+
+
+def print_search(found: Search, *, style: str = "terminal") -> None:
+    """Print what a search found: for a ``"terminal"``, as ``"markdown"`` or as ``"json"``."""
+    if style == "json":
+        write_data(sys.stdout, json.dumps(to_builtins(found), indent=1, ensure_ascii=False) + "\n")
+        return
+    console = make_console(width=None if sys.stdout.isatty() else 132, highlight=True)
+    for part in found.variants:
+        titles, rows = part.table()
+        metric = BENCHMARKS[found.benchmark].under(found.protocol).protocol.metric
+        said = (
+            f"{part.title}: {metric}, mean ± sd over {found.seeds} seed(s), with settings and epoch as each rule "
+            f"chooses them, and in brackets how much the best of all tried would be better; {part.runs:,} runs."
+        )
+        if style == "markdown":
+            lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
+            write_data(sys.stdout, "\n".join([said, "", *lines]) + "\n\n")
+            continue
+        table = Table(title=escape(said), title_justify="left", title_style="")
+        for place, title in enumerate(titles):
+            table.add_column(title, justify="right" if place else "left")
+        for cells in rows:
+            table.add_row(*map(escape, cells))
+        console.print(table)
 
 
 def methods_text() -> str:

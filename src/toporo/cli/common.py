@@ -267,6 +267,12 @@ class RunProgress(Bar):
         if not self.live:
             say(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
+    def report_search(self, done: int, total: int, program: Any) -> None:
+        """So many runs of a search are done, those of this program the last of them."""
+        self(done, total, f"{self._title} {program}" if program is not None else None)
+        if not self.live and program is not None:
+            say(f"{self._title}: {done:,}/{total:,} runs ({program})", err=True)
+
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,12 @@ import typer
 from toporo.bench.base import BENCHMARKS
 from toporo.bench.report import write_report
 from toporo.bench.runner import reproduce as run
-from toporo.bench.tables import methods_text, print_rows, stored_table
+from toporo.bench.search import read_search, search_settings
+from toporo.bench.tables import methods_text, print_rows, print_search, stored_table
 from toporo.bench.vision import VisionChoices
 from toporo.cli.common import RunProgress, interruptible, option, register, say
 from toporo.machine import cores
+from toporo.training import pick_device
 
 _IMAGES = "Benchmarks on images"
 
@@ -47,6 +49,12 @@ def reproduce(
             help="Comma-separated names, e.g. erm,tro-physical; see --list-methods.", show_default="those of the table"
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="paper: try the paper's grid of settings instead, and show what each rule for choosing would get."
+        ),
+    ] = None,
     once: Annotated[
         str | None, typer.Option(help="Comma-separated names of further methods, to run with the first seed alone.")
     ] = None,
@@ -54,7 +62,7 @@ def reproduce(
         Path | None,
         typer.Option(
             help="Folder for results; a table there is replaced.",
-            show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL",
+            show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL; for a search -search after it",
         ),
     ] = None,
     data: Annotated[
@@ -132,7 +140,10 @@ def reproduce(
         int, typer.Option(min=0, help="Runs at a time; 0 is one per core, on a GPU one.", show_default="0; on images 1")
     ] = 0,
     show: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Run nothing: print the table of this results.json.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Run nothing: print the table of this results.json, or search.json with --search."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
@@ -149,9 +160,13 @@ def reproduce(
         raise typer.BadParameter("--json and --markdown exclude each other.")
     style_of_rows = "json" if as_json else "markdown" if as_markdown else "terminal"
     if show is not None:
+        if search is not None:
+            print_search(read_search(show, benchmark), style=style_of_rows)
+            return
         print_rows(*stored_table(benchmark, show), style=style_of_rows)
         return
-    folder = out or Path("runs") / (benchmark if protocol == "fair" else f"{benchmark}-{protocol}")
+    usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
+    folder = out or Path("runs") / (usual if search is None else f"{usual}-search")
     chosen: dict[str, Any] = {
         "device": device, "weights": weights, "style": style, "network": network, "steps": steps,
         "per_group": per_group, "evaluate_every": evaluate_every, "average": average, "precision": precision,
@@ -160,6 +175,29 @@ def reproduce(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     on_images = BENCHMARKS[benchmark].vision is not None
     kept = "what is done is kept, and the same command goes on from here"
+    if search is not None:
+        if chosen.keys() - {"device"} or once or test:
+            raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
+        with interruptible(kept), RunProgress(benchmark) as progress:
+            found = search_settings(
+                benchmark,
+                folder,
+                search=search,
+                protocol=protocol,
+                seeds=seeds,
+                methods=methods.split(",") if methods is not None else None,
+                data=data,
+                source=source,
+                workers=jobs or (cores() if pick_device(device or "cpu") == "cpu" else 1),
+                device=device or "cpu",
+                progress=progress.report_search,
+                say=progress.say,
+                split=split,
+                window=window,
+            )
+        print_search(found, style=style_of_rows)
+        say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
+        return
     with interruptible(kept), RunProgress(benchmark) as progress:
         outcome = run(
             benchmark,

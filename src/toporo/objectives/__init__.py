@@ -14,6 +14,7 @@ from toporo.objectives.base import (
     WeightedObjective,
     group_means,
     register,
+    stack,
 )
 from toporo.objectives.coral import CORAL
 from toporo.objectives.dann import DANN
@@ -46,6 +47,7 @@ __all__ = [
     "group_means",
     "make_objective",
     "register",
+    "stack",
 ]
 
 

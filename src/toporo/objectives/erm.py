@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from toporo.objectives.base import Objective, register
@@ -18,5 +20,7 @@ class ERM(Objective):
     groups : all groups of the training rows, by name.
     """
 
+    stackable: ClassVar[bool] = True
+
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        return losses.mean()
+        return losses.mean(dim=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from toporo.errors import UnknownNameError
 from toporo.groups import Groups
@@ -23,6 +24,8 @@ class GroupDRO(WeightedObjective):
     update : ``"mirror"``, the exponentiated gradient of Sagawa et al. (2020), or ``"projected"``, projected gradient
         ascent, which is TRO with penalty 0.
     """
+
+    stackable: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:
         rules = {"mirror": mirror, "projected": ascent}

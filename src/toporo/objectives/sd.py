@@ -31,6 +31,7 @@ class SD(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    stackable: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 0.1) -> None:
         super().__init__(groups)
@@ -39,4 +40,5 @@ class SD(Objective):
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if logits is None:
             raise DataError("SD needs logits.")
-        return losses.mean() + self.penalty * (logits.to(losses.dtype) ** 2).mean()
+        squares = logits.to(losses.dtype) ** 2
+        return losses.mean(dim=-1) + self.penalty * squares.flatten(losses.ndim - 1).mean(dim=-1)

@@ -46,6 +46,7 @@ class TRO(WeightedObjective):
     """
 
     takes_prior: ClassVar[bool] = True
+    stackable: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -91,7 +91,8 @@ def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Diver
 
 def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
     xp = array_namespace(losses)
-    slope = losses - penalty * divergence.gradient(q, prior) if penalty else losses
+    none = isinstance(penalty, float | int) and not penalty  # of several runs at once, an array
+    slope = losses if none else losses - penalty * divergence.gradient(q, prior)
     tilted = step * slope
     inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
     top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)

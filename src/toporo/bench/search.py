@@ -1,0 +1,621 @@
+"""The paper's search: every method with every setting of a grid, and what each rule for choosing among them would get.
+
+Runs of one objective are trained together (:mod:`toporo.training.many`). Rules that may not see the test groups' labels
+choose by rows of the training groups that were set aside, or by regions of training groups held out, as far from the
+others as the test groups are from the training groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from msgspec import Struct, to_builtins
+from scipy.stats import spearmanr
+
+from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
+from toporo.bench.fits import TARGETS, Assignment, build_model, method_objective, network_prior, train_settings
+from toporo.bench.loaded import BenchmarkData
+from toporo.bench.protocols import PENALTIES, BenchMethod, Protocol, Variant
+from toporo.bench.results import BETTER, UNDECIDING, read_sealed, run_sources, write_sealed
+from toporo.bench.runner import run_each
+from toporo.choice.splits import hop_folds
+from toporo.data.batches import tensors
+from toporo.data.grouped import GroupedData, Split
+from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.files import read_json, write_text
+from toporo.machine import one_thread
+from toporo.schema import as_type
+from toporo.topology.prior import Prior
+from toporo.training import pick_device
+from toporo.training.many import ManyMLP, train_many
+from toporo.types import Record
+
+SCHEMA = "toporo.search/1"
+#: The paper's grid of steps for q.
+STEPS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+#: Penalties that DomainBed draws from, as a grid, and steps of warm-up.
+_PENALTIES, _WARM_UPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), (10, 100, 500)
+
+
+def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    return tuple(dict(zip(values, each, strict=True)) for each in itertools.product(*values.values()))
+
+
+#: Name of a search to the settings it tries, by objective; a method's own are tried too.
+SEARCHES: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
+    "paper": {
+        "erm": ({},),
+        "iw-erm": ({},),
+        "irm": _grid(penalty=_PENALTIES, warm_up=_WARM_UPS),
+        "vrex": _grid(penalty=_PENALTIES, warm_up=_WARM_UPS),
+        "sd": _grid(penalty=(1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
+        "group-dro": _grid(step=STEPS),
+        "tro": _grid(penalty=PENALTIES, step=STEPS),
+    }
+}
+#: Regions that are held out, at most.
+FOLDS = 3
+#: Evaluations in a run.
+EVALUATIONS = 20
+#: Weights of all runs of one program together, as many as stay near a core; and runs, at least and at most.
+NEAR, FEWEST, MOST = 200_000, 4, 30
+#: Runs in one program on a GPU, which is never busy enough.
+ON_GPU = 512
+#: Rules and what they see.
+RULES = {
+    "last": "the table's own settings, last epoch",
+    "validation": "rows of the training groups",
+    "regions": "regions held out",
+    "oracle": "test labels",
+}
+#: Those that choose among settings without test labels.
+SEEING = ("validation", "regions")
+#: By method, seed and fold, of every setting: round, validation and test, evaluation by evaluation.
+_Figures = dict[tuple[str, int, int], dict[str, list[list[float]]]]
+#: By setting and round, what every rule sees.
+_Scores = dict[tuple[str, int], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of a search: a method with a setting and a seed."""
+
+    method: BenchMethod
+    seed: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of its objective."""
+        return dict(self.method.settings)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Runs that are trained together, on all training groups (fold 0) or on those that a fold keeps."""
+
+    protocol: Protocol
+    fold: int
+    trials: tuple[Trial, ...]
+    fingerprint: str
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        names = ", ".join(dict.fromkeys(trial.method.name for trial in self.trials))
+        return f"{len(self.trials)} runs of {names}{f', fold {self.fold}' if self.fold else ''}"
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides the outcome."""
+        content = {
+            "schema": SCHEMA,
+            "code": run_sources(),
+            "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in UNDECIDING},
+            "trials": [[t.method.name, t.method.objective, t.method.prior, t.settings, t.seed] for t in self.trials],
+            "data": self.fingerprint,
+            "device": self.device,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()[:16]
+
+    def path(self, out: Path) -> Path:
+        """Where its histories go."""
+        return out / "search" / f"{self.key}.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All programs of a search.
+
+    Attributes
+    ----------
+    protocol : with as many evaluations as a search makes.
+    data : the benchmark's, then that of every fold: regions of training groups in the test groups' place.
+    likeness : of every fold; see :class:`toporo.choice.splits.HopFold`.
+    programs : the longest first.
+    """
+
+    protocol: Protocol
+    data: tuple[BenchmarkData, ...]
+    likeness: tuple[float, ...]
+    programs: tuple[Program, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return sum(len(program.trials) for program in self.programs)
+
+
+def make_plan(
+    benchmark: Benchmark,
+    variant: Variant,
+    loaded: BenchmarkData,
+    *,
+    search: str = "paper",
+    seeds: int = 3,
+    methods: Iterable[str] | None = None,
+    device: str = "cpu",
+) -> Plan:
+    """What a search consists of.
+
+    Parameters
+    ----------
+    benchmark : under its protocol.
+    variant, loaded : which of its variants, and the data.
+    search : a name in :data:`SEARCHES`.
+    seeds : how many.
+    methods : names; those of the protocol's table that the search has a grid for, but for λ = 0, unless given.
+    device : where programs are to run.
+    """
+    if search not in SEARCHES:
+        raise UnknownNameError("search", search, SEARCHES)
+    grids = SEARCHES[search]
+    settled = benchmark.protocol.for_variant(variant)
+    if settled.unit != "epochs" or settled.model != "mlp":
+        raise SettingError(f"--search is for networks on plain rows; {benchmark.name} has none.")
+    protocol = replace(settled, evaluate_every=max(1, settled.rounds // EVALUATIONS))
+    names = [name for name in protocol.methods if name != "tro-lambda0"] if methods is None else methods
+    chosen = [method for method in protocol.get_methods(names) if method.trained]
+    without = [method.name for method in chosen if method.objective not in grids]
+    if without and methods is not None:
+        raise SettingError(f"the search {search!r} has no grid for {', '.join(without)}: leave it out.")
+    folds = _folds(loaded)
+    data = (loaded, *(data for data, _ in folds))
+    trials = [
+        Trial(replace(method, settings=settings), seed)
+        for method in chosen
+        if method.objective in grids
+        for seed in range(seeds)
+        for settings in _settings(method, grids[str(method.objective)])
+    ]
+    weights = sum(p.numel() for p in build_model(protocol, loaded, 0).parameters())
+    size = ON_GPU if device != "cpu" else min(MOST, max(FEWEST, NEAR // weights))
+    programs = [
+        Program(protocol, fold, tuple(alike[at : at + size]), each.fingerprint, device)
+        for fold, each in enumerate(data)
+        for alike in _alike(trials)
+        for at in range(0, len(alike), size)
+    ]
+    programs.sort(key=lambda program: -len(program.trials))
+    return Plan(protocol, data, tuple(likeness for _, likeness in folds), tuple(programs))
+
+
+def _settings(method: BenchMethod, grid: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The method's own settings, then those of the grid that are others; what a grid is silent of is the method's."""
+    own = dict(method.settings)
+    every = [own, *({**own, **settings} for settings in grid)]
+    return [settings for place, settings in enumerate(every) if settings not in every[:place]]
+
+
+def _alike(trials: Iterable[Trial]) -> Iterator[list[Trial]]:
+    """Trials that can be trained as one: of an objective, and with the same warm-up."""
+    kinds: dict[Any, list[Trial]] = {}
+    for trial in trials:
+        others = {key: value for key, value in trial.settings.items() if key not in ("penalty", "step")}
+        kinds.setdefault((trial.method.objective, json.dumps(others, sort_keys=True)), []).append(trial)
+    yield from kinds.values()
+
+
+def _folds(loaded: BenchmarkData) -> list[tuple[BenchmarkData, float]]:
+    """The training groups alone, with regions of them in the place of the test groups; and how like those they are."""
+    if len(loaded.train) < 3:
+        raise DataError(
+            f"{loaded.name} has {len(loaded.train)} training groups: a search holds some of them out and trains on at "
+            "least two, so expected three or more."
+        )
+    rows = loaded.data.select(loaded.train)
+    made = []
+    for fold in hop_folds(loaded.graph, loaded.train, loaded.test, FOLDS):
+        kept = tuple(name for name in loaded.train if name not in fold.held_out)
+        made.append((replace(loaded, data=rows, train=kept, test=fold.held_out), fold.likeness))
+    return made
+
+
+# ---------------------------------------------------------------------- runs
+
+
+def run_program(program: Program, loaded: BenchmarkData, out: Path) -> Record:
+    """Train a program's runs, and store their histories; or return them if they are there."""
+    done = read_sealed(program.path(out))
+    if done is not None:
+        return done
+    with one_thread(torch=True), warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        with tempfile.TemporaryDirectory() as place:
+            histories = _train(program, loaded, program.protocol.rounds, Path(place))
+    record = {"schema": SCHEMA, "key": program.key, "histories": histories}
+    write_sealed(program.path(out), record)
+    return record
+
+
+def _train(program: Program, loaded: BenchmarkData, rounds: int, place: Path) -> list[list[list[float]]]:
+    """For every run and evaluation: round, validation, test. A network for a prior's features is kept in ``place``."""
+    protocol = replace(program.protocol, rounds=rounds)
+    benchmark = BENCHMARKS[protocol.benchmark].under(protocol.name)
+    splits: dict[int, Split] = {}
+    priors: dict[tuple[str | None, int], Prior | None] = {}
+    models, objectives, data, settings = [], [], [], []
+    for trial in program.trials:
+        given = Assignment(
+            protocol, trial.method, trial.seed, loaded, partial(_checkpoint, place, trial.seed), place.joinpath
+        )
+        if trial.seed not in splits:
+            splits[trial.seed] = benchmark.split(loaded, trial.seed, protocol.validation)
+        kind = (trial.method.prior, trial.seed)
+        if kind not in priors:
+            priors[kind] = network_prior(given, splits[trial.seed])[0]
+        model = build_model(protocol, loaded, trial.seed)
+        how = train_settings(protocol, trial.seed)
+        models.append(model)
+        settings.append(how)
+        data.append(splits[trial.seed].train)
+        objectives.append(method_objective(trial.method, data[-1].groups, priors[kind], model, how))
+    evaluate = _evaluator(program, loaded, [splits[trial.seed].validation for trial in program.trials])
+    loss, every = TARGETS[protocol.task].loss, protocol.evaluate_every
+    histories = train_many(
+        models, objectives, data, loss, settings, evaluate=evaluate, evaluate_every=every, device=program.device
+    )
+    return [
+        [[entry.round, entry.metrics["validation"], entry.metrics["test"]] for entry in history if entry.metrics]
+        for history in histories
+    ]
+
+
+def _checkpoint(place: Path, seed: int, phase: str) -> Path:
+    return place / f"{phase}-{seed}"
+
+
+def _evaluator(
+    program: Program, loaded: BenchmarkData, validation: Sequence[GroupedData]
+) -> Callable[[ManyMLP], list[dict[str, Any]]]:
+    by_group = TARGETS[program.protocol.task].by_group
+    benchmark = BENCHMARKS[program.protocol.benchmark]
+    test = loaded.data.select(loaded.test)
+    test_x = tensors(test, program.device)[0]
+    own_x = {id(rows): tensors(rows, program.device)[0] for rows in validation}
+    validation_x = torch.stack([own_x[id(rows)] for rows in validation])
+
+    def mean(outputs: Any, rows: GroupedData) -> float:
+        return float(np.mean(list(by_group(outputs, rows).values())))
+
+    def tested(outputs: Any) -> float:
+        if program.fold:  # what a benchmark's summary knows of its test groups does not hold for these
+            return mean(outputs, test)
+        return float(benchmark.summary(by_group(outputs, test), loaded)[program.protocol.whole.key])
+
+    def evaluate(network: ManyMLP) -> list[dict[str, Any]]:
+        held_out, in_test = (network(x).cpu().numpy() for x in (validation_x, test_x))
+        return [
+            {"validation": mean(own, rows), "test": tested(outputs)}
+            for own, rows, outputs in zip(held_out, validation, in_test, strict=True)
+        ]
+
+    return evaluate
+
+
+def seconds(plan: Plan, pending: Sequence[Program], workers: int) -> float:
+    """About how long these programs take: two epochs and an evaluation are tried, with one program of every kind."""
+    rounds = plan.protocol.rounds
+    costs: dict[str, float] = {}
+    for program in pending:
+        kind = str(program.trials[0].method.objective)
+        if kind not in costs:
+            one, two = (_tried(program, plan.data[program.fold], epochs) for epochs in (1, 2))
+            epoch = max(0.0, two - one)
+            costs[kind] = (epoch * rounds + max(0.0, one - epoch) * min(rounds, EVALUATIONS)) / len(program.trials)
+    each = (costs[str(p.trials[0].method.objective)] * len(p.trials) for p in pending)
+    return sum(each) / min(workers, max(1, len(pending)))
+
+
+def _tried(program: Program, loaded: BenchmarkData, epochs: int) -> float:
+    """Seconds that so many epochs and one evaluation take; the second time, when all is warm."""
+    short = replace(_without_learning(program), protocol=replace(program.protocol, evaluate_every=epochs))
+    for _ in range(2):
+        begun = time.perf_counter()
+        with one_thread(torch=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _train(short, loaded, epochs, Path())
+    return time.perf_counter() - begun
+
+
+def _without_learning(program: Program) -> Program:
+    """The same without learning a prior, which takes as long as a run: for trying how fast runs are."""
+    return replace(
+        program,
+        trials=tuple(
+            replace(trial, method=replace(trial.method, prior=trial.method.prior and "uniform"))
+            for trial in program.trials
+        ),
+    )
+
+
+# ---------------------------------------------------------------------- choosing
+
+
+class Choice(Struct):
+    """What a rule gets for a method, by seed.
+
+    Attributes
+    ----------
+    values : the figure over all test groups; where several settings and epochs look equally good, the mean over them.
+    regrets : how much worse than the best of all that was tried.
+    taken : the setting and the epoch; of several, the first and how many there are.
+    """
+
+    values: list[float]
+    regrets: list[float]
+    taken: list[dict[str, Any]]
+
+
+class Searched(Struct):
+    """What was found for a method.
+
+    Attributes
+    ----------
+    title : the method's.
+    settings : those tried, in a fixed order, the method's own first.
+    last : test figures after the last epoch, by setting and seed.
+    rules : by name of a rule.
+    ranks : by rule, how well it ranks the settings after the last epoch: Spearman's correlation with the test figures,
+        mean over seeds; None where all are equal, or there are fewer than three.
+    """
+
+    title: str
+    settings: list[dict[str, Any]]
+    last: list[list[float]]
+    rules: dict[str, Choice]
+    ranks: dict[str, float | None]
+
+
+class VariantSearch(Struct):
+    """A variant's search: its folds (who is held out, how like the test that is), and the methods by name."""
+
+    variant: str
+    title: str
+    digits: int
+    runs: int
+    folds: list[dict[str, Any]]
+    methods: dict[str, Searched]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Titles and cells: what every rule gets, with its mean regret; and how well rules rank settings."""
+        titles = ["method", "settings", *RULES, *(f"rank, {rule}" for rule in SEEING)]
+        rows = []
+        for one in self.methods.values():
+            cells = [
+                _mean_sd(choice.values, self.digits)
+                + ("" if rule == "oracle" else f" ({np.mean(choice.regrets):.{self.digits}f})")
+                for rule, choice in one.rules.items()
+            ]
+            ranks = ["–" if rank is None else f"{rank:.2f}" for rank in one.ranks.values()]
+            rows.append([one.title, str(len(one.settings)), *cells, *ranks])
+        return titles, rows
+
+
+class Search(Struct):
+    """What :func:`search_settings` found, and what its file holds."""
+
+    schema: str
+    benchmark: str
+    protocol: str
+    search: str
+    seeds: int
+    variants: list[VariantSearch]
+
+
+def read_search(path: Path, benchmark: str) -> Search:
+    """The search of a benchmark in a file that :func:`search_settings` wrote."""
+    found = as_type(read_json(path), Search, f"{path} is not a search of toporo")
+    if found.schema != SCHEMA or found.benchmark != benchmark:
+        raise DataError(f"{path} has a search of {found.benchmark} ({found.schema}): expected {benchmark}, {SCHEMA}.")
+    return found
+
+
+def judge(plan: Plan, records: Mapping[str, Record]) -> VariantSearch:
+    """What every rule gets for every method."""
+    figures: _Figures = {}
+    methods: dict[str, BenchMethod] = {}
+    for program in plan.programs:
+        for trial, history in zip(program.trials, records[program.key]["histories"], strict=True):
+            methods[trial.method.name] = trial.method
+            place = (trial.method.name, trial.seed, program.fold)
+            figures.setdefault(place, {})[json.dumps(trial.settings, sort_keys=True)] = history
+    seeds = sorted({seed for _, seed, _ in figures})
+    found = {}
+    for name in (name for name in plan.protocol.known if name in methods):
+        method = plan.protocol.method(name)
+        by_seed = [_scores(figures, name, seed, len(plan.data), plan.protocol) for seed in seeds]
+        own = json.dumps(dict(method.settings), sort_keys=True)
+        order = sorted({key for scores in by_seed for key, _ in scores}, key=lambda key: (key != own, key))
+        last = max(at for scores in by_seed for _, at in scores)
+        found[name] = Searched(
+            method.title,
+            [json.loads(key) for key in order],
+            [_short(scores[key, last]["oracle"] for scores in by_seed if (key, last) in scores) for key in order],
+            {rule: _choose(rule, by_seed, plan.protocol, own, last) for rule in RULES},
+            {rule: _rank(rule, by_seed, last) for rule in SEEING},
+        )
+    variant = plan.protocol.variants[0]
+    folds = [
+        {"held_out": list(data.test), "likeness": round(likeness, 6)}
+        for data, likeness in zip(plan.data[1:], plan.likeness, strict=True)
+    ]
+    title = f"{plan.protocol.title} {variant.title}".strip()
+    return VariantSearch(variant.name, title, plan.protocol.digits, plan.runs, folds, found)
+
+
+def _scores(figures: _Figures, name: str, seed: int, folds: int, protocol: Protocol) -> _Scores:
+    """What every rule sees of a setting and an epoch; of runs that came to an end on all folds."""
+    scale = protocol.whole.scale
+    held_out: dict[tuple[str, int], list[float]] = {}
+    for fold in range(1, folds):
+        for key, history in figures[name, seed, fold].items():
+            for at, _, value in history:
+                held_out.setdefault((key, int(at)), []).append(scale * value)
+    return {
+        (key, int(at)): {
+            "validation": scale * validation,
+            "regions": float(np.mean(held_out[key, int(at)])),
+            "oracle": scale * test,
+        }
+        for key, history in figures[name, seed, 0].items()
+        for at, validation, test in history
+        if len(held_out.get((key, int(at)), ())) == folds - 1
+    }
+
+
+def _choose(rule: str, by_seed: Sequence[_Scores], protocol: Protocol, own: str, last: int) -> Choice:
+    best = BETTER[protocol.better]
+    values, regrets, taken = [], [], []
+    for scores in by_seed:
+        if rule == "last":
+            equal = [(own, last)]
+        else:
+            top = best([score[rule] for score in scores.values()])
+            equal = [place for place, score in scores.items() if score[rule] == top]
+        value = float(np.mean([scores[place]["oracle"] for place in equal]))
+        values.append(value)
+        regrets.append(abs(best([score["oracle"] for score in scores.values()]) - value))
+        taken.append({"settings": json.loads(equal[0][0]), "epoch": equal[0][1], "equal": len(equal)})
+    return Choice(_short(values), _short(regrets), taken)
+
+
+def _rank(rule: str, by_seed: Sequence[_Scores], last: int) -> float | None:
+    found = []
+    for scores in by_seed:
+        ends = [score for (_, at), score in scores.items() if at == last]
+        pairs = np.array([[score[rule], score["oracle"]] for score in ends])
+        if len(pairs) > 2 and np.ptp(pairs, axis=0).min() > 0:
+            found.append(float(spearmanr(pairs[:, 0], pairs[:, 1]).statistic))
+    return round(float(np.mean(found)), 4) if found else None
+
+
+# ---------------------------------------------------------------------- from start to end
+
+
+def _short(values: Iterable[float]) -> list[float]:
+    return [round(value, 6) for value in values]
+
+
+def _mean_sd(values: Sequence[float], digits: int) -> str:
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def search_settings(
+    name: str,
+    out: str | os.PathLike[str],
+    *,
+    search: str = "paper",
+    protocol: str = "fair",
+    seeds: int = 3,
+    methods: Iterable[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    source: str = "auto",
+    workers: int = 1,
+    device: str = "cpu",
+    progress: Callable[[int, int, Program | None], None] | None = None,
+    say: Callable[[str], object] | None = None,
+    **options: str | None,
+) -> Search:
+    """Try a grid of settings for every method, and write ``out/search.json``: what each rule would choose.
+
+    Programs are stored under ``out/search`` as they end, so calling this again goes on from there.
+
+    Parameters
+    ----------
+    name : of the benchmark.
+    out : folder for results; made if need be.
+    search : a name in :data:`SEARCHES`.
+    protocol, seeds, data, source : see :func:`toporo.bench.runner.reproduce`.
+    methods : names; those of the protocol's table that there is a grid for unless given.
+    workers : programs at a time; on a GPU one is best.
+    device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    progress : called with runs done, runs in all and the program that ended.
+    say : called with a line on how much there is to do, before it begins.
+    options : of the variants.
+    """
+    benchmark = BENCHMARKS[name].under(protocol)
+    folder, where = Path(out), pick_device(device)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file: give a folder for the results.")
+    wanted = list(methods) if methods is not None else None
+    plans = [
+        make_plan(
+            benchmark,
+            variant,
+            load_dataset(name, data, source=source, **variant.options),
+            search=search,
+            seeds=seeds,
+            methods=wanted,
+            device=where,
+        )
+        for variant in benchmark.get_variants(**options)
+    ]
+    (folder / "search").mkdir(parents=True, exist_ok=True)
+    records: dict[str, Record] = {}
+    pending: list[tuple[Plan, Program]] = []
+    for plan in plans:
+        for program in plan.programs:
+            record = read_sealed(program.path(folder))
+            if record is None:
+                pending.append((plan, program))
+            else:
+                records[program.key] = record
+    total, left = sum(plan.runs for plan in plans), sum(len(program.trials) for _, program in pending)
+    if say is not None:
+        about = sum(seconds(plan, [p for own, p in pending if own is plan], workers) for plan in plans) if left else 0.0
+        kept = f", {total - left:,} of them done before" if left < total else ""
+        say(
+            f"{total:,} runs{kept}: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s); about "
+            f"{_told(about)} with {workers} job(s). Interrupt it at any time: the same command goes on."
+        )
+    calls = [(program, (program, plan.data[program.fold], folder)) for plan, program in pending]
+    done = total - left
+    if progress is not None:
+        progress(done, total, None)
+    with closing(run_each(run_program, calls, workers)) as runs:
+        for program, record in runs:
+            records[program.key] = record
+            done += len(program.trials)
+            if progress is not None:
+                progress(done, total, program)
+    found = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
+    write_text(folder / "search.json", json.dumps(to_builtins(found), ensure_ascii=False, indent=1))
+    return found
+
+
+def _told(about: float) -> str:
+    return f"{about:.0f} s" if about < 100 else f"{about / 60:.0f} min"
