@@ -21,6 +21,7 @@ from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
 from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
 from peers import indicators_of, squaring_densities, weighted_l1
+from sweep import bench_sweep
 from vision import bench_vision
 
 import toporo as tr
@@ -136,6 +137,7 @@ def bench_start() -> list[str]:
 BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "start": ("Starting up", bench_start),
     "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
+    "sweep": ("Many runs as one program against one by one", bench_sweep),
     "vision": ("The cost of an objective in a training step on images", bench_vision),
     "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
     "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),

@@ -407,20 +407,21 @@ def write_rows(rows: Iterable[Row], path: Path, about: Mapping[str, Any] | None 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of what :func:`write_rows` wrote."""
-    content = _read(path)
+    content = read_results(path)
     rows = content.get("rows") if isinstance(content, dict) else content
     return as_type(rows, list[Row], f"{path} is not a results file of toporo")
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """Hardware, time and settings of what :func:`write_rows` wrote; empty where it was not told."""
-    content = _read(path)
+    content = read_results(path)
     about = content.get("about") if isinstance(content, dict) else None
     as_type(about, About | None, f"{path} is not a results file of toporo")  # type: ignore[arg-type]  # a union
     return about or {}
 
 
-def _read(path: Path) -> Any:
+def read_results(path: Path) -> Any:
+    """What a file of results holds; errors say what to do."""
     try:
         return read_json(path)
     except FileNotFoundError:

@@ -30,13 +30,13 @@ from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.bench.fits import TARGETS, Assignment, build_model, method_objective, network_prior, train_settings
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import PENALTIES, BenchMethod, Protocol, Variant
-from toporo.bench.results import BETTER, UNDECIDING, read_sealed, run_sources, write_sealed
+from toporo.bench.results import BETTER, UNDECIDING, read_results, read_sealed, run_sources, write_sealed
 from toporo.bench.runner import run_each
 from toporo.choice.splits import hop_folds
 from toporo.data.batches import tensors
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.files import read_json, write_text
+from toporo.files import write_text
 from toporo.machine import one_thread
 from toporo.schema import as_type
 from toporo.topology.prior import Prior
@@ -437,7 +437,7 @@ class Search(Struct):
 
 def read_search(path: Path, benchmark: str) -> Search:
     """The search of a benchmark in a file that :func:`search_settings` wrote."""
-    found = as_type(read_json(path), Search, f"{path} is not a search of toporo")
+    found = as_type(read_results(path), Search, f"{path} is not a search of toporo")
     if found.schema != SCHEMA or found.benchmark != benchmark:
         raise DataError(f"{path} has a search of {found.benchmark} ({found.schema}): expected {benchmark}, {SCHEMA}.")
     return found
