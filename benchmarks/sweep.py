@@ -51,8 +51,8 @@ def bench_sweep() -> list[str]:
     lines = [
         "The grid of TRO-physical, λ × η × 3 seeds, on DG-15's generated data: training and 20 evaluations a run.",
         "",
-        "| protocol | weights | runs | one by one (ms a step and run) | as programs (ms a step and run) | ratio, median of "
-        "3 (each) | the reference's 12 ms over it |",
+        "| protocol | weights | runs | alone (ms a step and run) | as programs (ms a step and run) | ratio, median "
+        "of 3 (each) | the reference's 12 ms over it |",
         "|---|---|---|---|---|---|---|",
     ]
     loaded = tr.load_dataset("dg15", source="generated")

@@ -191,14 +191,14 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
     ("asked", "message"),
     [
         (("dg15", "--search", "papers"), "unknown search 'papers'"),
-        (("dg15", "--search", "paper", "--methods", "coral"), "no grid for coral"),
+        (("dg15", "--search", "paper", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
         (("dg15", "--search", "paper", "--once", "irm"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "paper", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "paper", "--show", "nowhere.json"), "no results in ."),
     ],
 )
 def test_bad_input_is_a_clear_error(
-    no_data: None, toporo: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], message: str
+    few: Protocol, toporo: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], message: str
 ) -> None:
     done = toporo("reproduce", *asked, "--out", str(tmp_path / "out"))
     assert done.code == (2 if "--search is" in message else 1)

@@ -187,16 +187,18 @@ def make_plan(
         raise SettingError(f"--search is for networks on plain rows; {benchmark.name} has none.")
     protocol = replace(settled, evaluate_every=max(1, settled.rounds // EVALUATIONS))
     names = [name for name in protocol.methods if name != "tro-lambda0"] if methods is None else methods
-    chosen = [method for method in protocol.get_methods(names) if method.trained]
-    without = [method.name for method in chosen if method.objective not in grids]
-    if without and methods is not None:
-        raise SettingError(f"the search {search!r} has no grid for {', '.join(without)}: leave it out.")
+    asked = protocol.get_methods(names)
+    chosen = [method for method in asked if method.objective in grids]
+    without = [method.name for method in asked if method not in chosen]
+    if without and (methods is not None or not chosen):
+        raise SettingError(
+            f"the search {search!r} has no grid for {', '.join(without)}: it tries {', '.join(grids)} on networks."
+        )
     folds = _folds(loaded)
     data = (loaded, *(data for data, _ in folds))
     trials = [
         Trial(replace(method, settings=settings), seed)
         for method in chosen
-        if method.objective in grids
         for seed in range(seeds)
         for settings in _settings(method, grids[str(method.objective)])
     ]
