@@ -272,7 +272,7 @@ def _network(given: Assignment) -> Fitted:
     split = given.split()
     prior, graph = network_prior(given, split)
     model = build_model(given.protocol, given.loaded, given.seed)
-    history = _train(given, split, model, given.method, prior, given.checkpoint("main"))
+    history = _train(given, split, model, given.method, prior, given.checkpoint("main"), evaluated=True)
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
 
 
@@ -281,7 +281,8 @@ def network_prior(given: Assignment, split: Split) -> PriorAndGraph:
 
     def learn(**settings: Any) -> GroupGraph:
         model = build_model(given.protocol, given.loaded, given.seed)
-        _train(given, split, model, BENCH_METHODS["erm"], None, given.checkpoint("features"))
+        # Not evaluated: where training groups stand for test groups, a benchmark's summary knows nothing of them.
+        _train(given, split, model, BENCH_METHODS["erm"], None, given.checkpoint("features"), evaluated=False)
         return learn_topology(features_of(model, split.train), split.train.ids, resamples=0, **settings)
 
     return given.prior(split.train, learn)
@@ -300,7 +301,14 @@ def train_settings(protocol: Protocol, seed: int) -> TrainSettings:
 
 
 def _train(
-    given: Assignment, split: Split, model: nn.Module, method: BenchMethod, prior: Prior | None, checkpoint: Path
+    given: Assignment,
+    split: Split,
+    model: nn.Module,
+    method: BenchMethod,
+    prior: Prior | None,
+    checkpoint: Path,
+    *,
+    evaluated: bool,
 ) -> list[RoundRecord]:
     protocol = given.protocol
     settings = train_settings(protocol, given.seed)
@@ -311,7 +319,7 @@ def _train(
         split.train,
         TARGETS[protocol.task].loss,
         settings,
-        evaluate=lambda network: _evaluate(network, given, split.validation),
+        evaluate=(lambda network: _evaluate(network, given, split.validation)) if evaluated else None,
         evaluate_every=protocol.evaluate_every,
         checkpoint=checkpoint,
         checkpoint_every=max(25, protocol.rounds // 8),
