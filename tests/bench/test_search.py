@@ -97,6 +97,21 @@ def test_a_lower_error_is_the_better_one(few: Protocol, tmp_path: Path, monkeypa
     assert one.rules["last"].regrets[0] >= 0
 
 
+def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
+    few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A summary may know the test groups alone, as that of TPT-48 does."""
+    plain = BENCHMARKS["dg15"].summary
+
+    def strict(values: dict[Any, float], loaded: Any) -> dict[str, Any]:
+        assert set(values) == set(load_dataset("dg15", source="generated").test)
+        return plain(values, loaded)
+
+    monkeypatch.setattr(BENCHMARKS["dg15"], "summary", strict)
+    found = search_settings("dg15", tmp_path, seeds=1, methods=["tro-data"])
+    assert list(found.variants[0].methods) == ["tro-data"]
+
+
 def histories(plan: search.Plan, figure: Callable[[search.Trial, int], list[list[float]]]) -> dict[str, Any]:
     return {p.key: {"histories": [figure(trial, p.fold) for trial in p.trials]} for p in plan.programs}
 

@@ -7,17 +7,20 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from toporo.bench import BENCHMARKS
-from toporo.bench.results import AVERAGE, Row, read_about, read_rows
+from toporo.bench import BENCHMARKS, tables
+from toporo.bench.results import AVERAGE, Row, pair_up, read_about, read_rows
 from toporo.bench.tables import (
     caption,
     make_overview,
+    make_paired,
     make_table,
     markdown_table,
+    mean_sd,
     overview_markdown,
     overview_tables,
     stored_table,
@@ -214,7 +217,7 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
     assert settings.get("rounds", settings.get("steps")) == protocol.rounds
     assert settings.get("averaging") == protocol.averaging
     assert about["settings"]["evaluate_every"] == protocol.evaluate_every
-    assert about["seconds"] < 30 * 60
+    assert about["seconds"] < 2 * 30 * 60  # two sittings
 
 
 @pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
@@ -227,23 +230,61 @@ def test_the_page_of_results_shows_the_committed_results_on_images(benchmark: st
 
 
 def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
-    """In the figures of the committed results: what averaging does, and that the methods are then alike."""
-    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
-    found = {
-        (r.method, r.selection): r.mean
-        for r in read_rows(ROOT / "results" / "pacs.json")
-        if (r.variant, r.metric) == (AVERAGE, "test accuracy (%)")
+    """In the figures of the committed results: what averaging does, and that no method then differs from ERM."""
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+    rows = read_rows(ROOT / "results" / "pacs.json")
+    erm = {
+        r.selection: mean_sd(r, 1)
+        for r in rows
+        if (r.variant, r.metric, r.method) == (AVERAGE, "test accuracy (%)", "erm")
     }
-    averaged, last, chosen = (f"{found['erm', rule]:.1f}" for rule in ("averaged", "last", "validation"))
-    assert f"ERM has {averaged} with averaged weights and {last} with the last ones" in text
-    assert f"at the step that validation chooses it has {chosen}" in text
-    means = [value for (_, rule), value in found.items() if rule == "averaged"]
-    assert f"within {max(means) - min(means):.1f} points of each other" in text
-    ours, control, sd = (f"{found[method, 'averaged']:.1f}" for method in ("tro-data", "tro-uniform", "sd"))
-    assert f"TRO-data ({ours}) is level with its control, TRO with a uniform prior ({control})" in text
-    assert f"TRO-data has {found['tro-data', 'last']:.1f} and SD {found['sd', 'last']:.1f}" in text
-    assert ours == sd
-    assert f"averaged both have {ours}" in text
+    assert f"ERM has {erm['averaged']} with averaged weights and {erm['last']} with the last ones" in text
+    assert f"at the step that validation chooses it has {erm['validation']}" in text
+    protocol = BENCHMARKS["pacs"].protocol
+    paired = make_paired(protocol, rows)
+    assert paired is not None
+    assert tables._markdown(paired) in page
+    for pair in pair_up(protocol, rows):
+        for of_variants in (False, True):
+            low, high = pair.interval(of_variants=of_variants)
+            assert low < 0 < high
+    ours = {pair.method: pair for pair in pair_up(protocol, rows)}["tro-data"]
+    low, high = ours.interval(of_variants=False)
+    assert f"TRO-data is {-ours.mean:.1f} points below ERM (−{-low:.1f} to +{high:.1f})" in text
+    last = {pair.method: pair for pair in pair_up(replace(protocol, headline="last"), rows)}["tro-data"]
+    low, high = last.interval(of_variants=False)
+    assert (
+        f"TRO-data is then {last.mean:.1f} points *above* ERM, with an interval from −{-low:.1f} to +{high:.1f}" in text
+    )
+
+
+def test_pairs_are_of_the_same_variant_and_seed() -> None:
+    """By hand: differences 1 and 3 on one variant, 2 and 6 on the other; 95 % by Student's t."""
+    protocol = replace(BENCHMARKS["pacs"].protocol, headline="last")
+    metric = protocol.whole.name
+
+    def row(variant: str, method: str, values: list[float]) -> Row:
+        return Row(
+            "pacs", method, metric, "last", float(np.mean(values)), 0.0, values, None, [], "file", False, variant
+        )
+
+    rows = [
+        row("photo", "erm", [10.0, 20.0]), row("sketch", "erm", [30.0, 40.0]),
+        row("photo", "sd", [11.0, 23.0]), row("sketch", "sd", [32.0, 46.0]),
+        row("photo", "coral", [11.0, 23.0]), row("photo", "irm", [1.0]), row("sketch", "irm", [1.0]),
+    ]  # fmt: skip
+    (pair,) = pair_up(protocol, rows)
+    assert pair.method == "sd"
+    assert pair.differences.tolist() == [[1.0, 3.0], [2.0, 6.0]]
+    assert pair.mean == 3.0
+    half = 3.182446 * np.std([1, 3, 2, 6], ddof=1) / 2
+    assert pair.interval(of_variants=False) == pytest.approx((3 - half, 3 + half))
+    half = 12.706205 * np.std([2, 4], ddof=1) / 2**0.5
+    assert pair.interval(of_variants=True) == pytest.approx((3 - half, 3 + half))
+    assert [p.mean for p in pair_up(replace(protocol, better="lower"), rows)] == [-3.0]
+    assert pair_up(protocol, rows[2:]) == []
+    assert make_paired(replace(protocol, average=None), rows) is None
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])

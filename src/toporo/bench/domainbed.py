@@ -21,7 +21,7 @@ from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
 from toporo.bench.loaded import BenchmarkData, check_source, data_folder
 from toporo.bench.protocols import MILD_TRO, ON_IMAGES_EXTRA, Metric, Protocol, Variant
-from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
+from toporo.bench.results import AVERAGE, Outcome, VariantOutcome, pair_up
 from toporo.bench.sections import (
     COMPARED,
     LEARNED,
@@ -482,7 +482,7 @@ def overall(outcome: Outcome) -> Sections:
     )
     text = (
         f"{when(protocol).capitalize()}, a panel for each domain held out; each has an axis of its own. Controls are "
-        f"pale.{_average_words(average, titles, len(parts))}"
+        f"pale.{_average_words(average, titles, len(parts))}{_paired_words(outcome)}"
     )
     return [pages.charts.figure_section("domains", "Accuracy in the domain held out", text, figure)]
 
@@ -493,6 +493,18 @@ def _title(part: VariantOutcome) -> str:
 
 def _titles(protocol: Protocol) -> dict[str, str]:
     return {method.name: method.title for method in protocol.get_methods()}
+
+
+def _paired_words(outcome: Outcome) -> str:
+    """What pairs of the same domain and seed say of the learned topology against ERM."""
+    ours = next((pair for pair in pair_up(outcome.protocol, outcome.rows) if pair.method == LEARNED), None)
+    if ours is None:
+        return ""
+    low, high = ours.interval(of_variants=False)
+    return (
+        f" Pair by pair, on the same domain with the same seed, the difference to ERM is {ours.mean:+.1f} points "
+        f"(95 %: {low:+.1f} to {high:+.1f})."
+    )
 
 
 def _average_words(average: Sequence[pages.figures.Score], titles: Mapping[str, str], domains: int) -> str:

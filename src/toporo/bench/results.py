@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct, defstruct
 from safetensors import SafetensorError
 from safetensors.numpy import load
+from scipy.stats import t as student
 
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
@@ -347,6 +348,49 @@ def make_rows(protocol: Protocol, records: Iterable[Record]) -> list[Row]:
         for metric in protocol.metrics
     ]
     return rows if protocol.average is None else [*rows, *_averages(protocol, rows)]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How much better a method is than another, each time on the same variant and with the same seed.
+
+    Attributes
+    ----------
+    method : its name.
+    differences : by variant and seed, positive where it is better.
+    """
+
+    method: str
+    differences: npt.NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """Over all pairs."""
+        return float(self.differences.mean())
+
+    def interval(self, *, of_variants: bool) -> tuple[float, float]:
+        """Where the mean lies with 95 % by Student's t: pairs as draws, or variants' means as draws."""
+        draws = self.differences.mean(axis=1) if of_variants else self.differences.ravel()
+        half = float(student.ppf(0.975, len(draws) - 1) * draws.std(ddof=1) / len(draws) ** 0.5)
+        return self.mean - half, self.mean + half
+
+
+def pair_up(protocol: Protocol, rows: Iterable[Row], against: str = "erm") -> list[Paired]:
+    """Every method of the table against one of them, where all variants ran with the same two or more seeds."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        if (row.selection, row.metric) == (protocol.headline, protocol.whole.name) and row.variant != AVERAGE:
+            values.setdefault(row.method, {})[row.variant] = row.per_seed
+    theirs = values.pop(against, {})
+    seeds = {len(own) for own in theirs.values()}
+    if len(theirs) < 2 or len(seeds) != 1 or seeds == {1}:
+        return []
+    sign = 1.0 if protocol.better == "higher" else -1.0
+    return [
+        Paired(method, sign * np.array([np.subtract(own[variant], theirs[variant]) for variant in theirs]))
+        for method, own in values.items()
+        if own.keys() == theirs.keys() and {len(each) for each in own.values()} == seeds
+    ]
 
 
 def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:

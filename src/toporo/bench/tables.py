@@ -15,7 +15,7 @@ from rich.table import Table
 
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
-from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Row, read_about, read_rows
+from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Paired, Row, pair_up, read_about, read_rows
 from toporo.bench.search import Search
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
@@ -28,6 +28,7 @@ ACROSS = 108
 #: The longest name of a method that is not wrapped.
 UNWRAPPED = 36
 ORACLE = "Oracle: the {} was chosen with test labels, to show what a column could at best be."
+PAIRED = "Each method less ERM, on the same variant with the same seed:"
 SAW, NOTHING = "saw of the test groups", "nothing"
 
 
@@ -212,6 +213,28 @@ def overview_markdown(protocol: Protocol, rows: Sequence[Row]) -> str:
     return _markdown(make_overview(protocol, rows))
 
 
+def make_paired(protocol: Protocol, rows: Sequence[Row]) -> ScoreTable | None:
+    """Differences to ERM, pair by pair, where the average over variants means something and there are several seeds."""
+    pairs = pair_up(protocol, rows) if protocol.average is not None else []
+    if not pairs:
+        return None
+    variants, seeds = pairs[0].differences.shape
+
+    def within(pair: Paired, *, of_variants: bool) -> Cell:
+        low, high = pair.interval(of_variants=of_variants)
+        return Cell(f"{low:+.{digits}f} to {high:+.{digits}f}")
+
+    digits = protocol.digits + 1
+    heads = ["method", "better than ERM by", f"95 %, {variants * seeds} pairs", f"95 %, {variants} means over seeds"]
+    lines = {
+        pair.method: [
+            Cell(f"{pair.mean:+.{digits}f}"), within(pair, of_variants=False), within(pair, of_variants=True)
+        ]
+        for pair in pairs
+    }  # fmt: skip
+    return ScoreTable([Cell(head) for head in heads], _lines(protocol, lines))
+
+
 def _terminal(table: ScoreTable, title: str, places: Sequence[int], widths: Sequence[int] | None = None) -> Table:
     """These columns of a table, beside the methods' names; without widths, scores are not wrapped."""
     shown = Table(title=escape(title), title_justify="left", title_style="", caption_justify="left")
@@ -331,6 +354,8 @@ def print_rows(
         tables = [f"{caption(each, own, about)}\n\n{markdown_table(own, protocol)}" for each, own in parts]
         if len(tables) > 1:
             tables.insert(0, overview_markdown(protocol, rows))
+        if (paired := make_paired(protocol, rows)) is not None:
+            tables.insert(1, f"{PAIRED}\n\n{_markdown(paired)}")
         write_data(sys.stdout, "\n\n".join(tables) + "\n")
         return
     console = make_console(width=None if sys.stdout.isatty() else 132, highlight=True)
@@ -340,6 +365,8 @@ def print_rows(
     if len(parts) > 1:
         for table in overview_tables(protocol, rows):
             console.print(table)
+    if (paired := make_paired(protocol, rows)) is not None:
+        console.print(_terminal(paired, PAIRED, range(1, len(paired.heads))))
 
 
 def print_search(found: Search, *, style: str = "terminal") -> None:
