@@ -64,7 +64,8 @@ def main(data: str, weights: str, cache: str, out: str) -> None:
                 key = f"{variant.name} {name}"
                 if key in done:
                     continue
-                protocol = settled.for_variant(variant)
+                # A softmax of 21 counts of paths would give one group all the weight.
+                protocol = replace(settled.for_variant(variant), priors={"normalization": "sum", "cautious": True})
                 fitted = FITS["images"](
                     Assignment(
                         protocol,
