@@ -1,0 +1,243 @@
+"""Kriged coefficients: the likelihood, its derivatives and what is predicted, against dense matrices of all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from toporo.errors import DataError
+from toporo.robust.kriged import MODELS, PARAMETERS, GraphModes, GroupFactors, Likelihood, fit_kriged
+
+D = 3
+TRAIN, SIZES = [0, 1, 2, 4, 5], [6, 2, 9, 1, 12]
+LOGS = np.array([0.3, -0.5, -1.0, -2.0, -0.7, -1.5, 0.2])
+
+
+def path(m: int = 7) -> np.ndarray:
+    adjacency = np.zeros((m, m))
+    for i in range(m - 1):
+        adjacency[i, i + 1] = adjacency[i + 1, i] = 1.0
+    adjacency[0, 3] = adjacency[3, 0] = 0.5
+    return adjacency
+
+
+def pieces() -> np.ndarray:
+    adjacency = path()
+    adjacency[3, 4] = adjacency[4, 3] = 0.0
+    return adjacency
+
+
+class Rows:
+    """A few rows, one group with a single one, and dense matrices of them."""
+
+    def __init__(self, adjacency: np.ndarray, outputs: int = 2, *, weighted: bool = True, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.adjacency = adjacency
+        self.g = np.repeat(TRAIN, SIZES)
+        self.x = rng.normal(size=(len(self.g), D)) + rng.normal(size=(7, D))[self.g]
+        self.y = rng.normal(size=(len(self.g), outputs))
+        self.w = rng.uniform(0.5, 2.0, len(self.g)) if weighted else np.ones(len(self.g))
+        self.factors = GroupFactors.from_rows(self.x, self.y, self.g.tolist(), self.w if weighted else None)
+        self.modes = GraphModes.of(adjacency)
+        self.likelihood = Likelihood(self.factors, self.modes, TRAIN)
+
+    def kernel(self, time: float) -> np.ndarray:
+        m = len(self.adjacency)
+        degrees = self.adjacency.sum(axis=1)
+        kernel = expm(-time * (np.diag(degrees) - self.adjacency) / degrees.mean())
+        centred = (np.eye(m) - 1 / m) @ kernel @ (np.eye(m) - 1 / m)
+        return np.asarray(centred / np.diag(centred).mean())
+
+    def means(self, g: np.ndarray, given: Mapping[int, np.ndarray] | None = None) -> np.ndarray:
+        own = {t: np.average(self.x[self.g == t], axis=0, weights=self.w[self.g == t]) for t in TRAIN}
+        return np.stack([(own | dict(given or {}))[t] for t in g])
+
+    def covariance(self, p: Mapping[str, float], one: tuple[Any, ...], other: tuple[Any, ...]) -> np.ndarray:
+        """Of means of rows ``(x, their groups' means, groups)``, over s², without that of b0."""
+        (x, xm, xg), (z, zm, zg) = one, other
+        same = (xg[:, None] == zg).astype(float)
+        alike = self.kernel(p["time"])[np.ix_(xg, zg)] if "time" in p else np.zeros((len(xg), len(zg)))
+        level = p.get("tau_0", 0.0) * alike + p.get("omega_0", 0.0) * same
+        slopes = p.get("tau_1", 0.0) * alike + p.get("omega_1", 0.0) * same
+        return np.asarray(
+            p.get("omega_b", 0.0) * x @ z.T
+            + p.get("omega_c", 0.0) * xm @ zm.T
+            + level
+            + ((x - xm) @ (z - zm).T) * slopes
+        )
+
+    def training(self) -> tuple[Any, ...]:
+        return self.x, self.means(self.g), self.g
+
+    def projection(self, p: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray, float]:
+        v = np.diag(1 / self.w) + self.covariance(p, self.training(), self.training())
+        inverse, ones = np.linalg.inv(v), np.ones(len(v))
+        share = float(ones @ inverse @ ones)
+        projected = inverse - np.outer(inverse @ ones, ones @ inverse) / share
+        return inverse, projected, float(np.linalg.slogdet(v)[1]) + math.log(share)
+
+    def nll(self, p: Mapping[str, float]) -> float:
+        _, projected, determinant = self.projection(p)
+        q = np.einsum("nk,nm,mk->k", self.y, projected, self.y)
+        n, k = self.y.shape
+        return 0.5 * float((n - 1) * np.log(q).sum() + k * (determinant + np.log(self.w).sum()))
+
+
+def exp(names: tuple[str, ...], logs: np.ndarray) -> dict[str, float]:
+    return dict(zip(names, np.exp(logs), strict=True))
+
+
+@pytest.mark.parametrize("adjacency", [path(), pieces()], ids=["path", "pieces"])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_likelihood_is_that_of_dense_matrices(name: str, adjacency: np.ndarray) -> None:
+    rows, names = Rows(adjacency), MODELS[name]
+    logs = LOGS[[PARAMETERS.index(one) for one in names]]
+    assert rows.likelihood.value(names, logs)[0] == pytest.approx(rows.nll(exp(names, logs)), abs=1e-10)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_its_derivatives_are_those_of_differences(name: str, outputs: int) -> None:
+    rows, names = Rows(path(), outputs, weighted=False), MODELS[name]
+    logs = LOGS[[PARAMETERS.index(one) for one in names]]
+    gradient = rows.likelihood.value(names, logs)[1]
+    h = 1e-5
+    for i, step in enumerate(h * np.eye(len(names))):
+        up, down = (rows.likelihood.value(names, logs + sign * step)[0] for sign in (1, -1))
+        assert gradient[i] == pytest.approx((up - down) / (2 * h), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str) -> None:
+    """For rows of a group that was trained on and of one that was not, with a mean of its own."""
+    rows, names = Rows(path()), MODELS[name]
+    fit = fit_kriged(rows.factors, rows.modes, TRAIN, {name: names})
+    p = fit.models[0].solved.parameters
+    inverse, projected, _ = rows.projection(p)
+    new_g = np.array([2, 2, 3, 6])
+    given = {3: np.array([0.5, 0.0, -1.0]), 6: np.array([-2.0, 0.3, 1.0])}
+    x, means = np.random.default_rng(1).normal(size=(4, D)), rows.means(new_g, given)
+    cross = rows.covariance(p, (x, means, new_g), rows.training())
+    ones = np.ones(len(rows.y))
+    level = ones @ inverse @ rows.y / (ones @ inverse @ ones)
+    expected = level + cross @ projected @ rows.y
+    s2 = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y) / (len(rows.y) - 1)
+    lacking = 1.0 - cross @ inverse @ ones
+    spread = rows.covariance(p, (x, means, new_g), (x, means, new_g)) - cross @ inverse @ cross.T
+    spread += np.outer(lacking, lacking) / (ones @ inverse @ ones)
+    own = [TRAIN.index(t) if t in TRAIN else None for t in new_g]
+    vectors = rows.modes.vectors[new_g]
+    theta, covariance = fit.coefficients(means, vectors, own), fit.covariances(means, vectors, own)
+    z = np.column_stack([np.ones(4), x - means])
+    np.testing.assert_allclose(np.einsum("nj,njk->nk", z, theta), expected, atol=1e-9)
+    found = np.einsum("ni,nkij,nj->nk", z, covariance, z)
+    np.testing.assert_allclose(found, np.diag(spread)[:, None] * s2, atol=1e-9)
+    np.testing.assert_allclose(fit.noise, s2)
+
+
+def test_modes_are_those_of_the_kernel() -> None:
+    for adjacency in (path(), pieces(), np.zeros((4, 4))):
+        modes = GraphModes.of(adjacency)
+        np.testing.assert_allclose(modes.vectors.sum(axis=0), 0.0, atol=1e-9)
+        np.testing.assert_allclose(modes.vectors.T @ modes.vectors, np.eye(len(adjacency) - 1), atol=1e-9)
+    rows = Rows(pieces())
+    for time in (0.01, 1.0, 30.0):
+        shares, _ = rows.modes.shares(time)
+        kernel = (rows.modes.vectors * shares) @ rows.modes.vectors.T
+        np.testing.assert_allclose(kernel, rows.kernel(time), atol=1e-9)
+
+
+def smooth(seed: int, *, change: float, noise: float = 0.3) -> tuple[Any, ...]:
+    """Twelve groups along a path whose slope changes evenly; every third is not trained on."""
+    rng = np.random.default_rng(seed)
+    m = 12
+    adjacency = np.diag(np.ones(m - 1), 1) + np.diag(np.ones(m - 1), -1)
+    g = np.repeat(np.arange(m), 15)
+    x = rng.normal(size=(len(g), 2))
+    y = (1 + change * np.linspace(-1, 1, m)[g]) * x[:, 0] + change * np.cos(g / 4) + noise * rng.normal(size=len(g))
+    return adjacency, x, y, g
+
+
+def error(adjacency: np.ndarray, x: np.ndarray, y: np.ndarray, g: np.ndarray, *, graph: bool = True) -> float:
+    train = np.array([e for e in range(12) if e % 3 != 2])
+    inside = np.isin(g, train)
+    factors = GroupFactors.from_rows(x[inside], y[inside] - y[inside].mean(), g[inside].tolist())
+    modes = GraphModes.of(adjacency) if graph else None
+    fit = fit_kriged(factors, modes, train)
+    test = np.setdiff1d(np.arange(12), train)
+    means = np.stack([x[g == e].mean(axis=0) for e in test])
+    vectors = modes.vectors[test] if modes is not None else np.zeros((len(test), 0))
+    theta = fit.coefficients(means, vectors, [None] * len(test))[:, :, 0]
+    place = np.searchsorted(test, g[~inside])
+    z = np.column_stack([np.ones(len(place)), x[~inside] - means[place]])
+    return float(np.mean((np.einsum("nj,nj->n", z, theta[place]) + y[inside].mean() - y[~inside]) ** 2))
+
+
+def test_coefficients_that_follow_the_graph_are_found() -> None:
+    with_graph, without = (
+        np.mean([error(*smooth(seed, change=1.0), graph=graph) for seed in range(4)]) for graph in (True, False)
+    )
+    assert with_graph < 0.5 * without
+    assert with_graph < 0.3**2 * 2.5
+
+
+def test_where_groups_do_not_differ_little_is_lost() -> None:
+    """Noise of 0.09 and two coefficients: one model for all has an error near that."""
+    errors = [error(*smooth(seed, change=0.0)) for seed in range(4)]
+    assert np.mean(errors) < 0.09 * 1.06
+
+
+def test_the_evidence_is_for_what_is_there() -> None:
+    adjacency, x, y, g = smooth(0, change=1.0)
+    factors = GroupFactors.from_rows(x, y - y.mean(), g.tolist())
+    with_graph = fit_kriged(factors, GraphModes.of(adjacency), range(12)).evidence
+    assert with_graph["graph"] + with_graph["context and graph"] > 0.95
+    _, x, y, g = smooth(0, change=0.0)
+    null = fit_kriged(GroupFactors.from_rows(x, y - y.mean(), g.tolist()), GraphModes.of(adjacency), range(12)).evidence
+    assert null["one model"] > 0.5
+    assert list(fit_kriged(factors).evidence) == ["one model", "independent groups", "context"]
+
+
+def test_larger_models_are_no_less_likely() -> None:
+    rows = Rows(path())
+    nll = {model.name: model.nll for model in fit_kriged(rows.factors, rows.modes, TRAIN).models}
+    for small, large in (
+        ("one model", "independent groups"), ("independent groups", "context"), ("independent groups", "graph"),
+        ("graph", "context and graph"), ("context", "context and graph"),
+    ):  # fmt: skip
+        assert nll[large] <= nll[small] + 1e-5
+
+
+def test_weights_count_as_rows() -> None:
+    """A row with weight 2 says as much of the coefficients as two equal ones."""
+    rows = Rows(path(), weighted=False)
+    twice = GroupFactors.from_rows(np.repeat(rows.x, 2, axis=0), np.repeat(rows.y, 2, axis=0), np.repeat(rows.g, 2))
+    heavy = GroupFactors.from_rows(rows.x, rows.y, rows.g, np.full(len(rows.g), 2.0))
+    one, other = (np.einsum("gij,gik->gjk", each.roots, each.roots) for each in (twice, heavy))
+    np.testing.assert_allclose(one, other, atol=1e-12)
+    np.testing.assert_allclose(twice.residual, heavy.residual)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sample_weight": [1.0]}, "sample_weight: expected 3"),
+        ({"sample_weight": [1.0, 0.0, 1.0]}, "above 0"),
+        ({"x": [[1.0], [math.nan], [2.0]]}, "must be finite"),
+        ({"y": [1.0, math.inf, 2.0]}, "must be finite"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_an_error(change: dict[str, Any], message: str) -> None:
+    given = {"x": [[1.0], [0.5], [2.0]], "y": [1.0, 2.0, 3.0], "groups": ["a", "a", "b"]}
+    with pytest.raises(DataError, match=message):
+        GroupFactors.from_rows(**{**given, **change})
+
+
+def test_a_single_row_is_an_error() -> None:
+    with pytest.raises(DataError, match="expected at least two"):
+        Likelihood(GroupFactors.from_rows([[1.0]], [1.0], ["a"]), None)
