@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.bench import BENCHMARKS, load_dataset, search
+from toporo.bench import BENCHMARKS, load_dataset, search, sweep
 from toporo.bench.protocols import PENALTIES, Protocol
 from toporo.bench.results import Row
 from toporo.bench.runner import reproduce
-from toporo.bench.search import SEARCHES, STEPS, make_plan, read_search, search_settings
+from toporo.bench.search import read_search, search_settings
+from toporo.bench.sweep import SEARCHES, STEPS, make_plan
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
 
 METHODS = ["erm", "vrex", "tro-physical"]
@@ -29,7 +30,7 @@ def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     return small
 
 
-def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> search.Plan:
+def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep.Plan:
     benchmark = BENCHMARKS[name].under(protocol)
     (variant,) = benchmark.get_variants()
     return make_plan(benchmark, variant, load_dataset(name, source="generated"), **options)
@@ -74,8 +75,8 @@ def test_with_its_own_settings_a_method_has_the_figures_of_the_table(few: Protoc
     rows = reproduce("dg15", tmp_path / "table", seeds=2, methods=METHODS).rows
     table: dict[str, Row] = {row.method: row for row in rows if row.selection == "last"}
     for name, one in found.variants[0].methods.items():
-        assert one.rules["last"].values == pytest.approx(table[name].per_seed, abs=1e-4)
-        assert one.last[0] == pytest.approx(one.rules["last"].values)
+        assert one.rules["own"].values == pytest.approx(table[name].per_seed, abs=1e-4)
+        assert one.last[0] == pytest.approx(one.rules["own"].values)
 
 
 def test_no_rule_beats_the_oracle_and_regrets_are_what_is_missing(few: Protocol, tmp_path: Path) -> None:
@@ -87,6 +88,7 @@ def test_no_rule_beats_the_oracle_and_regrets_are_what_is_missing(few: Protocol,
             assert choice.regrets == pytest.approx(np.subtract(best, choice.values), abs=1e-5)
             assert min(choice.regrets) >= 0
         assert one.rules["oracle"].regrets == [0.0, 0.0]
+        assert all(map(np.greater_equal, one.epochs["oracle"].values, best))
     assert read_search(tmp_path / "search.json", "dg15") == found
 
 
@@ -94,7 +96,7 @@ def test_a_lower_error_is_the_better_one(few: Protocol, tmp_path: Path, monkeypa
     monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(few, better="lower"))
     one = search_settings("dg15", tmp_path, seeds=1, methods=["tro-physical"]).variants[0].methods["tro-physical"]
     assert one.rules["oracle"].values[0] <= min(value for (value,) in one.last)
-    assert one.rules["last"].regrets[0] >= 0
+    assert one.rules["own"].regrets[0] >= 0
 
 
 def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
@@ -112,7 +114,7 @@ def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
     assert list(found.variants[0].methods) == ["tro-data"]
 
 
-def histories(plan: search.Plan, figure: Callable[[search.Trial, int], list[list[float]]]) -> dict[str, Any]:
+def histories(plan: sweep.Plan, figure: Callable[[sweep.Trial, int], list[list[float]]]) -> dict[str, Any]:
     return {p.key: {"histories": [figure(trial, p.fold) for trial in p.trials]} for p in plan.programs}
 
 
@@ -120,23 +122,25 @@ def test_what_looks_equally_good_counts_as_its_mean(few: Protocol) -> None:
     plan = plan_of(seeds=1, methods=["tro-physical"])
     own = dict(plan.protocol.method("tro-physical").settings)
 
-    def figure(trial: search.Trial, fold: int) -> list[list[float]]:
+    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
         mine = trial.settings == own
         return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]] if not fold else [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
 
     one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
-    assert one.rules["validation"].values == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
-    assert one.rules["validation"].taken[0]["equal"] == 4
+    assert one.rules["validation"].values == pytest.approx([100 * np.mean([0.9, 0.5])])
+    assert one.rules["validation"].taken[0]["equal"] == 2
+    assert one.epochs["validation"].values == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
+    assert one.epochs["validation"].taken[0]["equal"] == 4
     assert one.rules["regions"].values == [90.0]
     assert one.rules["regions"].taken == [{"settings": own, "epoch": 4, "equal": 1}]
-    assert one.rules["last"].values == [90.0]
+    assert one.rules["own"].values == [90.0]
 
 
 def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
     plan = plan_of(seeds=1, methods=["tro-physical"])
     own = dict(plan.protocol.method("tro-physical").settings)
 
-    def figure(trial: search.Trial, fold: int) -> list[list[float]]:
+    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
         good = [[2, 0.5, 0.6], [4, 0.5, 0.6]]
         if trial.settings == own:
             return good
@@ -147,20 +151,20 @@ def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
 
 
 def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, calls = search._train, []
+    train, calls = sweep._train, []
 
-    def counted(program: search.Program, *rest: Any) -> Any:
+    def counted(program: sweep.Program, *rest: Any) -> Any:
         if len(calls) == 3:
             raise KeyboardInterrupt
         calls.append(program)
         return train(program, *rest)
 
-    monkeypatch.setattr(search, "_train", counted)
+    monkeypatch.setattr(sweep, "_train", counted)
     with pytest.raises(KeyboardInterrupt):
         search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS)
     assert not (tmp_path / "a" / "search.json").exists()
     assert len(list((tmp_path / "a" / "search").iterdir())) == 3
-    monkeypatch.setattr(search, "_train", train)
+    monkeypatch.setattr(sweep, "_train", train)
     seen: list[tuple[int, int]] = []
     first = search_settings(
         "dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, total, _: seen.append((done, total))
@@ -195,7 +199,7 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
     assert "12 runs: 3 folds and all training groups, 1 seed(s); about " in done.out + done.err
     assert "TRO-physical" in done.out
     shown = toporo("reproduce", "dg15", "--search", "paper", "--show", str(tmp_path / "search.json"), "--markdown")
-    assert shown.out.startswith("DG-15: test accuracy (%), mean ± sd over 1 seed(s)")
+    assert shown.out.startswith("DG-15: test accuracy (%) with settings as each rule chooses them")
     assert "| TRO-physical | 2 | " in shown.out
     told = toporo(*asked, "--out", str(tmp_path), "--json")
     assert json.loads(told.out)["benchmark"] == "dg15"

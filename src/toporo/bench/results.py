@@ -105,7 +105,7 @@ SCHEMA, RUN_SCHEMA = "toporo.results/2", "toporo.run/2"
 #: Sources that no run depends on: packages and modules of toporo that only show results, or are for other uses.
 SHOWING = (
     "cli", "doctor", "estimators", "pages", "tables", "theory", "__main__.py", "bench/report.py", "bench/results.py",
-    "bench/sections.py", "bench/study.py", "bench/tables.py",
+    "bench/search.py", "bench/sections.py", "bench/study.py", "bench/tables.py",
 )  # fmt: skip
 #: What of a protocol does not decide how a run comes out.
 UNDECIDING = (

@@ -16,7 +16,7 @@ from rich.table import Table
 from toporo.bench.base import BENCHMARKS, listed_benchmarks
 from toporo.bench.protocols import BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, BETTER, SELECTIONS, Paired, Row, pair_up, read_about, read_rows
-from toporo.bench.search import Search
+from toporo.bench.search import EPOCH_TOO, Search, VariantSearch
 from toporo.errors import DataError
 from toporo.pages.benchmark import Cell, ScoreLine, ScoreTable
 from toporo.progress import make_console
@@ -374,24 +374,34 @@ def print_search(found: Search, *, style: str = "terminal") -> None:
     if style == "json":
         write_data(sys.stdout, json.dumps(to_builtins(found), indent=1, ensure_ascii=False) + "\n")
         return
+    metric = BENCHMARKS[found.benchmark].under(found.protocol).protocol.metric
     console = make_console(width=None if sys.stdout.isatty() else 132, highlight=True)
     for part in found.variants:
-        titles, rows = part.table()
-        metric = BENCHMARKS[found.benchmark].under(found.protocol).protocol.metric
         said = (
-            f"{part.title}: {metric}, mean ± sd over {found.seeds} seed(s), with settings and epoch as each rule "
-            f"chooses them, and in brackets how much the best of all tried would be better; {part.runs:,} runs."
+            f"{part.title}: {metric} with settings as each rule chooses them, mean ± sd over {found.seeds} seed(s), "
+            f"and in brackets how much the best of all tried would be better; {part.runs:,} runs."
         )
         if style == "markdown":
-            lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
-            write_data(sys.stdout, "\n".join([said, "", *lines]) + "\n\n")
+            write_data(sys.stdout, f"{said}\n\n{search_markdown(part)}\n\n")
             continue
-        table = Table(title=escape(said), title_justify="left", title_style="")
-        for place, title in enumerate(titles):
-            table.add_column(title, justify="right" if place else "left")
-        for cells in rows:
-            table.add_row(*map(escape, cells))
-        console.print(table)
+        titles, rows = part.table()
+        later = next(place for place, title in enumerate(titles) if title.endswith(EPOCH_TOO))
+        for places, head in (
+            (range(later), said),
+            ((0, *range(later, len(titles))), "The same with the epoch chosen, too."),
+        ):
+            table = Table(title=escape(head), title_justify="left", title_style="")
+            for place in places:
+                table.add_column(titles[place], justify="right" if place else "left", no_wrap=not place)
+            for cells in rows:
+                table.add_row(*(escape(cells[place]) for place in places))
+            console.print(table)
+
+
+def search_markdown(part: VariantSearch) -> str:
+    """What was found for a variant, in Markdown."""
+    titles, rows = part.table()
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, ["---", *["---:"] * (len(titles) - 1)], *rows))
 
 
 def methods_text() -> str:
