@@ -582,8 +582,8 @@ PROTOCOL = Protocol(
     priors={"normalization": "sum"},
     changes={
         "erm": {"title": "MLP ERM"},
-        # By validation on rows of training states (--search paper). A product of two derivatives can be negative without
-        # bound where outputs have none: with the usual λ = 100 the network is ruined.
+        # By validation on rows of training states (--search paper). A product of two derivatives can be negative
+        # without bound where outputs have none: with the usual λ = 100 the network is ruined.
         "irm": {"settings": {"penalty": 0.1, "warm_up": 500}},
         "tro-physical": {"settings": MILD_TRO},
         "tro-data": {"settings": MILD_TRO},
