@@ -12,7 +12,7 @@ from torch import Tensor
 #: The smallest mean distance that distances are compared with: groups nearer than this coincide.
 TINY = 1e-9
 #: What every pair of groups conducts, however far apart.
-FLOOR = 1e-6
+FLOOR = 1e-9
 #: Currents below this hardly count: :math:`|i|` is :math:`\sqrt{i^2 + \epsilon^2} - \epsilon`.
 SMOOTHING = 1e-3
 
@@ -23,7 +23,7 @@ def soft_adjacency(distances: Tensor, reach: float = 0.2) -> Tensor:
     .. math:: A_{ef} = \exp\Bigl(-\frac{W_{ef}}{r \bar W}\Bigr) + \delta \text{ for } e \ne f , \qquad A_{ee} = 0 ,
 
     with :math:`\bar W` the mean over all pairs, so it does not matter what distances are measured in. Near 0, r leaves
-    the nearest pairs and no others; large r makes all pairs alike. :math:`\delta` is 1e-6: no group is cut off.
+    the nearest pairs and no others; large r makes all pairs alike. :math:`\delta` is 1e-9: no group is cut off.
 
     Parameters
     ----------
