@@ -1,8 +1,8 @@
 """Topology learned with the network (``tro-joint``) against TRO-data's two phases.
 
-DG-15 and DG-60 under their tables' protocols, and PACS on frozen features, with the controls that say where a gain comes
-from. Settings were settled on DG-15: its published file (three seeds) and the generated sets below. DG-60 and PACS were
-run once, afterwards.
+DG-15 and DG-60 under their tables' protocols, and PACS on frozen features, with the controls that say where a gain
+comes from. Settings were settled on DG-15: its published file (three seeds) and the generated sets below. DG-60 and
+PACS were run once, afterwards.
 
 ``python benchmarks/joint.py DATA WEIGHTS FEATURES`` keeps the features of PACS in FEATURES, an .npz file (ten minutes
 on a core to make them, as ``pacs_linear.py`` does, and about as long for the runs), and writes results/joint.md.
@@ -55,7 +55,7 @@ class Shuffled(TROJoint):
 class EasyFirst(TRO):
     """No topology: weights fall with the loss, q = softmax(1 - l / mean l)."""
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, **_: Tensor | None) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
         values = means.values.detach().double()
         self.q = torch.softmax(1.0 - values / values.mean(), dim=0)
@@ -204,11 +204,12 @@ def render(outcomes: dict[str, Outcome]) -> str:
         "Made by `python benchmarks/joint.py DATA WEIGHTS FEATURES`.",
         "",
         f"Accuracy (%) in test groups at the last epoch, mean ± sd over {SEEDS} seeds (or the generated sets), and its "
-        "difference to two phases, run by run. DG-15 and DG-60: published files, the tables' protocols (λ = 100, η = 0.01). PACS: "
-        f"{pacs_linear.PER_DOMAIN} images a domain, {COMPONENTS} principal components of frozen ImageNet features, one "
-        "hidden layer of 64, 20 epochs, λ = 1, η = 0.1. The last column is the time of a step over that of TRO with a "
-        "uniform prior in the same run, median; two phases train an ERM model besides. The settings of TRO-joint were settled on DG-15, its published file and "
-        f"{len(GENERATED)} generated sets, with test accuracies in view; DG-60 and PACS were run once, afterwards.",
+        "difference to two phases, run by run. DG-15 and DG-60: published files, the tables' protocols (λ = 100, "
+        f"η = 0.01). PACS: {pacs_linear.PER_DOMAIN} images a domain, {COMPONENTS} principal components of frozen "
+        "ImageNet features, one hidden layer of 64, 20 epochs, λ = 1, η = 0.1. The last column is the time of a step "
+        "over that of TRO with a uniform prior in the same run, median; two phases train an ERM model besides. The "
+        f"settings of TRO-joint were settled on DG-15, its published file and {len(GENERATED)} generated sets, with "
+        "test accuracies in view; DG-60 and PACS were run once, afterwards.",
     ]
     for title, outcome in outcomes.items():
         lines += ["", f"## {title}", "", "| method | accuracy | against two phases | a step, of TRO's |"]

@@ -62,7 +62,7 @@ def current_flow_betweenness(adjacency: Tensor, smoothing: float = SMOOTHING) ->
     degree = adjacency.sum(dim=-1)
     unit = (degree.sum(dim=-1, keepdim=True) / m)[..., None].clamp(min=torch.finfo(adjacency.dtype).tiny)
     laplacian = (torch.diag_embed(degree) - adjacency) / unit + 1.0 / m
-    green = torch.linalg.inv_ex(laplacian).inverse
+    green: Tensor = torch.linalg.inv_ex(laplacian).inverse  # no look at whether it worked: that would wait
     across = (green[..., :, None, :] - green[..., None, :, :]) * (adjacency / unit)[..., None]  # (…, e, f, s)
     currents = across[..., :, None] - across[..., None, :]  # (…, e, f, s, t)
     through = ((currents.square() + smoothing**2).sqrt() - smoothing).sum(dim=-3)  # every current twice: half of it
