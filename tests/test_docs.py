@@ -305,6 +305,16 @@ def test_results_have_the_measured_figures_of_the_joint_topology() -> None:
         f"({first[joint][2]} on DG-15, {second[joint][2]} on DG-60, {pacs[joint][2]} on PACS features)",
         f"({first[stopped][2]}, {second[stopped][2]}, {pacs[stopped][2]})",
     ]
+    changes = ("coupling = 10", "coupling = −10", "momentum = 0.9", "nothing", "sigma = 0.6")
+    more, less, slow, none, wide = (
+        [mean(cell) for cell in cells_of("joint_settings", f"| {x} |")[1:]] for x in changes
+    )
+    said += [
+        f"through the prior gives {more[0]} and {more[1]}",
+        f"the reversed one {less[0]} and {less[1]}",
+        f"give {slow[0]} and {slow[1]} against {none[0]} and {none[1]} of",
+        f"{wide[1]} on generated sets at twice the width",
+    ]
     assert [each for each in said if each not in flat(RESULTS)] == []
 
 
