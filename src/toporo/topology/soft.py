@@ -46,8 +46,8 @@ def current_flow_betweenness(adjacency: Tensor, smoothing: float = SMOOTHING) ->
     .. math:: c_e = \sum_{s < t;\; s, t \ne e} \frac12 \sum_f | A_{ef} (v_e - v_f) |_\epsilon , \qquad
               |i|_\epsilon = \sqrt{i^2 + \epsilon^2} - \epsilon .
 
-    It is the share of random walks from s to t that pass through e, to and fro not counted. On a tree it is the number
-    of shortest paths through e. With :math:`\epsilon = 0` it is networkx's
+    It is the net share of random walks from s to t that pass through e: steps that are taken back do not count. On a
+    tree it is the number of shortest paths through e. With :math:`\epsilon = 0` it is networkx's
     ``current_flow_betweenness_centrality(normalized=False)``; above 0 it has a derivative everywhere. The graph must be
     connected. Nothing looks at a value: one inverse of an m x m matrix, and m^4 numbers (48 groups: 42 MB).
 
