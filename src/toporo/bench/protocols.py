@@ -21,8 +21,8 @@ PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 #: What tables on images have, whose groups nobody gave a graph; and what they run when it is asked for.
 ON_IMAGES = ("erm", "group-dro", "coral", "tro-data", "tro-uniform")
 ON_IMAGES_EXTRA = (
-    "irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", "tro-joint", "tro-lambda0",
-    *(f"tro-data-{value:g}" for value in PENALTIES),
+    "irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", "tro-lambda0", *(f"tro-data-{value:g}" for value in PENALTIES),
+    "tro-joint",
 )  # fmt: skip
 #: Settings of TRO on other benchmarks than the spirals: λ = 1, in a step at which q settles.
 MILD_TRO = {"penalty": 1.0, "step": 0.1}
