@@ -271,6 +271,58 @@ def test_results_say_why_on_frozen_features_of_pacs() -> None:
     assert said in flat(RESULTS)
 
 
+def joint_cells(part: str) -> dict[str, list[str]]:
+    """Accuracy, difference to two phases and cost of a step, by method, in one part of the page."""
+    text = (MEASURED / "joint.md").read_text(encoding="utf-8").split(f"\n## {part}\n")[1].split("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+    return {row[0]: row[1:] for row in rows[1:]}
+
+
+def test_results_have_the_measured_figures_of_the_joint_topology() -> None:
+    parts = ("DG-15", "DG-15, 12 generated sets", "DG-60", "PACS features, average over domains")
+    first, made, second, pacs = (joint_cells(part) for part in parts)
+    assert len(first) == 8
+    for method, cells in first.items():
+        row = [
+            cells[0],
+            made[method][0],
+            second[method][0],
+            pacs[method][0],
+            cells[1],
+            second[method][1],
+            pacs[method][1],
+        ]
+        assert f"| {method} | {' | '.join(row)} |" in RESULTS
+    joint, easy = "TRO-joint", "easy groups first, no topology (control)"
+    stopped = f"{joint}, gradient through the prior stopped"
+    said = [
+        f"{made[joint][1].strip('+')} points above them on twelve generated ones",
+        f"{mean(second[joint][1])[1:]} points below and {mean(pacs[joint][1])[1:]} above",
+        f"level with TRO-joint on DG-15 ({mean(first[easy][0])} and {mean(first[joint][0])})",
+        f"above it on PACS features ({mean(pacs[easy][0])} and {mean(pacs[joint][0])})",
+        f"({first[joint][2]} on DG-15, {second[joint][2]} on DG-60, {pacs[joint][2]} on PACS features)",
+        f"({first[stopped][2]}, {second[stopped][2]}, {pacs[stopped][2]})",
+    ]
+    changes = ("coupling = 10", "coupling = −10", "momentum = 0.9", "nothing", "sigma = 0.6")
+    more, less, slow, none, wide = (
+        [mean(cell) for cell in cells_of("joint_settings", f"| {x} |")[1:]] for x in changes
+    )
+    said += [
+        f"through the prior gives {more[0]} and {more[1]}",
+        f"the reversed one {less[0]} and {less[1]}",
+        f"give {slow[0]} and {slow[1]} against {none[0]} and {none[1]} of",
+        f"{wide[1]} on generated sets at twice the width",
+    ]
+    assert [each for each in said if each not in flat(RESULTS)] == []
+
+
+def mean(cell: str) -> str:
+    """What stands before the ±."""
+    return cell.split(" ±")[0]
+
+
 def test_results_say_how_few_chips_of_the_floods_there_were() -> None:
     about = read_about(ROOT / "results" / "sen1floods11.json")
     chips, skipped = about["data"]["chips"], about["skipped"]

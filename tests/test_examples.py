@@ -174,6 +174,16 @@ def test_own_dataloader_gains_with_any_loss_and_batch(run: Run) -> None:
 
 
 @pytest.mark.slow
+def test_joint_topology_finds_the_middle_of_the_river(run: Run) -> None:
+    text = run("joint_topology.py")
+    prior = ast.literal_eval(text.split("down the river: ")[1].splitlines()[0])
+    assert list(prior) == ["spring", "mill", "ford", "lake", "delta"]
+    assert max(prior, key=prior.get) == "ford", "nobody said that it lies in the middle"
+    assert max(prior["spring"], prior["delta"]) < min(prior["mill"], prior["lake"])
+    assert float(text.split("batch: ")[1].split()[0]) < 0.4
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_compare_methods_shows_where_the_gain_comes_from(run: Run) -> None:
     rows = [line.split(" mean ") for line in run("compare_methods.py").splitlines()]

@@ -182,7 +182,7 @@ def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> No
     assert {(row.variant, row.method, row.metric, row.selection) for row in found} == {
         (variant.name, method.name, metric.name, rule)
         for variant in protocol.variants
-        for method in protocol.get_methods()
+        for method in protocol.get_methods(protocol.methods)
         for metric in protocol.metrics
         for rule in (protocol.rules if method.trained else ("last",))
     }

@@ -213,7 +213,7 @@ def test_a_state_of_other_groups_is_refused(method):
 def test_methods_with_a_state_by_group_are_among_those():
     """Guards the test above, which looks for them by what they keep."""
     kept = {name for name in OBJECTIVES if "digest" in build(name).state_dict()}
-    assert kept >= {"iw-erm", "group-dro", "tro", "dann"}
+    assert kept >= {"iw-erm", "group-dro", "tro", "tro-joint", "dann"}
     assert not kept & {"erm", "irm", "vrex", "sd", "coral", "mmd"}
 
 
@@ -446,9 +446,12 @@ def test_one_overflowed_batch_does_not_spoil_the_weights(method, bad):
     """As mixed-precision training meets it: the step is skipped, and the next batch must find sound weights."""
     objective = build(method)
     codes = torch.arange(len(NAMES))
-    objective(torch.ones(len(NAMES)), codes)
-    objective(torch.full((len(NAMES),), bad), codes)
-    assert torch.isfinite(objective(torch.ones(len(NAMES)), codes))
+    features = torch.arange(2.0 * len(NAMES)).reshape(-1, 2).cos()
+    needed = {key: value for key, value in {"features": features}.items() if key in objective.needs}
+    overflowed = {key: torch.full_like(value, bad) for key, value in needed.items()}
+    objective(torch.ones(len(NAMES)), codes, **needed)
+    objective(torch.full((len(NAMES),), bad), codes, **overflowed)
+    assert torch.isfinite(objective(torch.ones(len(NAMES)), codes, **needed))
     assert sum(objective.weights.values()) == pytest.approx(1.0)
 
 

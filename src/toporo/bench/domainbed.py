@@ -369,6 +369,7 @@ _STEPS, _EVALUATE, _AVERAGING = 2000, 400, 300
 _CHANGES: dict[str, dict[str, Any]] = {
     "group-dro": {"settings": {"step": 0.01}},
     "tro-data": {"settings": MILD_TRO},
+    "tro-joint": {"settings": MILD_TRO},
     "tro-uniform": {"settings": MILD_TRO},
 }
 

@@ -22,6 +22,7 @@ from toporo.objectives.erm import ERM
 from toporo.objectives.group_dro import GroupDRO
 from toporo.objectives.irm import IRM
 from toporo.objectives.iw_erm import IWERM
+from toporo.objectives.joint import TROJoint
 from toporo.objectives.mmd import MMD
 from toporo.objectives.sd import SD
 from toporo.objectives.tro import TRO
@@ -42,6 +43,7 @@ __all__ = [
     "GroupMeans",
     "Objective",
     "PenalizedObjective",
+    "TROJoint",
     "VREx",
     "WeightedObjective",
     "group_means",

@@ -31,6 +31,8 @@ from toporo.topology.operator import (
 MOST_POINTS = 20_000
 #: Smaller kernel entries change no row sum (which is at least 1) and only breed denormal numbers: they become 0.
 NEGLIGIBLE = 1e-25
+#: The smallest mean square that a batch's features are divided by.
+TINY = 1e-200
 
 
 def differentiable_emd(
@@ -77,18 +79,53 @@ def differentiable_emd(
     starts = _starts(groups, points)
     with torch.autocast(features.device.type, enabled=False):  # half precision would not survive the recurrence
         centred = points.double() - points.detach().double().mean(dim=0)
-        kernel = _apply(_Gaussian, centred / _width(centred, sigma, neighbors), points.dtype)
-        degree = kernel.sum(dim=1)
-        density = kernel @ degree.reciprocal() / degree
-        root = density.sqrt()
-        factors = (degree * root).reciprocal()
-        symmetric = factors[:, None] * kernel * factors
-        coefficients = _coefficients(density.detach(), starts, int(scales), alpha, tol)
-        terms = _apply(_Chebyshev, symmetric, starts * root, coefficients.shape[1] - 1)
-        powers = torch.tensordot(coefficients, terms, 1) / root  # (scales + 1, m, n)
-        damping = 2.0 ** (-alpha * torch.arange(int(scales) - 1, -1, -1, dtype=root.dtype, device=root.device))
-        profile = torch.cat([damping[:, None, None] * powers.diff(dim=0), powers[-1:]])
-        return _apply(_Cityblock, profile.transpose(0, 1).flatten(1))
+        symmetric, root = _walk(centred / _width(centred, sigma, neighbors), points.dtype)
+        coefficients = _coefficients(root.detach() ** 2, starts, int(scales), alpha, tol)
+        return _distances(symmetric, root, starts, coefficients, alpha)
+
+
+def batch_emd(features: Tensor, members: Tensor, coefficients: Tensor, *, width: float, alpha: float = 0.5) -> Tensor:
+    r"""The same distances for a step of training, where nothing may look at a value: (m, m) in float64.
+
+    The width of the kernel is relative to the features, and differentiated as they are:
+    :math:`\sigma^2 = w^2 \, \frac{2}{n} \sum_i \|x_i - \bar x\|^2`, w times the root mean square distance between
+    rows. So the distances do not change if all features are multiplied by a number. A group without a row in the batch
+    is 0 away from the others without one, and nothing that means anything from the rest.
+
+    Parameters
+    ----------
+    features : (n, d), of any float type.
+    members : (n, m) of zeros and ones: which row is of which group.
+    coefficients : of the powers, as :func:`~toporo.topology.operator.dyadic_coefficients` gives them; one row more than
+        there are scales.
+    width : w.
+    alpha : the damping of fine scales.
+    """
+    points, members = features.double(), members.double()
+    centred = points - points.mean(dim=0)
+    squared = 2.0 * centred.square().sum() / len(points)
+    # Rows that all coincide leave the width at a number too small to matter, where nothing divides by zero.
+    symmetric, root = _walk(centred * squared.clamp(min=TINY).rsqrt() / width, torch.float64)
+    starts = members.T / members.sum(dim=0).clamp(min=1.0)[:, None]
+    return _distances(symmetric, root, starts, coefficients.double(), alpha)
+
+
+def _walk(points: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The symmetric operator of points in units of the kernel's width, and the root of the stationary density."""
+    kernel = _apply(_Gaussian, points, dtype)
+    degree = kernel.sum(dim=1)
+    root = (kernel @ degree.reciprocal() / degree).sqrt()
+    factors = (degree * root).reciprocal()
+    return factors[:, None] * kernel * factors, root
+
+
+def _distances(symmetric: Tensor, root: Tensor, starts: Tensor, coefficients: Tensor, alpha: float) -> Tensor:
+    """All scales' densities of the groups, damped, and the l1 distances between them."""
+    terms = _apply(_Chebyshev, symmetric, starts * root, coefficients.shape[1] - 1)
+    powers = torch.tensordot(coefficients, terms, 1) / root  # (scales + 1, m, n)
+    exponents = torch.arange(len(powers) - 2, -1, -1, dtype=root.dtype, device=root.device)
+    profile = torch.cat([(2.0 ** (-alpha * exponents))[:, None, None] * powers.diff(dim=0), powers[-1:]])
+    return _apply(_Cityblock, profile.transpose(0, 1).flatten(1))
 
 
 def _apply(function: type[Function], *arguments: Any) -> Tensor:
