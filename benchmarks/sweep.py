@@ -17,7 +17,7 @@ import torch
 import toporo as tr
 from toporo.bench.base import BENCHMARKS
 from toporo.bench.fits import FITS, Assignment, build_model
-from toporo.bench.sweep import Plan, Program, Trial, make_plan, run_program
+from toporo.bench.sweep import SweepPlan, Program, Trial, make_plan, run_program
 from toporo.data.batches import steps_per_epoch
 from toporo.machine import cores, one_thread
 
@@ -62,7 +62,7 @@ def bench_sweep() -> list[str]:
         for name in ("fair", "paper"):
             benchmark = BENCHMARKS["dg15"].under(name)
             (variant,) = benchmark.get_variants()
-            plan: Plan = make_plan(benchmark, variant, loaded, methods=["tro-physical"])
+            plan: SweepPlan = make_plan(benchmark, variant, loaded, methods=["tro-physical"])
             programs = [program for program in plan.programs if not program.fold]
             trials = [(p, trial) for p in programs for trial in p.trials]
             steps = plan.protocol.rounds * steps_per_epoch(

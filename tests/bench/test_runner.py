@@ -28,6 +28,7 @@ from toporo.bench.report import write_report
 from toporo.bench.results import Job, make_rows, read_rows
 from toporo.bench.runner import reproduce
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.training import loop
 
 KEYS = {
     "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
@@ -91,14 +92,14 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     protocol = replace(BENCHMARKS["dg15"].protocol, rounds=60)
     monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
-    evaluate, calls = fits._evaluate, iter(range(1000))
+    rows, calls = loop.batch_rows, iter(range(1000))
 
-    def failing(*args: object, **kwargs: object) -> object:
+    def failing(*args: object, **kwargs: object) -> object:  # once an epoch
         if next(calls) == 40:
             raise KeyboardInterrupt
-        return evaluate(*args, **kwargs)  # type: ignore[arg-type]
+        return rows(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fits, "_evaluate", failing)
+    monkeypatch.setattr(loop, "batch_rows", failing)
     with pytest.raises(KeyboardInterrupt):
         reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
     assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"

@@ -30,7 +30,7 @@ def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     return small
 
 
-def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep.Plan:
+def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep.SweepPlan:
     benchmark = BENCHMARKS[name].under(protocol)
     (variant,) = benchmark.get_variants()
     return make_plan(benchmark, variant, load_dataset(name, source="generated"), **options)
@@ -114,7 +114,7 @@ def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
     assert list(found.variants[0].methods) == ["tro-data"]
 
 
-def histories(plan: sweep.Plan, figure: Callable[[sweep.Trial, int], list[list[float]]]) -> dict[str, Any]:
+def histories(plan: sweep.SweepPlan, figure: Callable[[sweep.Trial, int], list[list[float]]]) -> dict[str, Any]:
     return {p.key: {"histories": [figure(trial, p.fold) for trial in p.trials]} for p in plan.programs}
 
 

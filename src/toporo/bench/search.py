@@ -21,7 +21,7 @@ from toporo.bench.base import BENCHMARKS, load_dataset
 from toporo.bench.protocols import BenchMethod, Protocol
 from toporo.bench.results import BETTER, read_results, read_sealed
 from toporo.bench.runner import run_each
-from toporo.bench.sweep import SCHEMA, Plan, Program, make_plan, run_program, seconds
+from toporo.bench.sweep import SCHEMA, SweepPlan, Program, make_plan, run_program, seconds
 from toporo.errors import DataError
 from toporo.files import write_text
 from toporo.schema import as_type
@@ -118,13 +118,13 @@ class Search(Struct):
 
 def read_search(path: Path, benchmark: str) -> Search:
     """The search of a benchmark in a file that :func:`search_settings` wrote."""
-    found = as_type(read_results(path), Search, f"{path} is not a search of toporo")
-    if found.schema != SCHEMA or found.benchmark != benchmark:
-        raise DataError(f"{path} has a search of {found.benchmark} ({found.schema}): expected {benchmark}, {SCHEMA}.")
-    return found
+    stored = as_type(read_results(path), Search, f"{path} is not a search of toporo")
+    if stored.schema != SCHEMA or stored.benchmark != benchmark:
+        raise DataError(f"{path} has a search of {stored.benchmark} ({stored.schema}): expected {benchmark}, {SCHEMA}.")
+    return stored
 
 
-def judge(plan: Plan, records: Mapping[str, Record]) -> VariantSearch:
+def judge(plan: SweepPlan, records: Mapping[str, Record]) -> VariantSearch:
     """What every rule gets for every method."""
     figures: _Figures = {}
     methods: dict[str, BenchMethod] = {}
@@ -134,14 +134,14 @@ def judge(plan: Plan, records: Mapping[str, Record]) -> VariantSearch:
             place = (trial.method.name, trial.seed, program.fold)
             figures.setdefault(place, {})[json.dumps(trial.settings, sort_keys=True)] = history
     seeds = sorted({seed for _, seed, _ in figures})
-    found = {}
+    methods_searched = {}
     for name in (name for name in plan.protocol.known if name in methods):
         method = plan.protocol.method(name)
         by_seed = [_scores(figures, name, seed, len(plan.data), plan.protocol) for seed in seeds]
         own = json.dumps(dict(method.settings), sort_keys=True)
         order = sorted({key for scores in by_seed for key, _ in scores}, key=lambda key: (key != own, key))
         last = max(at for scores in by_seed for _, at in scores)
-        found[name] = Searched(
+        methods_searched[name] = Searched(
             method.title,
             [json.loads(key) for key in order],
             [_short(scores[key, last]["oracle"] for scores in by_seed if (key, last) in scores) for key in order],
@@ -155,7 +155,7 @@ def judge(plan: Plan, records: Mapping[str, Record]) -> VariantSearch:
         for data, likeness in zip(plan.data[1:], plan.likeness, strict=True)
     ]
     title = f"{plan.protocol.title} {variant.title}".strip()
-    return VariantSearch(variant.name, title, plan.protocol.digits, plan.runs, folds, found)
+    return VariantSearch(variant.name, title, plan.protocol.digits, plan.runs, folds, methods_searched)
 
 
 def _scores(figures: _Figures, name: str, seed: int, folds: int, protocol: Protocol) -> _Scores:
@@ -200,13 +200,13 @@ def _choose(rule: str, by_seed: Sequence[_Scores], protocol: Protocol, own: str)
 
 
 def _rank(rule: str, by_seed: Sequence[_Scores], last: int) -> float | None:
-    found = []
+    correlations = []
     for scores in by_seed:
         ends = _at(scores, last).values()
         pairs = np.array([[score[rule], score["oracle"]] for score in ends])
         if len(pairs) > 2 and np.ptp(pairs, axis=0).min() > 0:
-            found.append(float(spearmanr(pairs[:, 0], pairs[:, 1]).statistic))
-    return round(float(np.mean(found)), 4) if found else None
+            correlations.append(float(spearmanr(pairs[:, 0], pairs[:, 1]).statistic))
+    return round(float(np.mean(correlations)), 4) if correlations else None
 
 
 # ---------------------------------------------------------------------- from start to end
@@ -273,7 +273,7 @@ def search_settings(
     ]
     (folder / "search").mkdir(parents=True, exist_ok=True)
     records: dict[str, Record] = {}
-    pending: list[tuple[Plan, Program]] = []
+    pending: list[tuple[SweepPlan, Program]] = []
     for plan in plans:
         for program in plan.programs:
             record = read_sealed(program.path(folder))
@@ -299,9 +299,9 @@ def search_settings(
             done += len(program.trials)
             if progress is not None:
                 progress(done, total, program)
-    found = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
-    write_text(folder / "search.json", json.dumps(to_builtins(found), ensure_ascii=False, indent=1))
-    return found
+    outcome = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
+    write_text(folder / "search.json", json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
+    return outcome
 
 
 def _told(about: float) -> str:

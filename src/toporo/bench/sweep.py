@@ -114,7 +114,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """All programs of a search.
 
     Attributes
@@ -145,7 +145,7 @@ def make_plan(
     seeds: int = 3,
     methods: Iterable[str] | None = None,
     device: str = "cpu",
-) -> Plan:
+) -> SweepPlan:
     """What a search consists of.
 
     Parameters
@@ -189,7 +189,7 @@ def make_plan(
         for at in range(0, len(alike), size)
     ]
     programs.sort(key=lambda program: -len(program.trials))
-    return Plan(protocol, data, tuple(likeness for _, likeness in folds), tuple(programs))
+    return SweepPlan(protocol, data, tuple(likeness for _, likeness in folds), tuple(programs))
 
 
 def _settings(method: BenchMethod, grid: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -305,7 +305,7 @@ def _evaluator(
     return evaluate
 
 
-def seconds(plan: Plan, pending: Sequence[Program], workers: int) -> float:
+def seconds(plan: SweepPlan, pending: Sequence[Program], workers: int) -> float:
     """About how long these programs take: two epochs and an evaluation are tried, with one program of every kind."""
     rounds = plan.protocol.rounds
     costs: dict[str, float] = {}

@@ -369,16 +369,16 @@ def print_rows(
         console.print(_terminal(paired, PAIRED, range(1, len(paired.heads))))
 
 
-def print_search(found: Search, *, style: str = "terminal") -> None:
+def print_search(outcome: Search, *, style: str = "terminal") -> None:
     """Print what a search found: for a ``"terminal"``, as ``"markdown"`` or as ``"json"``."""
     if style == "json":
-        write_data(sys.stdout, json.dumps(to_builtins(found), indent=1, ensure_ascii=False) + "\n")
+        write_data(sys.stdout, json.dumps(to_builtins(outcome), indent=1, ensure_ascii=False) + "\n")
         return
-    metric = BENCHMARKS[found.benchmark].under(found.protocol).protocol.metric
+    metric = BENCHMARKS[outcome.benchmark].under(outcome.protocol).protocol.metric
     console = make_console(width=None if sys.stdout.isatty() else 132, highlight=True)
-    for part in found.variants:
+    for part in outcome.variants:
         said = (
-            f"{part.title}: {metric} with settings as each rule chooses them, mean ± sd over {found.seeds} seed(s), "
+            f"{part.title}: {metric} with settings as each rule chooses them, mean ± sd over {outcome.seeds} seed(s), "
             f"and in brackets how much the best of all tried would be better; {part.runs:,} runs."
         )
         if style == "markdown":

@@ -179,7 +179,7 @@ def reproduce(
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
         with interruptible(kept), RunProgress(benchmark) as progress:
-            found = search_settings(
+            searched = search_settings(
                 benchmark,
                 folder,
                 search=search,
@@ -195,7 +195,7 @@ def reproduce(
                 split=split,
                 window=window,
             )
-        print_search(found, style=style_of_rows)
+        print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
     with interruptible(kept), RunProgress(benchmark) as progress:

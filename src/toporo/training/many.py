@@ -172,9 +172,11 @@ def train_many(
         with torch.no_grad():
             metrics: Sequence[dict[str, Any]] = evaluate(network) if due and evaluate else [{}] * runs
         weights = _weights(objective, runs)
-        for history, mean, q, found in zip(histories, (total / len(batches)).tolist(), weights, metrics, strict=True):
+        for history, mean, q, measured in zip(
+            histories, (total / len(batches)).tolist(), weights, metrics, strict=True
+        ):
             if math.isfinite(mean) and len(history) == epoch:
-                history.append(RoundRecord(epoch + 1, mean, objective.groups.named(q), found))
+                history.append(RoundRecord(epoch + 1, mean, objective.groups.named(q), measured))
     network.give_back()
     return histories
 
