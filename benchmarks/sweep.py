@@ -17,7 +17,7 @@ import torch
 import toporo as tr
 from toporo.bench.base import BENCHMARKS
 from toporo.bench.fits import FITS, Assignment, build_model
-from toporo.bench.sweep import SweepPlan, Program, Trial, make_plan, run_program
+from toporo.bench.sweep import Program, SweepPlan, Trial, make_plan, run_program
 from toporo.data.batches import steps_per_epoch
 from toporo.machine import cores, one_thread
 

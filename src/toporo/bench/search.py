@@ -21,7 +21,7 @@ from toporo.bench.base import BENCHMARKS, load_dataset
 from toporo.bench.protocols import BenchMethod, Protocol
 from toporo.bench.results import BETTER, read_results, read_sealed
 from toporo.bench.runner import run_each
-from toporo.bench.sweep import SCHEMA, SweepPlan, Program, make_plan, run_program, seconds
+from toporo.bench.sweep import SCHEMA, Program, SweepPlan, make_plan, run_program, seconds
 from toporo.errors import DataError
 from toporo.files import write_text
 from toporo.schema import as_type
