@@ -79,7 +79,7 @@ def bench_sweep() -> list[str]:
             one, many = (sorted(each)[ROUNDS // 2] * 1e3 / steps for each in zip(*pairs, strict=True))
             weights = sum(p.numel() for p in build_model(plan.protocol, loaded, 0).parameters())
             lines.append(
-                f"| {name} | {weights:,} | {runs} | {one:.3f} | {many:.3f} | {ratios[ROUNDS // 2]:.1f}× "
+                f"| {name} | {weights} | {runs} | {one:.3f} | {many:.3f} | {ratios[ROUNDS // 2]:.1f}× "
                 f"({', '.join(f'{ratio:.1f}' for ratio in ratios)}) | {REFERENCE / many:.0f}× |"
             )
     return lines

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from toporo.bench import BENCHMARKS, tables
 from toporo.bench.results import AVERAGE, Row, pair_up, read_about, read_rows
+from toporo.bench.search import read_search
 from toporo.bench.tables import (
     caption,
     make_overview,
@@ -23,6 +24,7 @@ from toporo.bench.tables import (
     mean_sd,
     overview_markdown,
     overview_tables,
+    search_markdown,
     stored_table,
     terminal_tables,
 )
@@ -374,3 +376,34 @@ def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
     overview = make_overview(BENCHMARKS["pacs"].protocol, [row, lucky])
     assert [bool(places) for places in best(overview)] == [True, False]
     assert [bool(places) for places in best(make_table([lucky]))] == [True]
+
+
+@pytest.mark.parametrize("benchmark", ["dg15", "dg60", "tpt48"])
+def test_the_page_of_results_shows_the_committed_searches(benchmark: str) -> None:
+    """As `toporo reproduce BENCHMARK --search paper --show results/BENCHMARK-search.json --markdown` prints them."""
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    searched = read_search(ROOT / "results" / f"{benchmark}-search.json", benchmark)
+    assert searched.seeds == 3
+    protocol = BENCHMARKS[benchmark].protocol
+    for part in searched.variants:
+        assert search_markdown(part) in page
+        for name, one in part.methods.items():
+            assert one.settings[0] == dict(protocol.method(name).settings)
+
+
+def test_the_page_of_results_says_what_the_searches_found() -> None:
+    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").replace("−", "-").split())
+    ours = {
+        f"{benchmark} {part.variant}".strip(): part.methods["tro-physical"]
+        for benchmark in ("dg15", "dg60", "tpt48")
+        for part in read_search(ROOT / "results" / f"{benchmark}-search.json", benchmark).variants
+    }
+    dg15, dg60, east, north = ours.values()
+    cost = {name: {rule: np.mean(choice.regrets) for rule, choice in one.rules.items()} for name, one in ours.items()}
+    assert f"almost backwards ({dg15.ranks['validation']:.2f})" in text
+    assert f"costs TRO-physical {cost['dg15']['validation']:.1f} points there" in text
+    near = f"({east.ranks['validation']:.2f} and {north.ranks['validation']:.2f})"
+    assert f"On DG-60 it costs {cost['dg60']['validation']:.1f}, on TPT-48 it is near drawing lots {near}" in text
+    right = f"({east.ranks['regions']:.2f}, {north.ranks['regions']:.2f})"
+    assert f"On DG-15 ({dg15.ranks['regions']:.2f}) and TPT-48 {right} they rank" in text
+    assert f"backwards ({dg60.ranks['regions']:.2f}, {cost['dg60']['regions']:.1f} points lost)" in text

@@ -61,7 +61,7 @@ class ManyMLP:
         out = x.to(self.theta.dtype).expand(len(self), *x.shape[-2:])
         for weight, bias in zip(parts[0::2], parts[1::2], strict=True):
             if weight is not parts[0]:
-                out = out.relu()
+                out = out.relu_()
             out = torch.baddbmm(bias.unsqueeze(1), out, weight.mT)
         return out
 
@@ -76,7 +76,8 @@ class _Adam:
 
     def __init__(self, theta: Tensor, betas: tuple[float, float], weight_decay: float) -> None:
         self.theta, self.betas, self.weight_decay = theta, betas, weight_decay
-        self.mean, self.square = torch.zeros_like(theta.detach()), torch.zeros_like(theta.detach())
+        # What a step needs has its place: memory that is asked for anew each time costs more than the arithmetic.
+        self.mean, self.square, self.move = (torch.zeros_like(theta.detach()) for _ in range(3))
         self.taken = 0
 
     def forget(self) -> None:
@@ -95,9 +96,8 @@ class _Adam:
         first, second = self.betas
         self.mean.lerp_(gradient, 1.0 - first)
         self.square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
-        scale = self.square.sqrt().div_(math.sqrt(1.0 - second**self.taken)).add_(EPS)
-        # Rates after the quotient: one of them for all, as is usual, costs nothing more than Adam's own.
-        self.theta.sub_(self.mean.div(scale).mul_(rates / (1.0 - first**self.taken)))
+        scale = torch.sqrt(self.square, out=self.move).div_(math.sqrt(1.0 - second**self.taken)).add_(EPS)
+        self.theta.sub_(torch.div(self.mean, scale, out=self.move).mul_(rates / (1.0 - first**self.taken)))
         self.theta.grad = None
 
 
