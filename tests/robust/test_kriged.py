@@ -241,3 +241,36 @@ def test_rows_that_cannot_be_read_are_an_error(change: dict[str, Any], message: 
 def test_a_single_row_is_an_error() -> None:
     with pytest.raises(DataError, match="expected at least two"):
         Likelihood(GroupFactors.from_rows([[1.0]], [1.0], ["a"]), None)
+
+
+# ---------------------------------------------------------------- group effects alone
+
+
+EFFECTS = {"nothing": (), "independent": ("omega_0",), "both": ("omega_0", "tau_0", "time")}
+
+
+@pytest.mark.parametrize("level", [True, False])
+@pytest.mark.parametrize("names", EFFECTS.values(), ids=EFFECTS)
+def test_effects_of_groups_without_inputs_are_those_of_dense_matrices(names: tuple[str, ...], level: bool) -> None:
+    rows = Rows(path())
+    factors = GroupFactors.from_values(rows.y, rows.g, rows.w)
+    assert factors.width == 0
+    fit = fit_kriged(factors, rows.modes, TRAIN, {"it": names}, level=level)
+    p = fit.models[0].solved.parameters
+    nothing = np.zeros((len(rows.g), 0))
+    v = np.diag(1 / rows.w) + rows.covariance(p, (nothing, nothing, rows.g), (nothing, nothing, rows.g))
+    inverse, ones = np.linalg.inv(v), np.ones(len(v))
+    share = float(ones @ inverse @ ones)
+    projected = inverse - level * np.outer(inverse @ ones, ones @ inverse) / share
+    q = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y)
+    n, k = rows.y.shape
+    determinant = float(np.linalg.slogdet(v)[1]) + level * math.log(share) + np.log(rows.w).sum()
+    assert fit.models[0].nll == pytest.approx(0.5 * float((n - level) * np.log(q).sum() + k * determinant), abs=1e-9)
+    groups = np.array([3, 6, 2])
+    none = np.zeros((3, 0))
+    cross = rows.covariance(p, (none, none, groups), (nothing, nothing, rows.g))
+    expected = cross @ projected @ rows.y + level * (ones @ inverse @ rows.y / share)
+    found = fit.coefficients(none, rows.modes.vectors[groups], [None, None, TRAIN.index(2)])
+    np.testing.assert_allclose(found[:, 0], expected, atol=1e-9)
+    if not names and not level:
+        np.testing.assert_array_equal(found, 0.0)

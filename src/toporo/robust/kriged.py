@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -117,6 +117,21 @@ class GroupFactors:
             np.stack([part[2] for part in parts]),
             np.sum([part[3] for part in parts], axis=0),
             np.array([part[4] for part in parts]),
+        )
+
+    @classmethod
+    def from_values(cls, values: Any, groups: Any, sample_weight: Any = None) -> GroupFactors:
+        """Read rows without inputs: what is left of them by a model, say.
+
+        Parameters
+        ----------
+        values : one or several numbers per row.
+        groups, sample_weight : as in :meth:`from_rows`.
+        """
+        column = np.zeros((len(values), 1))
+        factors = cls.from_rows(column, values, groups, sample_weight)
+        return replace(
+            factors, means=factors.means[:, :0], roots=factors.roots[:, :1, :1], targets=factors.targets[:, :1]
         )
 
     @property
@@ -209,10 +224,13 @@ class Likelihood:
     factors : of the training rows.
     modes : over all groups, or None without a graph.
     places : the row of ``modes.vectors`` of every training group.
+    level : whether there is a :math:`b_0`; without it, targets are taken to have mean 0.
     """
 
-    def __init__(self, factors: GroupFactors, modes: GraphModes | None, places: Sequence[int] = ()) -> None:
-        self.factors, self.modes = factors, modes
+    def __init__(
+        self, factors: GroupFactors, modes: GraphModes | None, places: Sequence[int] = (), *, level: bool = True
+    ) -> None:
+        self.factors, self.modes, self.level = factors, modes, level
         d, k = factors.width, 0 if modes is None else len(modes.values)
         self.vectors = np.zeros((len(factors.groups), 0)) if modes is None else modes.vectors[np.asarray(places)]
         self.parts = {
@@ -222,9 +240,10 @@ class Likelihood:
             "tau_1": slice(1 + 2 * d + k, 1 + 2 * d + k + k * d),  # mode by mode, feature by feature
         }
         self.effects = 1 + 2 * d + k * (d + 1)
-        self.freedom = int(factors.rows.sum()) - 1
-        if self.freedom < 1:
-            raise DataError(f"{self.freedom + 1} row(s): expected at least two.")
+        rows = int(factors.rows.sum())
+        self.freedom = rows - level
+        if rows < 2:
+            raise DataError(f"{rows} row(s): expected at least two.")
 
     def value(self, names: Sequence[str], logs: Array) -> tuple[float, Array]:
         """Minus its logarithm at these parameters, and the derivatives; the others are absent."""
@@ -270,7 +289,8 @@ class Likelihood:
         sums = np.einsum("gij,gik->gjk", roots, targets)
         scale = self._scale(parameters)
         inner = scale[:, None] * self._gather(shapes) * scale
-        inner[np.arange(1, self.effects), np.arange(1, self.effects)] += 1.0
+        some = np.arange(int(self.level), self.effects)
+        inner[some, some] += 1.0
         factor = sla.cholesky(inner, lower=True, check_finite=False)
         inverse = sla.cho_solve((factor, True), np.eye(self.effects), check_finite=False)
         right = scale[:, None] * self._project(sums)
@@ -298,7 +318,7 @@ class Likelihood:
 
     def _scale(self, parameters: Mapping[str, float]) -> Array:
         scale = np.zeros(self.effects)
-        scale[0] = 1.0
+        scale[0] = float(self.level)
         scale[self.parts["omega_b"]] = math.sqrt(parameters.get("omega_b", 0.0))
         scale[self.parts["omega_c"]] = math.sqrt(parameters.get("omega_c", 0.0))
         if self.modes is not None and "time" in parameters:
@@ -488,6 +508,8 @@ def fit_kriged(
     modes: GraphModes | None = None,
     places: Sequence[int] = (),
     models: Mapping[str, Sequence[str]] | None = None,
+    *,
+    level: bool = True,
 ) -> KrigedFit:
     """Fit the nested models, each by its restricted likelihood, and weigh them by their evidence.
 
@@ -497,11 +519,12 @@ def fit_kriged(
     modes : over all groups; None without a graph.
     places : the row of ``modes.vectors`` of every training group.
     models : names to parameters; :data:`MODELS` unless given. Without a graph, those that need one are left out.
+    level : whether there is a :math:`b_0`.
     """
     if modes is not None:
         room = (MOST_EFFECTS - 1 - 2 * factors.width) // (factors.width + 1)
         modes = modes.first(max(1, room))
-    likelihood = Likelihood(factors, modes, places)
+    likelihood = Likelihood(factors, modes, places, level=level)
     wanted = {
         name: tuple(parameters)
         for name, parameters in (models or MODELS).items()
@@ -523,6 +546,9 @@ def fit_kriged(
 
 def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known: Mapping[str, float]) -> FittedModel:
     """From what smaller models found and from the usual start; the better one."""
+    if not parameters:
+        nll = likelihood.value((), np.zeros(0))[0]
+        return FittedModel(name, likelihood.solve({}), nll, nll, True)
     best: Any = None
     starts = [[START[key] for key in parameters]]
     if known:
