@@ -128,10 +128,15 @@ class GroupFactors:
         values : one or several numbers per row.
         groups, sample_weight : as in :meth:`from_rows`.
         """
-        column = np.zeros((len(values), 1))
-        factors = cls.from_rows(column, values, groups, sample_weight)
+        factors = cls.from_rows(np.zeros((len(values), 1)), values, groups, sample_weight)
+        # An input that never varies explains nothing: what fell on its direction is left over.
+        left = np.einsum("gik,gik->k", factors.targets[:, 1:], factors.targets[:, 1:])
         return replace(
-            factors, means=factors.means[:, :0], roots=factors.roots[:, :1, :1], targets=factors.targets[:, :1]
+            factors,
+            means=factors.means[:, :0],
+            roots=factors.roots[:, :1, :1],
+            targets=factors.targets[:, :1],
+            residual=factors.residual + left,
         )
 
     @property
