@@ -24,6 +24,7 @@ _HOME = {
     "GroupIds": "toporo.groups",
     "GroupedData": "toporo.data.grouped",
     "Groups": "toporo.groups",
+    "KrigedRegressor": "toporo.estimators",
     "LeaveRegionOut": "toporo.choice.splits",
     "Prior": "toporo.topology.prior",
     "TROClassifier": "toporo.estimators",

@@ -84,7 +84,7 @@ class Rows:
     def nll(self, p: Mapping[str, float]) -> float:
         _, projected, determinant = self.projection(p)
         q = np.einsum("nk,nm,mk->k", self.y, projected, self.y)
-        n, k = self.y.shape
+        n, k = self.w.sum(), self.y.shape[1]
         return 0.5 * float((n - 1) * np.log(q).sum() + k * (determinant + np.log(self.w).sum()))
 
 
@@ -126,7 +126,7 @@ def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str) 
     ones = np.ones(len(rows.y))
     level = ones @ inverse @ rows.y / (ones @ inverse @ ones)
     expected = level + cross @ projected @ rows.y
-    s2 = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y) / (len(rows.y) - 1)
+    s2 = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y) / (rows.w.sum() - 1)
     lacking = 1.0 - cross @ inverse @ ones
     spread = rows.covariance(p, (x, means, new_g), (x, means, new_g)) - cross @ inverse @ cross.T
     spread += np.outer(lacking, lacking) / (ones @ inverse @ ones)
@@ -221,6 +221,9 @@ def test_weights_count_as_rows() -> None:
     one, other = (np.einsum("gij,gik->gjk", each.roots, each.roots) for each in (twice, heavy))
     np.testing.assert_allclose(one, other, atol=1e-12)
     np.testing.assert_allclose(twice.residual, heavy.residual)
+    names = MODELS["context"]
+    values = [Likelihood(each, None).value(names, LOGS[: len(names)])[0] for each in (twice, heavy)]
+    assert values[0] == pytest.approx(values[1])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ def test_effects_of_groups_without_inputs_are_those_of_dense_matrices(names: tup
     share = float(ones @ inverse @ ones)
     projected = inverse - level * np.outer(inverse @ ones, ones @ inverse) / share
     q = np.einsum("nk,nm,mk->k", rows.y, projected, rows.y)
-    n, k = rows.y.shape
+    n, k = rows.w.sum(), rows.y.shape[1]
     determinant = float(np.linalg.slogdet(v)[1]) + level * math.log(share) + np.log(rows.w).sum()
     assert fit.models[0].nll == pytest.approx(0.5 * float((n - level) * np.log(q).sum() + k * determinant), abs=1e-9)
     groups = np.array([3, 6, 2])

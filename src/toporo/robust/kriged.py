@@ -80,7 +80,7 @@ class GroupFactors:
     roots : R, (m, d + 1, d + 1), rows of zeros below where a group has few rows.
     targets : :math:`Q^\top W^{1/2} y`, (m, d + 1, k).
     residual : sum of squares that no coefficients explain, (k,).
-    rows : how many rows there are in each group, (m,).
+    rows : how many rows there are in each group, those with weights counted by them, (m,).
     """
 
     groups: Groups
@@ -99,8 +99,7 @@ class GroupFactors:
         x : inputs, rows × features, standardised.
         y : targets, one or several per row, centred.
         groups : the group of every row.
-        sample_weight : positive weights of rows; all equal unless given. Only their ratios matter, but for rows that
-            count as so many (use a mean of 1).
+        sample_weight : weights above 0; a row with weight 2 counts as two. 1 unless given.
         """
         inputs, ids = as_inputs(x, groups)
         targets = as_numbers(y, "y").reshape(len(inputs), -1).astype(np.float64)
@@ -159,7 +158,7 @@ def _by_group(x: Array, y: Array, weights: Array, ids: GroupIds) -> Any:
         yield x[rows].astype(np.float64), y[rows], weights[rows]
 
 
-def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, int]:
+def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, float]:
     """Mean, R, Q'y, what is left of y'y, rows; of one group."""
     n, d = x.shape
     mean = np.average(x, axis=0, weights=weights)
@@ -171,7 +170,7 @@ def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Ar
     full_r, full_z = np.zeros((d + 1, d + 1)), np.zeros((d + 1, y.shape[1]))
     full_r[: len(r)], full_z[: len(r)] = r, inside
     left = scaled - q @ inside
-    return mean, full_r, full_z, np.einsum("nk,nk->k", left, left), n
+    return mean, full_r, full_z, np.einsum("nk,nk->k", left, left), float(weights.sum())
 
 
 # ---------------------------------------------------------------------- which groups are alike
@@ -245,10 +244,10 @@ class Likelihood:
             "tau_1": slice(1 + 2 * d + k, 1 + 2 * d + k + k * d),  # mode by mode, feature by feature
         }
         self.effects = 1 + 2 * d + k * (d + 1)
-        rows = int(factors.rows.sum())
+        rows = float(factors.rows.sum())
         self.freedom = rows - level
-        if rows < 2:
-            raise DataError(f"{rows} row(s): expected at least two.")
+        if rows <= 1:
+            raise DataError(f"{rows:g} row(s): expected at least two.")
 
     def value(self, names: Sequence[str], logs: Array) -> tuple[float, Array]:
         """Minus its logarithm at these parameters, and the derivatives; the others are absent."""

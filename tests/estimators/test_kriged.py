@@ -1,0 +1,170 @@
+"""Kriged regression as scikit-learn has it: rows, groups, intervals, what it saw, and bad input."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.estimators.kriged import KrigedRegressor
+
+CHAIN = [(place, place + 1) for place in range(11)]
+TEST = (2, 5, 8)
+
+
+@parametrize_with_checks([KrigedRegressor()])
+def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        check(estimator)
+
+
+def rows(seed: int = 0, per_group: int = 25, *, follow: float = 1.0, noise: float = 0.5) -> tuple[Any, ...]:
+    """Twelve groups in a row; slope and level follow their place."""
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(12), per_group)
+    x = rng.normal(size=(len(g), 2))
+    y = (1 + follow * np.sin(g / 3)) * x[:, 0] - x[:, 1] + follow * np.cos(g / 4) + noise * rng.normal(size=len(g))
+    return x, y, g, ~np.isin(g, TEST)
+
+
+def fitted(seed: int = 0, **settings: Any) -> tuple[KrigedRegressor, tuple[Any, ...]]:
+    x, y, g, known = rows(seed)
+    model = KrigedRegressor(**{"graph": CHAIN, **settings}).fit(x[known], y[known], groups=g[known])
+    return model, (x, y, g, known)
+
+
+def test_a_graph_that_coefficients_follow_is_worth_its_while() -> None:
+    errors = {}
+    for name, graph in (("graph", CHAIN), ("none", None)):
+        found = []
+        for seed in range(3):
+            model, (x, y, g, known) = fitted(seed, graph=graph)
+            found.append(np.mean((model.predict(x[~known], groups=g[~known]) - y[~known]) ** 2))
+        errors[name] = np.mean(found)
+    assert errors["graph"] < 0.6 * errors["none"]
+    model, _ = fitted()
+    assert model.gate_ > 0.9
+    assert sum(model.evidence_.values()) == pytest.approx(1.0)
+    assert model.saw_ == ("test adjacency", "test inputs")
+    assert fitted(graph=None, context="none")[0].saw_ == ()
+
+
+def test_intervals_hold_what_they_say() -> None:
+    inside = []
+    for seed in range(6):
+        model, (x, y, g, known) = fitted(seed)
+        values, low, high = model.predict(x[~known], groups=g[~known], interval=0.9)
+        np.testing.assert_array_equal(values, model.predict(x[~known], groups=g[~known]))
+        inside.append(np.mean((low <= y[~known]) & (y[~known] <= high)))
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.06)
+
+
+def test_an_interval_is_wider_for_a_group_never_trained_on() -> None:
+    model, _ = fitted()
+    x = np.zeros((2, 2))
+    _, low, high = model.predict(x, groups=[1, 5], interval=0.9)
+    assert (high - low)[1] > (high - low)[0]
+
+
+def test_several_targets_are_as_many_columns() -> None:
+    x, y, g, known = rows()
+    both = KrigedRegressor(graph=CHAIN).fit(x[known], np.column_stack([y, -y])[known], groups=g[known])
+    values, low, high = both.predict(x[~known], groups=g[~known], interval=0.5)
+    assert values.shape == low.shape == high.shape == ((~known).sum(), 2)
+    np.testing.assert_allclose(values[:, 0], -values[:, 1], atol=1e-8)
+
+
+def test_units_make_no_difference() -> None:
+    x, y, g, known = rows()
+    model, _ = fitted()
+    other = KrigedRegressor(graph=CHAIN).fit(x[known] * [1000, 0.01] + 5, 7 * y[known] - 3, groups=g[known])
+    ours, theirs = model.predict(x[~known], groups=g[~known]), other.predict(x[~known] * [1000, 0.01] + 5, g[~known])
+    np.testing.assert_allclose(theirs, 7 * ours - 3, rtol=1e-4)
+
+
+def test_the_order_of_rows_makes_no_difference() -> None:
+    x, y, g, known = rows()
+    order = np.random.default_rng(1).permutation(known.sum())
+    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    other = KrigedRegressor(graph=CHAIN).fit(x[known][order], y[known][order], groups=g[known][order])
+    new = x[~known], g[~known]
+    np.testing.assert_allclose(one.predict(*new), other.predict(*new), rtol=1e-6)
+
+
+def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
+    """A single row says little of its group's mean: trusted less, the fewer there are and the less groups differ."""
+    model, (x, _, g, known) = fitted()
+    alone = [float(model.predict(x[[i]], groups=g[[i]])[0]) for i in np.flatnonzero(~known)[:5]]
+    assert np.isfinite(alone).all()
+    plain, _ = fitted(context="none")
+    single = plain.predict(x[~known][:1], groups=g[~known][:1])
+    np.testing.assert_allclose(plain.predict(x[~known], groups=g[~known])[:1], single)
+
+
+def test_it_survives_cloning_and_joblib(tmp_path: Any) -> None:
+    model, (x, _, g, known) = fitted()
+    assert clone(model).get_params() == model.get_params()
+    joblib.dump(model, tmp_path / "model.joblib")
+    again = joblib.load(tmp_path / "model.joblib")
+    np.testing.assert_array_equal(again.predict(x[~known], g[~known]), model.predict(x[~known], g[~known]))
+
+
+def test_a_group_outside_the_graph_needs_neighbours() -> None:
+    model, (x, _, _, _) = fitted()
+    with pytest.raises(GroupMismatchError, match=r"not in the graph: 'new'.*neighbors="):
+        model.predict(x[:2], groups=["new", 5])
+    placed = model.predict(x[:2], groups=["new", "new"], neighbors={"new": [5]})
+    np.testing.assert_allclose(placed, model.predict(x[:2], groups=[5, 5]), atol=1e-9)
+    with pytest.raises(GroupMismatchError):
+        model.predict(x[:1], groups=["new"], neighbors={"new": ["nobody"]})
+
+
+def test_inputs_beyond_what_was_seen_count_as_the_nearest_that_was() -> None:
+    model, (x, _, _, known) = fitted()
+    with pytest.warns(TopoRoWarning, match="1 of 2 rows have inputs far beyond what was seen"):
+        far = model.predict([[1e6, 0.0], [0.0, 0.0]], groups=[1, 1])
+    edge = model.predict([[x[known][:, 0].max(), 0.0], [0.0, 0.0]], groups=[1, 1])
+    np.testing.assert_allclose(far, edge)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"groups": None}, DataError, r"predict\(\) got no groups"),
+        ({"groups": [1]}, DataError, "must agree"),
+        ({"interval": 1.5}, SettingError, "interval"),
+        ({"interval": math.nan}, SettingError, "interval"),
+    ],
+)
+def test_bad_input_to_predict_is_an_error(change: dict[str, Any], error: Any, message: str) -> None:
+    model, (x, _, g, _) = fitted()
+    with pytest.raises(error, match=message):
+        model.predict(**{"X": x[:3], "groups": g[:3], **change})
+
+
+def test_bad_input_to_fit_is_an_error() -> None:
+    x, y, g, _ = rows()
+    with pytest.raises(UnknownNameError, match="unknown context 'column'"):
+        KrigedRegressor(context="column").fit(x, y, groups=g)
+    with pytest.raises(GroupMismatchError):
+        KrigedRegressor(graph=CHAIN[:3]).fit(x, y, groups=g)
+
+
+def test_odd_tables_can_be_fitted() -> None:
+    """One row a group, more columns than rows, a column that never varies, a graph in pieces, two groups."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 20))
+    x[:, 3] = 1.0
+    pieces = [edge for edge in CHAIN if edge != (5, 6)]
+    model = KrigedRegressor(graph=pieces).fit(x, x[:, 0], groups=list(range(12)))
+    assert np.isfinite(model.predict(x, groups=list(range(12)))).all()
+    two = KrigedRegressor(graph=[(0, 1), (1, 2)]).fit(x, x[:, 0], groups=[0, 1] * 6)
+    assert np.isfinite(two.predict(x, groups=[2] * 12)).all()
