@@ -54,7 +54,7 @@ def test_a_graph_that_coefficients_follow_is_worth_its_while() -> None:
     assert model.gate_ > 0.9
     assert sum(model.evidence_.values()) == pytest.approx(1.0)
     assert model.saw_ == ("test adjacency", "test inputs")
-    assert fitted(graph=None, context="none")[0].saw_ == ()
+    assert fitted(graph=None, context="row")[0].saw_ == ()
 
 
 def test_intervals_hold_what_they_say() -> None:
@@ -104,7 +104,7 @@ def test_rows_one_at_a_time_lean_on_what_is_known() -> None:
     model, (x, _, g, known) = fitted()
     alone = [float(model.predict(x[[i]], groups=g[[i]])[0]) for i in np.flatnonzero(~known)[:5]]
     assert np.isfinite(alone).all()
-    plain, _ = fitted(context="none")
+    plain, _ = fitted(context="row")
     single = plain.predict(x[~known][:1], groups=g[~known][:1])
     np.testing.assert_allclose(plain.predict(x[~known], groups=g[~known])[:1], single)
 

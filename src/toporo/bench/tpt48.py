@@ -195,8 +195,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 # ---------------------------------------------------------------------- the file
 
 
-def read_temperatures(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Monthly mean temperatures in °F by state: arrays of 12 years (2008 to 2019) by 12 months.
+def read_temperatures(path: str | os.PathLike[str], years: range = YEARS) -> dict[str, Array]:
+    """Monthly mean temperatures in °F by state: arrays of years (2008 to 2019 unless told) by 12 months.
 
     Any release of NOAA's ``climdiv-tmpcst`` file will do. One that is cut short, incomplete or something else is an
     error that says where.
@@ -208,13 +208,13 @@ def read_temperatures(path: str | os.PathLike[str]) -> dict[str, Array]:
     for number, line in enumerate(lines, 1):
         match = _checked(file, number, line, last=number == len(lines))
         code, year = codes.get(int(match[1])), int(match[4])
-        if code is None or year not in YEARS:
+        if code is None or year not in years:
             continue
         if (code, year) in rows:
             raise DataError(f"{file}, line {number}: a second row of {_named(code)} in {year}. {_EXPECTED}")
         rows[code, year] = _numbers(file, number, match[5])
-    _check_complete(file, rows)
-    return {code: np.array([rows[code, year] for year in YEARS]) for code in sorted(STATES)}
+    _check_complete(file, rows, years)
+    return {code: np.array([rows[code, year] for year in years]) for code in sorted(STATES)}
 
 
 def _lines(file: Path) -> list[str]:
@@ -273,10 +273,10 @@ def _numbers(file: Path, number: int, text: str) -> list[float]:
     return [float(field) for field in fields]
 
 
-def _check_complete(file: Path, rows: Mapping[tuple[str, int], list[float]]) -> None:
-    span = f"{YEARS[0]} to {YEARS[-1]}"
-    lacking = {code: [year for year in YEARS if (code, year) not in rows] for code in STATES}
-    absent = [_named(code) for code, years in lacking.items() if len(years) == len(YEARS)]
+def _check_complete(file: Path, rows: Mapping[tuple[str, int], list[float]], wanted: range) -> None:
+    span = f"{wanted[0]} to {wanted[-1]}"
+    lacking = {code: [year for year in wanted if (code, year) not in rows] for code in STATES}
+    absent = [_named(code) for code, years in lacking.items() if len(years) == len(wanted)]
     if absent:
         raise DataError(
             f"{file} has no rows of {len(absent)} state(s) from {span}: {', '.join(absent[:8])}"

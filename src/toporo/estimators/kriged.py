@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,14 +16,17 @@ from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
+from toporo.robust.group_losses import chunks
 from toporo.robust.kriged import MODELS, GraphModes, GroupFactors, fit_kriged
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
 #: Inputs this many standard deviations beyond what was seen in training are worth a word.
 FAR = 1.0
+#: In place of a variance of nothing.
+SMALL = 1e-12
 #: Where the mean inputs of a group to predict come from.
-CONTEXTS = ("rows", "none")
+CONTEXTS = ("rows", "row")
 
 
 class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -42,8 +45,8 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
     ----------
     graph : over the groups, test groups among them, in any form that :func:`toporo.graphs.as_graph` takes; the longer
         an edge, the less it says. Without one this is a mixed model: groups differ, and nobody knows how new ones do.
-    context : ``"rows"``: the mean input of a group never trained on is that of the rows to predict, shrunk towards the
-        mean of all groups as far as few rows say little. ``"none"``: nothing but the row itself is looked at.
+    context : ``"rows"``: the mean input of a group never trained on is that of its rows to predict, shrunk towards the
+        mean of all groups as far as few rows say little. ``"row"``: every row by itself, whatever else is predicted.
 
     Attributes
     ----------
@@ -140,20 +143,21 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         neighbors : groups that are not in the graph, and which groups there they are next to.
         """
         check_is_fitted(self)
+        if interval is not None:
+            number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
         x = validate_data(self, X, reset=False, dtype=np.float64)
         ids = self._ids(groups, len(x))
         scaled = self._clipped(self.scaling_.apply(x))
-        own = [self.groups_.names.index(name) if name in self.groups_ else None for name in ids.groups]
-        vectors = self._vectors(ids.groups, neighbors or {})
+        own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
+            ids.codes
+        ]
+        vectors = self._vectors(ids.groups, neighbors or {})[ids.codes]
         means = self._means(scaled, ids, own)
-        theta = self.fit_.coefficients(means, vectors, own)[ids.codes]
-        design = np.column_stack([np.ones(len(x)), scaled - means[ids.codes]])
-        values = self._in_units(np.einsum("nj,njk->nk", design, theta))
+        parts = [self.fit_.moments(*(each[part] for each in (scaled, means, vectors, own))) for part in chunks(len(x))]
+        values = self._in_units(np.concatenate([centre for centre, _ in parts]))
         if interval is None:
             return values
-        number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
-        covariances = self.fit_.covariances(means, vectors, own)[ids.codes]
-        variance = np.einsum("ni,nkij,nj->nk", design, covariances, design) + self.fit_.noise
+        variance = np.concatenate([spread for _, spread in parts]) + self.fit_.noise
         half = norm.ppf(0.5 + interval / 2) * np.sqrt(variance) * self.target_scaling_.scale
         half = half[:, 0] if self._one_column else half
         return values, values - half, values + half
@@ -201,19 +205,21 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             rows.append(modes.vectors[[index[other] for other in near]].mean(axis=0))
         return np.array(rows)
 
-    def _means(self, scaled: Array, ids: GroupIds, own: Sequence[int | None]) -> Array:
-        """Mean inputs: of a training group those it had; of others those of the rows, as far as they can be trusted."""
+    def _means(self, scaled: Array, ids: GroupIds, own: Array) -> Array:
+        """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
-        means = np.zeros((len(ids.groups), scaled.shape[1]))
         between, within = self.spread_
-        for place, index in enumerate(own):
-            if index is not None:
-                means[place] = known[index]
-            elif self.context == "rows":
-                rows = scaled[ids.codes == place]
-                trust = between / (between + within / len(rows) + 1e-12)
-                means[place] = trust * rows.mean(axis=0)
-        return means
+        counts = np.bincount(ids.codes, minlength=len(ids.groups))[:, None]
+        seen = scaled
+        if self.context == "rows":
+            totals = np.zeros((len(ids.groups), scaled.shape[1]))
+            np.add.at(totals, ids.codes, scaled)
+            seen, rows = (totals / counts)[ids.codes], counts[ids.codes]
+        else:
+            rows = np.ones((len(scaled), 1))
+        means = between / (between + within / rows + SMALL) * seen
+        means[own >= 0] = known[own[own >= 0]]
+        return np.asarray(means)
 
 
 def _spread(scaled: Array, ids: GroupIds, means: Array) -> tuple[Array, Array]:

@@ -371,16 +371,11 @@ class Likelihood:
         own = np.einsum("gi,ijk->gjk", vectors, v.reshape(vectors.shape[1], self.factors.width, gamma.shape[1]))
         return np.concatenate([level[:, None], b[None] + own], axis=1)
 
-    def design(self, mean: Array, vector: Array) -> Array:
-        """:math:`B_g` of one group, (d + 1, effects)."""
-        d, k = self.factors.width, len(vector)
-        out = np.zeros((d + 1, self.effects))
-        out[0, 0] = 1.0
-        out[0, self.parts["omega_b"]] = out[0, self.parts["omega_c"]] = mean
-        out[0, self.parts["tau_0"]] = vector
-        out[1:, self.parts["omega_b"]] = np.eye(d)
-        out[1:, self.parts["tau_1"]] = np.einsum("i,jl->jil", vector, np.eye(d)).reshape(d, k * d)
-        return out
+    def rows(self, z: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`z^\top B_g` of rows, (rows, effects): what of :math:`\gamma` a row is made of."""
+        level, slopes = z[:, :1], z[:, 1:]
+        of_modes = (vectors[:, :, None] * slopes[:, None, :]).reshape(len(z), -1)
+        return np.concatenate([level, level * means + slopes, level * means, level * vectors, of_modes], axis=1)
 
 
 @dataclass(frozen=True)
@@ -466,24 +461,32 @@ class KrigedFit:
         each = [self._coefficients(model, means, vectors, own) for model in self.models]
         return np.tensordot(self.weights, each, axes=1)
 
-    def covariances(self, means: Array, vectors: Array, own: Sequence[int | None]) -> Array:
-        """Covariances of θ, (groups, outputs, d + 1, d + 1): within the models, and between them."""
-        centre = self.coefficients(means, vectors, own)
-        total = np.zeros((len(means), centre.shape[2], centre.shape[1], centre.shape[1]))
-        for model, weight in zip(self.models, self.weights, strict=True):
-            solved, variance = model.solved, self.variance(model)
-            shared = solved.scale[:, None] * solved.inverse * solved.scale
-            for place, index in enumerate(own):
-                design = self.likelihood.design(means[place], vectors[place])
-                alone = np.diag(solved.independent)
-                if index is not None:
-                    shrunk = alone @ solved.shapes[index]
-                    design = design - shrunk @ design
-                    alone = alone - shrunk @ alone
-                total[place] += weight * variance[:, None, None] * (design @ shared @ design.T + alone)
-            off = self._coefficients(model, means, vectors, own) - centre
-            total += weight * np.einsum("gik,gjk->gkij", off, off)
-        return total
+    def moments(self, x: Array, means: Array, vectors: Array, own: Array) -> tuple[Array, Array]:
+        """Mean and variance of the value of rows without their own noise, (rows, outputs) each.
+
+        Parameters
+        ----------
+        x : inputs.
+        means, vectors : every row's group: its mean input and its place in the modes.
+        own : which training group that is, -1 for one never trained on.
+        """
+        z = np.column_stack([np.ones(len(x)), x - means])
+        inside = own >= 0
+        centres, variances = [], []
+        for model in self.models:
+            solved, omega = model.solved, model.solved.independent
+            centre = self.likelihood.rows(z, means, vectors) @ solved.gamma
+            scaled = omega * z
+            centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
+            known = np.zeros_like(z)  # of a group's own part, what its rows have told
+            known[inside] = np.einsum("nij,nj->ni", solved.shapes[own[inside]], scaled[inside])
+            shared = self.likelihood.rows(z - known, means, vectors) * solved.scale
+            spread = np.einsum("ni,ni->n", shared @ solved.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+            centres.append(centre)
+            variances.append(spread[:, None] * self.variance(model))
+        centre = np.tensordot(self.weights, centres, axes=1)
+        between = [(each - centre) ** 2 for each in centres]
+        return centre, np.tensordot(self.weights, np.add(variances, between), axes=1)
 
     def variance(self, model: FittedModel) -> Array:
         """s² of every output."""
