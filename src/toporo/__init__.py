@@ -24,6 +24,7 @@ _HOME = {
     "GroupIds": "toporo.groups",
     "GroupedData": "toporo.data.grouped",
     "Groups": "toporo.groups",
+    "Kriged": "toporo.estimators",
     "KrigedRegressor": "toporo.estimators",
     "LeaveRegionOut": "toporo.choice.splits",
     "Prior": "toporo.topology.prior",

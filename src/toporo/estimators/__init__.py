@@ -1,6 +1,7 @@
 """scikit-learn estimators: models for a table whose rows come in groups, and that must hold in test groups."""
 
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+from toporo.estimators.effects import Kriged
 from toporo.estimators.kriged import KrigedRegressor
 
-__all__ = ["GroupDROClassifier", "GroupDRORegressor", "KrigedRegressor", "TROClassifier", "TRORegressor"]
+__all__ = ["GroupDROClassifier", "GroupDRORegressor", "Kriged", "KrigedRegressor", "TROClassifier", "TRORegressor"]

@@ -17,7 +17,7 @@ from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, GraphModes, GroupFactors, fit_kriged
+from toporo.robust.kriged import MODELS, GraphModes, GroupFactors, KrigedFit, fit_kriged
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -97,12 +97,12 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
         self.target_scaling_.check_squares("y")
         self.topology_ = None if self.graph is None else as_graph(self.graph)
-        self.modes_, places = self._placed(ids.groups)
+        modes, places = placed(self.topology_, ids.groups)
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
         alone = {"one model": MODELS["one model"]} if len(ids.groups) == 1 else None
-        self.fit_ = fit_kriged(factors, self.modes_, places, alone)
+        self.fit_ = fit_kriged(factors, modes, places, alone)
         self.groups_ = ids.groups
         self.spread_ = _spread(scaled, ids, factors.means)
         self.evidence_ = self.fit_.evidence
@@ -116,13 +116,6 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-    def _placed(self, groups: Groups) -> tuple[GraphModes | None, list[int]]:
-        """The modes of the graph, and where the training groups are in it."""
-        if self.topology_ is None:
-            return None, []
-        self.topology_.require(groups, what="group(s) of the data")
-        return GraphModes.of(_conductances(self.topology_)), [self.topology_.names.index(name) for name in groups]
 
     def predict(
         self,
@@ -151,7 +144,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
             ids.codes
         ]
-        vectors = self._vectors(ids.groups, neighbors or {})[ids.codes]
+        vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
         means = self._means(scaled, ids, own)
         parts = [self.fit_.moments(*(each[part] for each in (scaled, means, vectors, own))) for part in chunks(len(x))]
         values = self._in_units(np.concatenate([centre for centre, _ in parts]))
@@ -186,25 +179,6 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
         return np.clip(scaled, low, high)
 
-    def _vectors(self, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]) -> Array:
-        """Places of groups in the modes that the fit kept."""
-        modes = self.fit_.likelihood.modes
-        if modes is None or self.topology_ is None:
-            return np.zeros((len(groups), 0))
-        index = {name: place for place, name in enumerate(self.topology_.names)}
-        strange = [name for name in groups if name not in index and name not in neighbors]
-        if strange:
-            raise GroupMismatchError(
-                f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-                f"neighbors={{{strange[0]!r}: [...]}}, or fit with a graph that has them."
-            )
-        rows = []
-        for name in groups:
-            near = [name] if name in index else list(neighbors[name])
-            self.topology_.require(near, what=f"neighbour(s) of {name!r}")
-            rows.append(modes.vectors[[index[other] for other in near]].mean(axis=0))
-        return np.array(rows)
-
     def _means(self, scaled: Array, ids: GroupIds, own: Array) -> Array:
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
@@ -220,6 +194,36 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         means = between / (between + within / rows + SMALL) * seen
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
+
+
+def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None, list[int]]:
+    """The modes of a graph, and where the training groups are in it."""
+    if graph is None:
+        return None, []
+    graph.require(groups, what="group(s) of the data")
+    return GraphModes.of(_conductances(graph)), [graph.names.index(name) for name in groups]
+
+
+def vectors_of(
+    fit: KrigedFit, graph: GroupGraph | None, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]
+) -> Array:
+    """Places of groups in the modes that a fit kept; of those not in the graph, between their neighbours."""
+    modes = fit.likelihood.modes
+    if modes is None or graph is None:
+        return np.zeros((len(groups), 0))
+    index = {name: place for place, name in enumerate(graph.names)}
+    strange = [name for name in groups if name not in index and name not in neighbors]
+    if strange:
+        raise GroupMismatchError(
+            f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
+            f"neighbors={{{strange[0]!r}: [...]}}, or fit with a graph that has them."
+        )
+    rows = []
+    for name in groups:
+        near = [name] if name in index else list(neighbors[name])
+        graph.require(near, what=f"neighbour(s) of {name!r}")
+        rows.append(modes.vectors[[index[other] for other in near]].mean(axis=0))
+    return np.array(rows)
 
 
 def _spread(scaled: Array, ids: GroupIds, means: Array) -> tuple[Array, Array]:

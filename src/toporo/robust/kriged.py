@@ -461,7 +461,7 @@ class KrigedFit:
         each = [self._coefficients(model, means, vectors, own) for model in self.models]
         return np.tensordot(self.weights, each, axes=1)
 
-    def moments(self, x: Array, means: Array, vectors: Array, own: Array) -> tuple[Array, Array]:
+    def moments(self, x: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
         """Mean and variance of the value of rows without their own noise, (rows, outputs) each.
 
         Parameters

@@ -1,0 +1,141 @@
+"""Any model plus a kriged effect of the group: what is gained, what is left alone, and bad input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.estimators.effects import EFFECTS, Kriged
+
+CHAIN = [(place, place + 1) for place in range(19)]
+TEST = (3, 4, 9, 10, 16)
+
+
+def rows(seed: int = 0, *, level: float = 1.5, per_group: int = 30) -> tuple[Any, ...]:
+    """Twenty groups in a row, whose level follows their place."""
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(20), per_group)
+    x = rng.normal(size=(len(g), 2))
+    eta = np.sin(2 * x[:, 0]) + level * np.sin(g / 4)
+    return x, eta, g, ~np.isin(g, TEST), rng
+
+
+def regression(seed: int = 0, **settings: Any) -> tuple[Any, ...]:
+    x, eta, g, known, rng = rows(seed, **settings)
+    return x, eta + 0.5 * rng.normal(size=len(g)), g, known
+
+
+def test_an_effect_that_follows_the_graph_is_found() -> None:
+    x, y, g, known = regression()
+    for inner in (HistGradientBoostingRegressor(random_state=0), make_pipeline(StandardScaler(), Ridge())):
+        model = Kriged(inner, graph=CHAIN).fit(x[known], y[known], groups=g[known])
+        alone = clone(inner).fit(x[known], y[known])
+        error, before = (
+            np.mean((values - y[~known]) ** 2)
+            for values in (model.predict(x[~known], groups=g[~known]), alone.predict(x[~known]))
+        )
+        assert error < 0.6 * before
+        assert model.gate_ > 0.95
+        assert sum(model.evidence_.values()) == pytest.approx(1.0)
+    assert is_regressor(model)
+    assert model.saw_ == ("test adjacency",)
+    assert set(model.effects_) == set(g[known].tolist())
+
+
+def test_where_there_is_no_effect_hardly_anything_is_added() -> None:
+    x, y, g, known = regression(level=0.0)
+    model = Kriged(HistGradientBoostingRegressor(random_state=0), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    alone = HistGradientBoostingRegressor(random_state=0).fit(x[known], y[known])
+    added = model.predict(x[~known], groups=g[~known]) - alone.predict(x[~known])
+    assert np.abs(added).max() < 0.05
+
+
+def test_groups_that_the_model_knows_are_left_to_it() -> None:
+    x, y, g, known = regression()
+    model = Kriged(LinearRegression(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    alone = LinearRegression().fit(x[known], y[known])
+    np.testing.assert_array_equal(model.predict(x[known], groups=g[known]), alone.predict(x[known]))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_effects_on_classes_are_on_the_log_odds(classes: int) -> None:
+    x, eta, g, known, rng = rows(level=2.0)
+    scores = np.column_stack([eta, -eta, np.cos(g / 4) + x[:, 1]])[:, :classes]
+    y = np.array(["no", "yes", "maybe"])[(scores + rng.gumbel(size=scores.shape)).argmax(axis=1)]
+    inner = HistGradientBoostingClassifier(max_iter=40, random_state=0)
+    model = Kriged(inner, graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    alone = clone(inner).fit(x[known], y[known])
+    ours, before = model.predict_proba(x[~known], groups=g[~known]), alone.predict_proba(x[~known])
+    np.testing.assert_allclose(ours.sum(axis=1), 1.0)
+    place = np.searchsorted(model.classes_, y[~known])
+    loss, plain = (-np.log(np.clip(p, 1e-3, 1)[np.arange(len(place)), place]).mean() for p in (ours, before))
+    assert loss < 0.9 * plain
+    assert np.mean(model.predict(x[~known], groups=g[~known]) == y[~known]) > np.mean(
+        alone.predict(x[~known]) == y[~known]
+    )
+    np.testing.assert_array_equal(model.predict_proba(x[known], groups=g[known]), alone.predict_proba(x[known]))
+    assert is_classifier(model)
+
+
+def test_a_class_that_a_part_lacks_is_no_obstacle() -> None:
+    x, eta, g, known, _ = rows()
+    y = np.where(eta > 0, "up", "down")
+    y[g == 0] = "rare"
+    model = Kriged(LogisticRegression(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    assert np.isfinite(model.predict_proba(x[~known], groups=g[~known])).all()
+
+
+def test_frames_weights_and_neighbours() -> None:
+    x, y, g, known = regression()
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    weights = np.ones(known.sum())
+    model = Kriged(LinearRegression(), graph=CHAIN)
+    plain = clone(model).fit(x[known], y[known], groups=g[known])
+    other = clone(model).fit(frame[known], y[known], groups=g[known], sample_weight=weights)
+    new = x[~known], g[~known]
+    np.testing.assert_allclose(plain.predict(*new), other.predict(frame[~known], g[~known]), rtol=1e-6)
+    with pytest.raises(GroupMismatchError, match="neighbors="):
+        plain.predict(x[:1], groups=["new"])
+    placed = plain.predict(x[:1], groups=["new"], neighbors={"new": [3]})
+    np.testing.assert_allclose(placed, plain.predict(x[:1], groups=[3]), atol=1e-9)
+
+
+def test_the_same_seed_gives_the_same_and_models_are_named() -> None:
+    x, y, g, known = regression()
+    one, other = (Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known]) for _ in range(2))
+    assert one.effects_ == other.effects_
+    assert list(one.evidence_) == list(EFFECTS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fitting", "error", "message"),
+    [
+        ({"folds": 1}, {}, SettingError, "folds"),
+        ({}, {"groups": [0, 1] * 300}, DataError, "at least three"),
+        ({"graph": CHAIN[:4]}, {}, GroupMismatchError, "group"),
+        ({"estimator": KNeighborsRegressor()}, {"sample_weight": np.ones(600)}, SettingError, "takes no sample_weight"),
+        ({}, {"y": np.zeros((600, 2))}, DataError, "one target per row"),
+    ],
+)
+def test_bad_input_is_an_error(settings: dict[str, Any], fitting: dict[str, Any], error: Any, message: str) -> None:
+    x, y, g, _ = regression()
+    model = Kriged(**{"estimator": Ridge(), "graph": CHAIN, **settings})
+    with pytest.raises(error, match=message):
+        model.fit(**{"X": x, "y": y, "groups": g.tolist(), **fitting})
+
+
+def test_a_regressor_has_no_probabilities() -> None:
+    x, y, g, known = regression()
+    model = Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    with pytest.raises(AttributeError, match="regressor"):
+        model.predict_proba(x, groups=g)
