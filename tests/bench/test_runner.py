@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -253,78 +253,6 @@ def test_a_worker_that_is_killed_before_the_next_has_started_is_the_same_error(
     with pytest.raises(TopoRoError, match=r"these ran: erm seed 0, sd seed 0\. What is done is kept"):
         reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
     assert multiprocessing.active_children() == []
-
-
-SWEEP = (
-    sys.executable, "-m", "toporo", "reproduce", "dg15", "--seeds", "1", "--methods", "erm,sd,tro-physical",
-    "--source", "generated", "--jobs", "2", "--out",
-)  # fmt: skip
-#: When a sweep is struck: what is then in its folder.
-MOMENTS = {"as workers start": "", "in a run": "runs/*.main.checkpoint", "after a run": "runs/*-s0-????????????.json"}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    subprocess.run([*SWEEP, folder], check=True, capture_output=True)
-    return (folder / "results.json").read_bytes()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_data", "interrupts")
-@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
-@pytest.mark.parametrize(
-    ("number", "everybody", "said"),
-    [
-        (signal.SIGTERM, False, "terminated"),
-        (signal.SIGTERM, True, "terminated"),
-        (signal.SIGINT, True, "interrupted"),
-        (signal.SIGKILL, False, ""),
-    ],
-    ids=["kill", "a batch system's kill", "Ctrl-C", "kill -9"],
-)
-def test_workers_end_with_their_parent_and_the_same_command_goes_on(
-    number: signal.Signals, everybody: bool, said: str, moment: str, undisturbed: bytes, tmp_path: Path
-) -> None:
-    # A checkpoint of a short run is there for a moment only: a sweep that was not caught in one is started again.
-    for folder in (tmp_path / str(attempt) for attempt in range(10)):
-        victim = subprocess.Popen(
-            [*SWEEP, folder], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            assert victim.stderr is not None
-            assert "starting" in victim.stderr.readline()
-            while victim.poll() is None and moment and not list(folder.glob(moment)):
-                time.sleep(0.002)
-            if victim.poll() is None:
-                (os.killpg if everybody else os.kill)(victim.pid, number)
-            _, err = victim.communicate(timeout=120)  # workers have the other end of its pipe: it waits for them, too
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(victim.pid, signal.SIGKILL)
-        if victim.returncode:
-            break
-    assert "Traceback" not in err
-    assert victim.returncode == (128 + number if said else -number)
-    if said:
-        assert err.endswith(f"toporo: {said}; what is done is kept, and the same command goes on from here.\n")
-        assert list(folder.rglob("*.part")) == []
-    subprocess.run([*SWEEP, folder], check=True, capture_output=True)
-    assert (folder / "results.json").read_bytes() == undisturbed
-    assert list(folder.rglob("*.damaged*")) == []
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_data")
-@pytest.mark.parametrize("count", [2, 3])
-def test_sweeps_at_once_on_one_folder_give_the_figures_of_one(count: int, undisturbed: bytes, tmp_path: Path) -> None:
-    one = [*SWEEP[:-3], "--jobs", "1", "--out", tmp_path]
-    sweeps = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(count)]
-    for sweep in sweeps:
-        _, err = sweep.communicate(timeout=600)
-        assert (sweep.returncode, "warning" in err) == (0, False), err
-    assert (tmp_path / "results.json").read_bytes() == undisturbed
-    assert list(tmp_path.rglob("*.damaged*")) == list(tmp_path.rglob("*.checkpoint")) == []
 
 
 def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
