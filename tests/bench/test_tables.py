@@ -407,3 +407,14 @@ def test_the_page_of_results_says_what_the_searches_found() -> None:
     right = f"({east.ranks['regions']:.2f}, {north.ranks['regions']:.2f})"
     assert f"On DG-15 ({dg15.ranks['regions']:.2f}) and TPT-48 {right} they rank" in text
     assert f"backwards ({dg60.ranks['regions']:.2f}, {cost['dg60']['regions']:.1f} points lost)" in text
+
+
+def test_the_page_of_results_says_why_irm_has_another_penalty_on_tpt48() -> None:
+    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    usual = []
+    for part in read_search(ROOT / "results" / "tpt48-search.json", "tpt48").variants:
+        irm = part.methods["irm"]
+        assert [taken["settings"]["penalty"] for taken in irm.rules["validation"].taken] == [0.1] * 3
+        values = irm.last[irm.settings.index({"penalty": 100.0, "warm_up": 500})]
+        usual.append(f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}")
+    assert f"the network is ruined ({usual[0]} E→W and {usual[1]} N→S" in text

@@ -175,6 +175,10 @@ def reproduce(
     chosen = {name: value for name, value in chosen.items() if value is not None}
     on_images = BENCHMARKS[benchmark].vision is not None
     kept = "what is done is kept, and the same command goes on from here"
+    asked: dict[str, Any] = {
+        "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
+        "data": data, "source": source, "split": split, "window": window,
+    }  # fmt: skip
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
@@ -183,17 +187,11 @@ def reproduce(
                 benchmark,
                 folder,
                 search=search,
-                protocol=protocol,
-                seeds=seeds,
-                methods=methods.split(",") if methods is not None else None,
-                data=data,
-                source=source,
                 workers=jobs or (cores() if pick_device(device or "cpu") == "cpu" else 1),
                 device=device or "cpu",
                 progress=progress.report_search,
                 say=progress.say,
-                split=split,
-                window=window,
+                **asked,
             )
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
@@ -202,19 +200,13 @@ def reproduce(
         outcome = run(
             benchmark,
             folder,
-            protocol=protocol,
-            seeds=seeds,
-            methods=methods.split(",") if methods is not None else None,
-            data=data,
-            source=source,
             workers=jobs or (1 if on_images else cores()),
             progress=progress.report,
             once=once.split(",") if once is not None else (),
             vision=VisionChoices(**chosen) if chosen else None,
             say=progress.say,
-            split=split,
-            window=window,
             test=test,
+            **asked,
         )
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
