@@ -1,4 +1,4 @@
-"""What an objective costs in a training step on images: each against ERM on the same network, turn by turn.
+"""What an objective, or averaging weights, costs in a training step on images: each against ERM, turn by turn.
 
 ``python benchmarks/vision.py [FOLDER]`` measures on the GPU, or where there is none a small network on the CPU, and
 writes vision.md and vision.json there. Only the figures of the device at hand are new; those of the other are kept.
@@ -69,7 +69,10 @@ OBJECTIVES: dict[str, Callable[[tr.Groups, int], tr.objectives.Objective]] = {
     "MMD": lambda groups, width: tr.objectives.make_objective("mmd", groups),
     "DANN": lambda groups, width: tr.objectives.make_objective("dann", groups, width=width),
     "IRM": lambda groups, width: tr.objectives.IRM(groups),
+    "ERM, weights averaged": lambda groups, width: tr.objectives.ERM(groups),
 }
+#: Under which weights are averaged from the first step on.
+AVERAGED = "ERM, weights averaged"
 
 
 def augmented(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,12 +107,16 @@ class Bench:
             [rng.choice(self.rows.rows(name), self.setup.per_group, replace=False) for name in self.rows.groups]
         )
 
-    def stepper(self, make: Callable[[tr.Groups, int], tr.objectives.Objective]) -> Stepper:
+    def stepper(
+        self, make: Callable[[tr.Groups, int], tr.objectives.Objective], average: int | None = None
+    ) -> Stepper:
         """A fresh network under an objective, warmed up."""
         setup = self.setup
         network = ResNet(CLASSES, depth=setup.depth)
         objective = make(self.rows.groups, network.width)
-        settings = StepSettings(per_group=setup.per_group, precision=setup.precision, device=setup.device)
+        settings = StepSettings(
+            per_group=setup.per_group, precision=setup.precision, device=setup.device, average=average
+        )
         loss = functools.partial(F.cross_entropy, reduction="none")
         stepper = Stepper(network, objective, self.data, self.rows, loss, settings, prepare=augmented, draws=DRAWS)
         stepper.load(*self.batches)
@@ -184,7 +191,7 @@ def measure(setup: Setup) -> dict[str, Any]:
     all_erm: list[float] = []
     rows = []
     for title, make in OBJECTIVES.items():
-        other = bench.stepper(make)
+        other = bench.stepper(make, average=1 if title == AVERAGED else None)
         plain, own = bench.against(erm, other)
         ratios = [b / a for a, b in zip(plain, own, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")

@@ -29,6 +29,7 @@ DIFFERENT = {
     "group-dro": [{"step": 0.01}, {"step": 1.0}],
     "tro": [{"penalty": 0.1, "step": 0.5}, {"penalty": 5.0, "step": 0.1}],
 }
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
 cross_entropy = partial(F.cross_entropy, reduction="none")
 
 
@@ -54,10 +55,10 @@ def runs(name, dtype=torch.float64, **common):
     return [list(part) for part in zip(*each, strict=True)]
 
 
-def both(name, dtype=torch.float64, **common):
-    """Histories and models: as one program, and one by one."""
+def both(name, dtype=torch.float64, device="cpu", **common):
+    """Histories and models: as one program, and one by one on the CPU."""
     models, objectives, data, settings = runs(name, dtype, **common)
-    together = train_many(models, objectives, data, cross_entropy, settings)
+    together = train_many(models, objectives, data, cross_entropy, settings, device=device)
     alone, others = [], runs(name, dtype, **common)
     for model, objective, one, how in zip(*others, strict=True):
         alone.append(train(model, objective, one, cross_entropy, how))
@@ -68,9 +69,10 @@ def test_there_is_something_to_stack():
     assert {"erm", "tro", "group-dro", "irm", "vrex", "sd", "iw-erm"} <= set(STACKABLE)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("name", STACKABLE)
-def test_every_run_is_what_it_would_be_alone(name):
-    together, models, alone, others = both(name)
+def test_every_run_is_what_it_would_be_alone(name, device):
+    together, models, alone, others = both(name, device=device)
     for model, other in zip(models, others, strict=True):
         for mine, its in zip(model.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-10)

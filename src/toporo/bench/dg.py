@@ -313,10 +313,12 @@ def _as_listed(spec: DGSpec, loaded: BenchmarkData, values: Sequence[float], *, 
 
 
 def _published_physical(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
-    """Betweenness between training and test groups, rounded as there, divided by the sum."""
+    """Betweenness between training and test groups, rounded as there, divided by the sum; equal where all have none."""
     counts = loaded.graph.prior(loaded.train, loaded.test).centrality
     pairs = (spec.groups - 1) * (spec.groups - 2)
     values = [round(counts[group] / pairs, 3) for group in _listed(spec, loaded)]
+    if not any(values):  # between regions that a search holds out and the groups around them, no path passes a third
+        values = [1.0] * len(values)
     return replace(_as_listed(spec, loaded, values, aligned=aligned), saw_test_adjacency=True)
 
 
