@@ -300,9 +300,9 @@ class Likelihood:
         right = scale[:, None] * self._project(sums)
         eta = inverse @ right
         gamma = scale[:, None] * eta
-        explained = np.einsum("ik,ik->k", right, eta)
-        q = f.residual + np.einsum("gik,gik->k", targets, targets) - explained
         shared = self._spread(gamma)  # θ by group without its independent part
+        left = targets - np.einsum("gij,gjk->gik", roots, shared)  # squares, so that nothing cancels
+        q = f.residual + np.einsum("gik,gik->k", left, left) + np.einsum("ik,ik->k", eta[some], eta[some])
         pull = sums - np.einsum("gij,gjk->gik", shapes, shared)
         log_determinant = 2.0 * float(
             np.log(np.diagonal(lower, axis1=1, axis2=2)).sum() + np.log(np.diagonal(factor)).sum()
