@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
@@ -69,6 +70,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
 
     __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
+    __metadata_request__score = {"groups": True}  # noqa: RUF012
 
     def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
         self.graph = graph
@@ -104,7 +106,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         alone = {"one model": MODELS["one model"]} if len(ids.groups) == 1 else None
         self.fit_ = fit_kriged(factors, modes, places, alone)
         self.groups_ = ids.groups
-        self.spread_ = _spread(scaled, ids, factors.means)
+        self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
         self.evidence_ = self.fit_.evidence
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
@@ -139,21 +141,36 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         if interval is not None:
             number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
         x = validate_data(self, X, reset=False, dtype=np.float64)
+        centre, spread = self._moments(x, groups, neighbors)
+        values = self._in_units(centre)
+        if interval is None:
+            return values
+        half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + self.fit_.noise) * self.target_scaling_.scale
+        half = half[:, 0] if self._one_column else half
+        return values, values - half, values + half
+
+    def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
+        """R² of the predictions.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight : as in :meth:`fit`.
+        """
+        return float(r2_score(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def _moments(
+        self, x: Array, groups: Any, neighbors: Mapping[Name, Iterable[Name]] | None, weights: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Mean and variance of rows without their noise, in units of the targets' standard deviations."""
         ids = self._ids(groups, len(x))
         scaled = self._clipped(self.scaling_.apply(x))
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
             ids.codes
         ]
         vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
-        means = self._means(scaled, ids, own)
+        means = self._means(scaled, ids, own, np.ones(len(x)) if weights is None else weights)
         parts = [self.fit_.moments(*(each[part] for each in (scaled, means, vectors, own))) for part in chunks(len(x))]
-        values = self._in_units(np.concatenate([centre for centre, _ in parts]))
-        if interval is None:
-            return values
-        variance = np.concatenate([spread for _, spread in parts]) + self.fit_.noise
-        half = norm.ppf(0.5 + interval / 2) * np.sqrt(variance) * self.target_scaling_.scale
-        half = half[:, 0] if self._one_column else half
-        return values, values - half, values + half
+        return np.concatenate([centre for centre, _ in parts]), np.concatenate([spread for _, spread in parts])
 
     def _in_units(self, scaled: Array) -> Array:
         values = scaled * self.target_scaling_.scale + self.target_scaling_.center
@@ -179,15 +196,15 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             )
         return np.clip(scaled, low, high)
 
-    def _means(self, scaled: Array, ids: GroupIds, own: Array) -> Array:
+    def _means(self, scaled: Array, ids: GroupIds, own: Array, weights: Array) -> Array:
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
         between, within = self.spread_
-        counts = np.bincount(ids.codes, minlength=len(ids.groups))[:, None]
+        counts = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
         seen = scaled
         if self.context == "rows":
             totals = np.zeros((len(ids.groups), scaled.shape[1]))
-            np.add.at(totals, ids.codes, scaled)
+            np.add.at(totals, ids.codes, weights[:, None] * scaled)
             seen, rows = (totals / counts)[ids.codes], counts[ids.codes]
         else:
             rows = np.ones((len(scaled), 1))
@@ -226,10 +243,10 @@ def vectors_of(
     return np.array(rows)
 
 
-def _spread(scaled: Array, ids: GroupIds, means: Array) -> tuple[Array, Array]:
+def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:
     """Variances of the columns between groups and within them."""
-    sizes = np.bincount(ids.codes, minlength=len(ids.groups))[:, None]
-    within = ((scaled - means[ids.codes]) ** 2).sum(axis=0) / max(1, len(scaled) - len(ids.groups))
+    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
+    within = weights @ (scaled - means[ids.codes]) ** 2 / max(1.0, weights.sum() - len(ids.groups))
     between = means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
     return np.maximum(between - within * np.mean(1 / sizes), 0.0), within
 
