@@ -24,9 +24,11 @@ from toporo.errors import DataError, GroupMismatchError, TopoRoWarning, listed, 
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
+from toporo.machine import free_bytes
+from toporo.robust.divergences import best_response
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, KrigedFit, fit_kriged
+from toporo.robust.kriged import MODELS, MOST_EFFECTS, KrigedFit, fit_kriged
 from toporo.robust.panel import fit_panel
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
@@ -40,6 +42,8 @@ SMALL = 1e-12
 CONTEXTS = ("rows", "row", "none")
 #: The usual share of a local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
 LOCAL, LOCAL_RIDGE = 0.25, 0.01
+#: How often groups are weighed anew, with a penalty.
+RESPONSES = 4
 #: Parts of the training groups that are held out in turn to calibrate probabilities.
 FOLDS = 5
 #: A class that inputs explain wholly is still no certainty: the least share of its variance that is left.
@@ -70,6 +74,9 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         ``"none"``: no input of other rows is looked at, and groups with other means have nothing else in common.
     local : the share of a second opinion in groups never trained on, as far as there is evidence for the graph: ridge
         regression in which training groups count as a random walk on the graph from that group first meets them.
+    penalty : with a number λ, TRO on top: groups count by the worst mixture of them near a prior, which is uniform, or
+        half of it where a walk from the groups of the graph that are not trained on first meets the others. It has
+        added nothing wherever we looked. None: all rows count alike.
 
     Attributes
     ----------
@@ -79,6 +86,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_ : the training groups.
+    weights_ : how much every training group counts, with a penalty; else None.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
     panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
 
@@ -97,10 +105,13 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
-    def __init__(self, *, graph: Any = None, context: str = "rows", local: float = LOCAL) -> None:
+    def __init__(
+        self, *, graph: Any = None, context: str = "rows", local: float = LOCAL, penalty: float | None = None
+    ) -> None:
         self.graph = graph
         self.context = context
         self.local = local
+        self.penalty = penalty
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -116,6 +127,8 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         """
         one_of(self.context, "context", CONTEXTS)
         number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
+        if self.penalty is not None:
+            number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
@@ -130,6 +143,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
         self.target_scaling_.check_squares("y")
         self.topology_ = None if self.graph is None else as_graph(self.graph)
+        _check_memory(len(ids.groups), x.shape[1], 0 if self.topology_ is None else len(self.topology_.names))
         modes, places = placed(self.topology_, ids.groups)
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
@@ -140,6 +154,11 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
         }
         self.fit_ = fit_kriged(factors, modes, places, wanted)
+        self.weights_: dict[Name, float] | None = None
+        if self.penalty is not None and len(ids.groups) > 1:
+            factors, shares = self._against_the_worst(
+                scaled, self.target_scaling_.apply(target), ids, shares, wanted, self.penalty
+            )
         self.groups_ = ids.groups
         self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
         self.evidence_ = self.fit_.evidence
@@ -154,15 +173,47 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             self.local_ = factors.weighted_ridge(walks, LOCAL_RIDGE)
         self.panel_ = None
         if times is not None:
-            where = self.fit_.likelihood.vectors[ids.codes], ids.codes
-            parts = [
-                self.fit_.moments(scaled[p], factors.means[ids.codes[p]], *(each[p] for each in where))[0]
-                for p in chunks(len(x))
-            ]
-            left = self.target_scaling_.apply(target) - np.concatenate(parts)
+            left = self._left(scaled, self.target_scaling_.apply(target), ids)
             self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
             self.saw_ += ("targets of training groups at the same time",)
         return self
+
+    def _against_the_worst(
+        self,
+        x: Array,
+        y: Array,
+        ids: GroupIds,
+        shares: Array | None,
+        wanted: Mapping[str, tuple[str, ...]],
+        penalty: float,
+    ) -> tuple[GroupFactors, Array]:
+        """Fit again and again, with groups that count by the best response to their losses."""
+        graph = self.topology_
+        others = [] if graph is None else [name for name in graph.names if name not in ids.groups]
+        p = np.full(len(ids.groups), 1.0 / len(ids.groups))
+        if graph is not None and others:
+            prior = graph.prior(ids.groups, others, measure="harmonic").spread(0.5)
+            p = np.array([prior.weights[name] for name in ids.groups])
+        plain = np.ones(len(x)) if shares is None else shares
+        mass, q = np.bincount(ids.codes, plain), p
+        for _ in range(RESPONSES):
+            weights = plain * (q * mass.sum() / mass)[ids.codes]
+            counts = weights > SMALL * weights.max()
+            weights = np.where(counts, weights, SMALL * weights.max())
+            factors = GroupFactors.from_rows(x, y, ids, weights)
+            likelihood = self.fit_.likelihood
+            self.fit_ = fit_kriged(factors, likelihood.modes, placed(graph, ids.groups)[1], wanted)
+            losses = np.bincount(ids.codes, plain * (self._left(x, y, ids) ** 2).sum(axis=1)) / mass
+            q = np.asarray(best_response(losses, p, penalty))
+        self.weights_ = {name: float(share) for name, share in zip(ids.groups, q, strict=True)}
+        return factors, weights
+
+    def _left(self, x: Array, y: Array, ids: GroupIds) -> Array:
+        """What the model leaves of the training rows."""
+        likelihood = self.fit_.likelihood
+        where = likelihood.factors.means[ids.codes], likelihood.vectors[ids.codes], ids.codes
+        parts = [self.fit_.moments(x[part], *(each[part] for each in where))[0] for part in chunks(len(x))]
+        return np.asarray(y - np.concatenate(parts))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -285,6 +336,18 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         means = between / (between + within / rows + SMALL) * seen
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
+
+
+def _check_memory(m: int, d: int, nodes: int) -> None:
+    """An error before the work starts, if it cannot end."""
+    effects = min(MOST_EFFECTS, 1 + 2 * d + nodes * (d + 1))
+    needed, free = 8 * (10 * m * (d + 1) ** 2 + 6 * effects**2 + 5 * nodes**2), free_bytes()
+    if free is not None and needed > free:
+        raise DataError(
+            f"{m} groups with {d} inputs and a graph of {nodes} need about {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: use fewer inputs (columns that matter, or a few principal components), "
+            "or fewer groups."
+        )
 
 
 def _times(time: Any, rows: int) -> Array:
