@@ -219,3 +219,14 @@ def test_slopes_of_classes_and_where_there_can_be_none() -> None:
     with pytest.warns(TopoRoWarning, match="slopes are left out"):
         model = Kriged(Ridge(), graph=CHAIN, slopes=True).fit(wide[known], y[known], groups=g[known])
     assert list(model.evidence_) == list(EFFECTS)
+
+
+def test_slopes_that_do_not_hold_in_regions_held_out_are_dropped() -> None:
+    """Every group drifts by itself: its rows speak for slopes, but neighbours know nothing of them."""
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(20), 30)
+    x = np.column_stack([np.tile(np.linspace(-1, 1, 30), 20), rng.normal(size=600)])
+    y = np.concatenate([np.cumsum(rng.normal(size=30)) for _ in range(20)])
+    model = Kriged(Ridge(), graph=CHAIN, slopes=True).fit(x, y, groups=g)
+    assert list(model.evidence_) == list(EFFECTS)
+    assert model.saw_ == ("test adjacency",)
