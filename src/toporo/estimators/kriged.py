@@ -586,16 +586,16 @@ class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
     def _calibrate(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> None:
         """Find scales and biases from what models say of rows whose groups they have not seen."""
         scores, rows, self.held_out_ = [], [], []
-        for part in self._parts(x, ids):
+        for part in held_out_parts(self.topology_, ids, x):
             kept = np.flatnonzero(~part)
             if len(np.unique(codes[kept])) < len(self.classes_):
                 continue  # a model that has never met a class has no say on it
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of, the whole model warns of
-                model = self._regression(x[kept], codes[kept], _some(ids, kept), weights[kept])
+                model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
                 rows.append(np.flatnonzero(part))
-                scores.append(_class_scores(model, x[part], _some(ids, rows[-1]), None, weights[part]))
-            self.held_out_.append(tuple(_some(ids, rows[-1]).groups))
+                scores.append(_class_scores(model, x[part], some_of(ids, rows[-1]), None, weights[part]))
+            self.held_out_.append(tuple(some_of(ids, rows[-1]).groups))
         self.scale_, self.bias_ = np.ones(len(self.classes_)), np.zeros(len(self.classes_))
         if not rows:
             warn(
@@ -608,24 +608,26 @@ class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         z, shares = (np.concatenate(each) for each in zip(*scores, strict=True))
         self.scale_, self.bias_ = _calibrated(z, shares, codes[places], weights[places], groups)
 
-    def _parts(self, x: Array, ids: GroupIds) -> Iterator[npt.NDArray[np.bool_]]:
-        """Rows to hold out together: regions of the graph, whole groups, or rows."""
-        names, m = ids.groups.names, len(ids.groups)
-        if m > 2 and self.topology_ is not None:
-            reached = self.topology_.hops(names)
-            others = [name for name in self.topology_.names if name not in ids.groups and math.isfinite(reached[name])]
-            for fold in hop_folds(self.topology_, names, others or None, FOLDS):
-                yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
-            return
-        # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
-        units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
-        order = group_rng("calibration", 0).permutation(units.max() + 1)
-        part = order[units] % min(FOLDS, len(order))
-        for place in range(part.max() + 1):
-            yield part == place
+
+def held_out_parts(graph: GroupGraph | None, ids: GroupIds, x: Array) -> Iterator[npt.NDArray[np.bool_]]:
+    """Rows to hold out together: regions as far away as the graph's other groups are, whole groups, or rows."""
+    names, m = ids.groups.names, len(ids.groups)
+    if m > 2 and graph is not None:
+        reached = graph.hops(names)
+        others = [name for name in graph.names if name not in ids.groups and math.isfinite(reached[name])]
+        for fold in hop_folds(graph, names, others or None, FOLDS):
+            yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
+        return
+    # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
+    units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
+    order = group_rng("calibration", 0).permutation(units.max() + 1)
+    part = order[units] % min(FOLDS, len(order))
+    for place in range(part.max() + 1):
+        yield part == place
 
 
-def _some(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
+def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
+    """The groups of some rows, without those that have none among them."""
     return group_ids(GroupIds(ids.codes[rows], ids.groups), len(rows))
 
 
