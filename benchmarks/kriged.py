@@ -83,14 +83,22 @@ def regions(folder: Path, years: range, count: int) -> list[Problem]:
     return made
 
 
-def half(folder: Path, years: range, split: str) -> list[Problem]:
-    """The paper's halves of the country, in its units: one mean and deviation, of all months in training states."""
+def half(folder: Path, years: range, split: str) -> Problem:
+    """One of the paper's halves of the country, in its units: one mean and deviation, those of training states."""
     by_state, graph = read_temperatures(find_releases(folder)[0], years), border_graph()
     rows = np.concatenate([by_state[name] for name in graph.names])
     groups, test = np.repeat(graph.names, len(years)), SPLITS[split].test
     seen = rows[~np.isin(groups, test)]
     rows = (rows - seen.mean()) / seen.std()
-    return [Problem(rows[:, :6], rows[:, 6:], groups, graph, test)]
+    return Problem(rows[:, :6], rows[:, 6:], groups, graph, test)
+
+
+def spans(years: range) -> list[range]:
+    return [years[first : first + SPAN] for first in range(0, len(years) - SPAN + 1, SPAN)]
+
+
+def halves(folder: Path, years: range) -> list[Problem]:
+    return [half(folder, years, split) for split in SPLITS]
 
 
 def chain(kind: str) -> list[Problem]:
@@ -306,6 +314,7 @@ RATIOS = "mean, share of problems with a lower one, worst"
 def develop(folder: Path) -> list[str]:
     problems = {
         "TPT-48, 1900–2007": regions(folder, DEVELOPMENT, REGIONS),
+        "TPT-48, halves 1900–2007": [problem for years in spans(DEVELOPMENT) for problem in halves(folder, years)],
         "smooth": chain("smooth"),
         "unrelated": chain("unrelated"),
         "no differences": chain("null"),
@@ -316,7 +325,7 @@ def develop(folder: Path) -> list[str]:
     tasks = read_tasks(folder / "tables", DEVELOPMENT_TABLES)
     errors, right = measure(problems, METHODS)
     trees = on_tables(tasks)
-    far = {kind: problems[kind] for kind in ("TPT-48, 1900–2007", "smooth", "turning")}
+    far = {kind: problems[kind] for kind in ("TPT-48, 1900–2007", "TPT-48, halves 1900–2007", "smooth", "turning")}
     return [
         "All of this is development: settings may be chosen with these figures in view.",
         "",
@@ -334,8 +343,8 @@ def develop(folder: Path) -> list[str]:
 
 def judge(folder: Path) -> list[str]:
     problems = {
-        "TPT-48, E→W": half(folder, JUDGED, "east-west"),
-        "TPT-48, N→S": half(folder, JUDGED, "north-south"),
+        "TPT-48, E→W": [half(folder, JUDGED, "east-west")],
+        "TPT-48, N→S": [half(folder, JUDGED, "north-south")],
         "TPT-48, regions 2008–2019": regions(folder, JUDGED, 24),
         "DG-15": [spirals("dg15", folder=folder, source="published")],
         "DG-60": [spirals("dg60", folder=folder, source="published")],
@@ -343,7 +352,7 @@ def judge(folder: Path) -> list[str]:
     tasks = read_tasks(folder / "tables", JUDGED_TABLES)
     errors, right = measure(problems, METHODS)
     trees = on_tables(tasks)
-    halves = [kind for kind in problems if "→" in kind]
+    published = [kind for kind in problems if "→" in kind]
     return [
         "Looked at once, with everything settled on development data.",
         "",
@@ -353,7 +362,7 @@ def judge(folder: Path) -> list[str]:
         "Squared errors summed over six months, mean over the rows of all test states.",
         "",
         *markdown(
-            ["method", *halves], [[name, *(absolute(errors[kind][name]) for kind in halves)] for name in METHODS]
+            ["method", *published], [[name, *(absolute(errors[kind][name]) for kind in published)] for name in METHODS]
         ),
         "## Targets",
         "",
