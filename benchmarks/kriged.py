@@ -46,6 +46,7 @@ class Problem:
     groups: np.ndarray
     graph: tr.GroupGraph
     test: tuple[Any, ...]
+    time: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
@@ -79,7 +80,8 @@ def regions(folder: Path, years: range, count: int) -> list[Problem]:
         test = grow_region(graph, graph.names[int(rng.integers(len(graph.names)))], size)
         rows = np.concatenate([by_state[name][first : first + SPAN] for name in graph.names])
         y = (rows[:, 6:] - rows[:, 6:].mean(axis=0)) / rows[:, 6:].std(axis=0)
-        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test)))
+        steps = np.tile(np.arange(SPAN), len(graph.names))
+        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test), steps))
     return made
 
 
@@ -194,6 +196,9 @@ METHODS: dict[str, Method] = {
     "kriged, learned graph": kriged(learned),
     "kriged": kriged(given),
     "kriged, every row by itself": kriged(given, context="row"),
+    "kriged, without context": kriged(given, context="none"),
+    "kriged, no second opinion": kriged(given, local=0.0),
+    "kriged, TRO's worst case on top (λ = 1)": kriged(given, penalty=1.0),
 }
 
 #: By kind of problem and method, errors of all problems; None where a package is missing.
@@ -231,13 +236,22 @@ def linear_table(problems: dict[str, list[Problem]], errors: Errors) -> list[str
     return markdown(["method", *titles], cells)
 
 
-def right_table(kinds: Sequence[str], right: Errors) -> list[str]:
+def classified(problem: Problem) -> np.ndarray:
+    known = problem.known
+    model = tr.KrigedClassifier(graph=problem.graph)
+    model.fit(problem.x[known], problem.y[known] > 0, groups=problem.groups[known].tolist())
+    return np.where(model.predict(problem.x[~known], groups=problem.groups[~known].tolist()), 1.0, -1.0)
+
+
+def right_table(kinds: Sequence[str], problems: dict[str, list[Problem]], right: Errors) -> list[str]:
     def cell(shares: np.ndarray | None) -> str:
         if shares is None:
             return "not installed"
         return f"{shares.mean():.1%}" + (f", {shares.min():.1%}" if len(shares) > 1 else "")
 
-    return markdown(["method", *kinds], [[name, *(cell(right[kind][name]) for kind in kinds)] for name in METHODS])
+    rows = [[name, *(cell(right[kind][name]) for kind in kinds)] for name in METHODS]
+    as_classes = [np.array([problem.right(classified(problem)) for problem in problems[kind]]) for kind in kinds]
+    return markdown(["method", *kinds], [*rows, ["kriged classifier", *map(cell, as_classes)]])
 
 
 def hop_table(problems: dict[str, list[Problem]]) -> list[str]:
@@ -264,6 +278,34 @@ def hop_table(problems: dict[str, list[Problem]]) -> list[str]:
                 cells.append(f"{covered.sum() / count.sum():.1%}")
                 rows.append([kind, f"{hop}{' and more' if hop == FARTHEST else ''}", str(len(parts)), *cells])
     return markdown(["problems", "hops", "of them", "error over ERM's", "inside 90 % intervals"], rows)
+
+
+def panel_table(problems: dict[str, list[Problem]]) -> list[str]:
+    """Without and with what training groups have in common at the same time; and trained before, judged after."""
+    rows = []
+    for kind, each in problems.items():
+        ratios: dict[str, list[float]] = {}
+        for problem in each:
+            late = problem.time >= SPAN * 3 // 4
+            for title, train, test in (
+                ("the same years", problem.known, ~problem.known),
+                ("trained before, judged after", problem.known & ~late, ~problem.known & late),
+            ):
+                x, y, groups, time = problem.x[train], problem.y[train], problem.groups[train].tolist(), problem.time
+                new = {"groups": problem.groups[test].tolist()}
+                erm = tr.TRORegressor(penalty=math.inf, prior="uniform", ridge=RIDGE).fit(x, y, groups=groups)
+                plain = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups)
+                panel = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups, time=time[train])
+                said = {
+                    f"kriged, {title}": plain.predict(problem.x[test], **new),
+                    f"kriged with time=, {title}": panel.predict(problem.x[test], **new, time=time[test]),
+                }
+                base = np.mean((erm.predict(problem.x[test]) - problem.y[test]) ** 2)
+                for name, values in said.items():
+                    ratios.setdefault(name, []).append(float(np.mean((values - problem.y[test]) ** 2) / base))
+        cells = {name: f"{np.mean(r):.3f}, {np.mean(np.array(r) < 1):.0%}, {max(r):.2f}" for name, r in ratios.items()}
+        rows += [[kind, name, cell] for name, cell in cells.items()]
+    return markdown(["problems", "method", "error over ERM's"], rows)
 
 
 # ---------------------------------------------------------------------- targets
@@ -339,6 +381,7 @@ def develop(folder: Path) -> list[str]:
         f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
         "",
         *hop_table(far),
+        *_panels("TPT-48, 1900–2007", problems),
         "## Targets",
         "",
         *target_table(targets_of(errors, right, tasks, trees, {"TPT-48, 1900–2007": 0.65})),
@@ -368,9 +411,26 @@ def judge(folder: Path) -> list[str]:
         *markdown(
             ["method", *published], [[name, *(absolute(errors[kind][name]) for kind in published)] for name in METHODS]
         ),
+        "## By hops from training",
+        "",
+        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
+        "",
+        *hop_table({"TPT-48, regions 2008–2019": problems["TPT-48, regions 2008–2019"]}),
+        *_panels("TPT-48, regions 2008–2019", problems),
         "## Targets",
         "",
         *target_table(targets_of(errors, right, tasks, trees, {"TPT-48, regions 2008–2019": 0.75})),
+    ]
+
+
+def _panels(kind: str, problems: dict[str, list[Problem]]) -> list[str]:
+    return [
+        "## Panels",
+        "",
+        f"With targets of training states in the same year (`time=`), which the rows above do not see: {RATIOS}. Judged "
+        "after means the last quarter of the years, with models trained on the others.",
+        "",
+        *panel_table({kind: problems[kind]}),
     ]
 
 
@@ -389,7 +449,7 @@ def _sections(
         *linear_table(problems, errors),
         "Test rows on the right side of 0 where targets are classes: mean, and least where there are several.",
         "",
-        *right_table([kind for kind, _ in spirals_wanted(right)], right),
+        *right_table([kind for kind, _ in spirals_wanted(right)], problems, right),
         "## Tables: boosted trees and what they leave",
         "",
         f"Error over that of scikit-learn's histogram gradient boosting as it comes: {RATIOS}. Squared error, log loss "
