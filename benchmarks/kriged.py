@@ -427,8 +427,8 @@ def _panels(kind: str, problems: dict[str, list[Problem]]) -> list[str]:
     return [
         "## Panels",
         "",
-        f"With targets of training states in the same year (`time=`), which the rows above do not see: {RATIOS}. Judged "
-        "after means the last quarter of the years, with models trained on the others.",
+        f"With targets of training states in the same year (`time=`), which the rows above do not see: {RATIOS}. "
+        "Judged after: in the last quarter of the years, by models trained on the others.",
         "",
         *panel_table({kind: problems[kind]}),
     ]
