@@ -11,6 +11,7 @@ import pytest
 from scipy.linalg import expm
 
 from toporo.errors import DataError
+from toporo.robust import kriged
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.kriged import MODELS, PARAMETERS, Likelihood, fit_kriged
 
@@ -279,3 +280,32 @@ def test_effects_of_groups_without_inputs_are_those_of_dense_matrices(names: tup
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-9)
     if not names and not level:
         np.testing.assert_array_equal(found, 0.0)
+
+
+@pytest.mark.parametrize(("time", "close"), [(10.0, 1e-3), (3.0, 0.05)])
+def test_beyond_the_exact_size_smooth_modes_say_nearly_the_same(
+    time: float, close: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On forty groups in a row: the smoother the coefficients, the fewer modes they need."""
+    rng = np.random.default_rng(0)
+    m, d = 40, 4
+    adjacency = np.diag(np.ones(m - 1), 1) + np.diag(np.ones(m - 1), -1)
+    modes = GraphModes.of(adjacency)
+    theta = modes.vectors @ (np.sqrt(modes.shares(time)[0])[:, None] * rng.normal(size=(m - 1, d + 1)))
+    g = np.repeat(np.arange(m), 15)
+    x = rng.normal(size=(len(g), d))
+    y = theta[g, 0] + np.einsum("nj,nj->n", x, theta[g, 1:]) + rng.normal(size=len(g))
+    known = np.isin(g, range(0, m, 4), invert=True)
+    names = sorted(set(g[known].tolist()))
+    factors = GroupFactors.from_rows(x[known], y[known], g[known].tolist())
+    wanted = {name: MODELS[name] for name in ("one model", "graph")}
+    means = np.zeros((int((~known).sum()), d))
+    said = []
+    for most, searched, solved in ((1600, 0, 0), (100, 140, 180)):
+        monkeypatch.setattr(kriged, "MOST_EFFECTS", most)
+        monkeypatch.setattr(kriged, "SEARCHED", searched)
+        monkeypatch.setattr(kriged, "SOLVED", solved)
+        fit = fit_kriged(factors, modes, names, wanted)
+        said.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
+    assert fit.models[-1].solved.layout.effects <= 180
+    assert 0 < np.sqrt(np.mean((said[0] - said[1]) ** 2)) < close * y.std()

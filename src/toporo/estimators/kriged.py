@@ -28,7 +28,7 @@ from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, MOST_EFFECTS, KrigedFit, fit_kriged
+from toporo.robust.kriged import MODELS, SOLVED, KrigedFit, fit_kriged
 from toporo.robust.panel import fit_panel
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
@@ -376,7 +376,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
 
 def _check_memory(m: int, d: int, nodes: int) -> None:
     """An error before the work starts, if it cannot end."""
-    effects = min(MOST_EFFECTS, 1 + 2 * d + nodes * (d + 1))
+    effects = min(SOLVED, 1 + 2 * d + nodes * (d + 1))
     needed, free = 8 * (10 * m * (d + 1) ** 2 + 6 * effects**2 + 5 * nodes**2), free_bytes()
     if free is not None and needed > free:
         raise DataError(

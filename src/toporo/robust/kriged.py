@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -61,8 +61,11 @@ MODELS: dict[str, tuple[str, ...]] = {
     "graph": ("omega_b", "omega_0", "omega_1", "tau_0", "tau_1", "time"),
     "context and graph": PARAMETERS,
 }
-#: Modes of the slopes' K beyond this many effects in all are left to the independent part.
-MOST_EFFECTS = 1600
+#: With up to so many effects all modes of K count. With more, variances are searched for with the smoothest modes that
+#: make up to ``SEARCHED`` effects, and what follows from them is computed with up to ``SOLVED``.
+MOST_EFFECTS, SEARCHED, SOLVED = 1600, 1200, 3000
+#: A model whose weight is below this is not solved again.
+NEGLIGIBLE = 1e-6
 #: With more effects than this, a search starts from what smaller models found alone, not from the usual start too.
 LARGE = 700
 #: Modes that could move the likelihood by no more than this are left out.
@@ -177,6 +180,9 @@ class Likelihood:
         if rows <= 1:
             raise DataError(f"{rows:g} row(s): expected at least two.")
         squares = np.einsum("gij,gij->gj", factors.roots, factors.roots)
+        k, d = self.vectors.shape[1], factors.width
+        #: Effects that are counted with, at most.
+        self.limit = MOST_EFFECTS if 1 + 2 * d + k * (d + 1) <= MOST_EFFECTS else SEARCHED
         #: The most that rows of one group say of an intercept and of a slope.
         self.most = float(squares[:, 0].max()), float(squares[:, 1:].sum(axis=1).max(initial=0.0))
 
@@ -187,7 +193,7 @@ class Likelihood:
             shares = self.modes.shares(parameters["time"])[0]
             for place, most in enumerate(self.most):
                 counts[place] = int(np.sum(parameters.get(f"tau_{place}", 0.0) * shares * most > NOTHING))
-            left = MOST_EFFECTS - 1 - 2 * d
+            left = self.limit - 1 - 2 * d
             counts[0] = min(counts[0], max(1, left // 2 if counts[1] and d else left))
             counts[1] = min(counts[1], max(1, (left - counts[0]) // max(1, d)))
         return Layout(d, "omega_b" in parameters, "omega_c" in parameters, counts[0], counts[1] if d else 0)
@@ -464,7 +470,14 @@ def fit_kriged(
         warn(f"the search for variances did not settle ({late}): standardise the inputs, or leave some of them out.")
     scores = np.array([model.score for model in fitted])
     weights = np.exp(scores.min() - scores)
-    return KrigedFit(likelihood, tuple(fitted), weights / weights.sum())
+    weights /= weights.sum()
+    if likelihood.limit == SEARCHED:
+        likelihood.limit = SOLVED
+        fitted = [
+            replace(model, solved=likelihood.solve(model.solved.parameters)) if weight > NEGLIGIBLE else model
+            for model, weight in zip(fitted, weights, strict=True)
+        ]
+    return KrigedFit(likelihood, tuple(fitted), weights)
 
 
 def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known: Mapping[str, float]) -> FittedModel:
