@@ -13,7 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
 from toporo.errors import DataError, GroupMismatchError, listed, warn
-from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids
+from toporo.estimators.coefficients import KrigedPart
+from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks
@@ -29,7 +30,7 @@ SMALL = 1e-12
 CONTEXTS = ("rows", "row")
 
 
-class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Coefficients that vary from group to group, smoothly over a graph, as far as the data say so.
 
     The model, with :math:`\bar x_g` the mean input of group g, is
@@ -53,7 +54,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
     evidence_ : the weight of every nested model, by name.
     gate_ : the weight of those that have the graph in them.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
-    groups_ : the training groups.
+    groups_, group_sizes_ : the training groups, and their rows by name.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
 
     >>> rng = np.random.default_rng(0)
@@ -103,14 +104,18 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
         alone = {"one model": MODELS["one model"]} if len(ids.groups) == 1 else None
         self.fit_ = fit_kriged(factors, modes, places, alone)
-        self.groups_ = ids.groups
+        self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(scaled, ids, factors.means)
+        self._weigh()
+        return self
+
+    def _weigh(self) -> None:
+        """What the fit speaks for, and what of test groups predictions see."""
         self.evidence_ = self.fit_.evidence
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
             ("test inputs",) if self.context == "rows" else ()
         )
-        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -201,7 +206,10 @@ def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None,
     if graph is None:
         return None, []
     graph.require(groups, what="group(s) of the data")
-    return GraphModes.of(_conductances(graph)), [graph.names.index(name) for name in groups]
+    modes = GraphModes.of(_conductances(graph))
+    # In the layout that a model folder gives them back in: products of matrices differ by it in their last bits.
+    modes = GraphModes(modes.values, np.ascontiguousarray(modes.vectors))
+    return modes, [graph.names.index(name) for name in groups]
 
 
 def vectors_of(
@@ -216,7 +224,7 @@ def vectors_of(
     if strange:
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-            f"neighbors={{{strange[0]!r}: [...]}}, or fit with a graph that has them."
+            f"neighbors={{{strange[0]!r}: [...]}} (--neighbors), or fit with a graph that has them."
         )
     rows = []
     for name in groups:

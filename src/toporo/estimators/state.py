@@ -17,6 +17,7 @@ from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+from toporo.estimators.kriged_state import KRIGED, check_arrays, dump_kriged, load_kriged
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
@@ -89,9 +90,12 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
 
     A network of one's own class cannot be stored: making it again would take its code.
     """
-    if not isinstance(estimator, GroupEstimator) or type(estimator).__name__ not in KINDS:
-        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join(KINDS)}.")
+    if type(estimator) not in (*KINDS.values(), *KRIGED.values()):
+        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join([*KINDS, *KRIGED])}.")
     check_is_fitted(estimator)
+    if type(estimator).__name__ in KRIGED:
+        values, numbers = dump_kriged(estimator)
+        return {"schema": SCHEMA, **values}, numbers
     if not isinstance(estimator.model, str):
         raise SettingError(
             f"a network of one's own ({type(estimator.net_).__name__}) cannot be stored, because only its code can "
@@ -138,6 +142,8 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
         if schema != SCHEMA:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
+        if content.get("class") in KRIGED:
+            return load_kriged(content, arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
     except TopoRoError as error:
         raise DataError(f"not a stored estimator: {error}") from None
@@ -353,7 +359,7 @@ def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[
         shapes |= {"coef": (rows, inputs), "intercept": (rows,)}
     else:
         shapes |= {f"net.{key}": shape for key, shape in _layers(inputs, hidden, outputs).items()}
-    _check_arrays(arrays, shapes)
+    check_arrays(arrays, shapes)
     plain = {key: np.array(arrays[key], order="C") for key in shapes}
     estimator.scaling_ = Scaling(plain["scaling.center"], plain["scaling.scale"])
     estimator.target_scaling_ = None
@@ -374,20 +380,6 @@ def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> dict[str, tuple
     for place, (before, after) in enumerate(pairwise(sizes)):
         shapes |= {f"body.{2 * place}.weight": (after, before), f"body.{2 * place}.bias": (after,)}
     return shapes | {"head.weight": (outputs, sizes[-1]), "head.bias": (outputs,)}
-
-
-def _check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    if set(arrays) != set(shapes):
-        raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
-    for key, shape in shapes.items():
-        array = arrays[key]
-        if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
-            raise DataError(
-                f"its array {key!r} has shape {array.shape} and type {array.dtype}: expected finite numbers (float64) "
-                f"of shape {shape}."
-            )
-        if key.endswith(".scale") and not (array > 0).all():
-            raise DataError(f"its array {key!r} holds numbers that are not positive.")
 
 
 # ---------------------------------------------------------------- numbers

@@ -1,0 +1,219 @@
+"""A fitted kriged model as plain values and arrays, and back.
+
+What is kept is what the rows of every group say and the variances that were settled on. All else follows from these and
+is solved for again, which takes a moment and spares a matrix of the size of all effects for every nested model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, listed
+from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.rows import Scaling
+from toporo.groups import Groups, name_from_json, name_to_json
+from toporo.robust.kriged import MODELS, FittedModel, GraphModes, GroupFactors, KrigedFit, Likelihood
+from toporo.schema import AtLeastOne, Finite, Positive, Share, as_type
+from toporo.topology.graph import GroupGraph
+from toporo.types import Name
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+#: Kriged estimators by the name of their class.
+KRIGED: dict[str, type[KrigedRegressor]] = {KrigedRegressor.__name__: KrigedRegressor}
+
+
+class StoredNested(msgspec.Struct):
+    """One of the nested models: its variances, and its weight by their likelihood."""
+
+    name: str
+    parameters: dict[str, Positive]
+    nll: Finite
+    score: Finite
+    weight: Share
+    converged: bool
+
+
+class StoredPlace(msgspec.Struct):
+    """A training group and its rows."""
+
+    name: Any
+    size: AtLeastOne
+
+
+class StoredKriged(msgspec.Struct):
+    """What :func:`dump_kriged` gives."""
+
+    kind: str = msgspec.field(name="class")
+    settings: dict[str, Any]
+    inputs: AtLeastOne
+    feature_names: list[str] | None
+    one_column: bool
+    groups: list[StoredPlace]
+    graph: dict[str, Any] | None
+    models: list[StoredNested]
+
+
+def dump_kriged(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """What a fitted estimator is: values that JSON can hold, and arrays.
+
+    Parameters
+    ----------
+    estimator : a fitted one of :data:`KRIGED`.
+    """
+    columns = getattr(estimator, "feature_names_in_", None)
+    content = {
+        "class": type(estimator).__name__,
+        "settings": {name: value for name, value in estimator.get_params(deep=False).items() if name != "graph"},
+        "inputs": int(estimator.n_features_in_),
+        "feature_names": None if columns is None else [str(name) for name in columns],
+        "one_column": estimator._one_column,
+        "groups": [{"name": name_to_json(name), "size": size} for name, size in estimator.group_sizes_.items()],
+        "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
+        "models": [
+            {
+                "name": model.name,
+                "parameters": model.solved.parameters,
+                "nll": model.nll,
+                "score": model.score,
+                "weight": float(weight),
+                "converged": model.converged,
+            }
+            for model, weight in zip(estimator.fit_.models, estimator.fit_.weights, strict=True)
+        ],
+    }
+    factors, modes = estimator.fit_.likelihood.factors, estimator.fit_.likelihood.modes
+    arrays = {
+        "scaling.center": estimator.scaling_.center,
+        "scaling.scale": estimator.scaling_.scale,
+        "targets.center": estimator.target_scaling_.center,
+        "targets.scale": estimator.target_scaling_.scale,
+        "range.low": estimator.range_[0],
+        "range.high": estimator.range_[1],
+        "spread.between": estimator.spread_[0],
+        "spread.within": estimator.spread_[1],
+        **{f"factors.{name}": getattr(factors, name) for name in ("means", "roots", "targets", "residual", "rows")},
+    }
+    if modes is not None:
+        arrays |= {"modes.values": modes.values, "modes.vectors": modes.vectors}
+    return content, {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
+
+
+def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor:
+    """The estimator that :func:`dump_kriged` was given; it predicts and explains the same.
+
+    Parameters
+    ----------
+    content, arrays : from :func:`dump_kriged`; anything else is a :class:`~toporo.errors.DataError`.
+    """
+    stored = as_type(content, StoredKriged, "its form is wrong")
+    graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
+    estimator = KRIGED[stored.kind](graph=graph, **_settings(KRIGED[stored.kind], stored.settings))
+    estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
+    if stored.feature_names is not None:
+        if len(stored.feature_names) != stored.inputs:
+            raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
+        estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
+    names = [name_from_json(row.name) for row in stored.groups]
+    estimator.groups_ = Groups(names)
+    if list(estimator.groups_) != names:
+        raise DataError("its groups are out of order, or one is there twice.")
+    estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
+    estimator.topology_ = graph
+    if graph is not None:
+        graph.require(names)
+    plain = _checked(arrays, stored, 0 if graph is None else len(graph), graph is not None)
+    estimator.scaling_ = Scaling(plain["scaling.center"], plain["scaling.scale"])
+    estimator.target_scaling_ = Scaling(plain["targets.center"], plain["targets.scale"])
+    estimator.range_ = plain["range.low"], plain["range.high"]
+    estimator.spread_ = plain["spread.between"], plain["spread.within"]
+    estimator.fit_ = _fit(stored, plain, graph, names)
+    estimator._weigh()
+    return estimator
+
+
+def _settings(kind: type[KrigedRegressor], stored: Mapping[str, Any]) -> dict[str, Any]:
+    types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name not in ("return", "graph")}
+    differ = set(stored) ^ set(types)
+    if differ:
+        raise DataError(f"a {kind.__name__} has no such setting, or it is missing: {listed(sorted(differ))}.")
+    return {name: as_type(stored[name], hint, f"its setting {name!r}") for name, hint in types.items()}
+
+
+def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> dict[str, npt.NDArray[Any]]:
+    """The arrays, which are of the shapes that the values speak of."""
+    d, m, k = stored.inputs, len(stored.groups), int(np.size(arrays.get("targets.scale", ())))
+    if k < 1 or (k > 1 and stored.one_column):
+        raise DataError(f"it has {k} targets in {'one column' if stored.one_column else 'columns'}.")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("scaling.center", "scaling.scale", "range.low", "range.high", "spread.between", "spread.within"), (d,)
+    )
+    shapes |= {"targets.center": (k,), "targets.scale": (k,), "factors.means": (m, d), "factors.rows": (m,)}
+    shapes |= {"factors.roots": (m, d + 1, d + 1), "factors.targets": (m, d + 1, k), "factors.residual": (k,)}
+    if graph:
+        modes = int(np.size(arrays.get("modes.values", ())))
+        shapes |= {"modes.values": (modes,), "modes.vectors": (places, modes)}
+    check_arrays(arrays, shapes)
+    positive = ("spread.between", "spread.within", "factors.residual", "factors.rows", "modes.values")
+    wrong = [key for key in positive if key in arrays and (arrays[key] < 0).any()]
+    if wrong or (arrays["range.low"] > arrays["range.high"]).any():
+        raise DataError(f"its array {(wrong or ['range.low'])[0]!r} holds numbers beyond what it may.")
+    return {key: np.array(arrays[key], order="C") for key in shapes}
+
+
+def check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless these are the arrays: finite numbers in double precision, and scales above 0.
+
+    Parameters
+    ----------
+    arrays, shapes : by name.
+    """
+    if set(arrays) != set(shapes):
+        raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
+    for key, shape in shapes.items():
+        array = arrays[key]
+        if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
+            raise DataError(
+                f"its array {key!r} has shape {array.shape} and type {array.dtype}: expected finite numbers (float64) "
+                f"of shape {shape}."
+            )
+        if key.endswith(".scale") and not (array > 0).all():
+            raise DataError(f"its array {key!r} holds numbers that are not positive.")
+
+
+def _fit(
+    stored: StoredKriged, plain: Mapping[str, npt.NDArray[Any]], graph: GroupGraph | None, names: list[Name]
+) -> KrigedFit:
+    """The nested models, solved again for what follows from their variances."""
+    for model in stored.models:
+        wanted = MODELS.get(model.name)
+        if wanted is None or set(model.parameters) != set(wanted) or (graph is None and "time" in wanted):
+            raise DataError(f"its model {model.name!r:.50} has {listed(model.parameters)}: not one of this version's.")
+    weights = np.array([model.weight for model in stored.models])
+    if abs(math.fsum(weights) - 1.0) > 1e-6:
+        raise DataError("the weights of its models do not sum to one.")
+    of_factors = {key.removeprefix("factors."): value for key, value in plain.items() if key.startswith("factors.")}
+    modes, places = None, []
+    if graph is not None:
+        modes = GraphModes(plain["modes.values"], plain["modes.vectors"])
+        places = [graph.names.index(name) for name in names]
+    try:
+        with np.errstate(all="ignore"):
+            likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places)
+            models = tuple(
+                FittedModel(model.name, likelihood.solve(model.parameters), model.nll, model.score, model.converged)
+                for model in stored.models
+            )
+        sound = all(np.isfinite(model.solved.gamma).all() for model in models)
+    except (np.linalg.LinAlgError, ValueError):
+        sound = False
+    if not sound:
+        raise DataError("its numbers have no solution: it was not written by a fit.")
+    return KrigedFit(likelihood, models, weights)
