@@ -63,7 +63,8 @@ class GroupCoefficients:
     difference : how far its predictions are from the mean group's, root mean square over inputs that are spread as in
         training and do not go together; in units of the target.
     without_graph : how far they are, so measured, from those without the graph; None if there is none.
-    level : the prediction at the mean inputs of all training rows.
+    level : the prediction at the mean inputs of all training rows, were these the group's own mean: context is the same
+        for all.
     slopes : by input, in the units of target and input.
     """
 
@@ -171,13 +172,12 @@ class KrigedPart:
         graph, fit = self.topology_, self.fit_
         others = [] if graph is None else [name for name in graph.names if name not in self.groups_]
         everyone: list[Name] = [*self.groups_, *others]
-        means = np.concatenate([fit.likelihood.factors.means, np.zeros((len(others), self.n_features_in_))])
-        theta = _theta(fit, graph, everyone, means, len(self.groups_))
+        theta = _theta(fit, graph, everyone, len(self.groups_))
         usual = theta[: len(self.groups_)].mean(axis=0)
         units = self._units(fit.likelihood.factors.outputs)
         differences = _distances(theta - usual, units.scale)
         hops = None if graph is None else graph.hops(self.groups_)
-        changes = None if graph is None else self._without(theta, everyone, means, units)
+        changes = None if graph is None else self._without(theta, everyone, units)
         order = np.argsort(-differences, kind="stable")
         varying = np.argsort(-np.std(theta[:, 1:] * units.scale, axis=0).max(axis=1), kind="stable")
         labels = self._labels(theta.shape[2])
@@ -210,12 +210,12 @@ class KrigedPart:
         labels = getattr(self, "classes_", range(outputs))
         return [f" ({label})" for label in list(labels)[-outputs:]]
 
-    def _without(self, theta: Array, everyone: list[Name], means: Array, units: Scaling) -> Array:
+    def _without(self, theta: Array, everyone: list[Name], units: Scaling) -> Array:
         """How far predictions would move were the models with a graph left out."""
         scores = np.array([math.inf if "time" in m.solved.parameters else m.score for m in self.fit_.models])
         weights = np.exp(scores.min() - scores)
         bare = replace(self.fit_, weights=weights / weights.sum())
-        return _distances(theta - _theta(bare, self.topology_, everyone, means, len(self.groups_)), units.scale)
+        return _distances(theta - _theta(bare, self.topology_, everyone, len(self.groups_)), units.scale)
 
     def _story(self, rows: Sequence[GroupCoefficients], units: Scaling) -> dict[str, Any]:
         shares = {
@@ -273,17 +273,15 @@ class KrigedPart:
             return self.topology_.plot(ax, train=list(self.groups_), test=test or None, sizes=differences)
 
 
-def _theta(fit: KrigedFit, graph: GroupGraph | None, names: Sequence[Name], means: Array, trained: int) -> Array:
-    """Level at mean inputs (0) and slopes by group, (groups, d + 1, outputs), in units of standard deviations."""
+def _theta(fit: KrigedFit, graph: GroupGraph | None, names: Sequence[Name], trained: int) -> Array:
+    """Levels and slopes by group, (groups, d + 1, outputs), in units of standard deviations."""
     modes = fit.likelihood.modes
     vectors = np.zeros((len(names), 0))
     if modes is not None and graph is not None:
         place = {name: index for index, name in enumerate(graph.names)}
         vectors = modes.vectors[[place[name] for name in names]]
     own = [place if place < trained else None for place in range(len(names))]
-    theta = fit.coefficients(means, vectors, own)
-    theta[:, 0] -= np.einsum("gj,gjk->gk", means, theta[:, 1:])
-    return theta
+    return fit.coefficients(np.zeros((len(names), fit.likelihood.factors.width)), vectors, own)
 
 
 def _distances(theta: Array, scale: Array) -> Array:

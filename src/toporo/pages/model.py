@@ -246,7 +246,7 @@ def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid
     """Metrics with their intervals, one line per title."""
     metrics = list(next(iter(lines.values())))
     rows = tuple((title, *(interval_text(values[m]) for m in metrics)) for title, values in lines.items())
-    return Grid((over, *map(metric_name, metrics)), rows, words=(over,))
+    return Grid((over, *map(metric_name, metrics)), rows, words=(over,), wide=len(metrics) > 3)
 
 
 def _hop_section(evaluation: Evaluation) -> Section:

@@ -38,6 +38,8 @@ ROW = 0.2
 LOSS_COLORS = charts.part_of("YlOrRd", 0.12, 1.0)
 #: Below and above the mean group.
 APART = charts.part_of("RdBu_r", 0.06, 0.94)
+#: The share of coefficients that a scale of colours reaches: a few that are far out must not decide it.
+NEARLY_ALL = 0.95
 #: Fewer groups that are called like states may be anything.
 FEWEST_STATES = 8
 #: How groups look that were trained on, and others.
@@ -292,8 +294,9 @@ def coefficient_figure(
     states = len(graph) >= FEWEST_STATES and all(name in load_outlines().rings for name in graph.names)
     high = charts.WIDTH / columns * (0.62 if states else 0.75)
     figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels))
-    most = max((abs(value) for values in panels.values() for value in values.values()), default=0.0) or 1.0
-    norm = Normalize(-most, most)
+    sizes = np.abs([value for values in panels.values() for value in values.values()])
+    most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
+    norm, beyond = Normalize(-most, most), bool(sizes.max() > most)
     at = {} if states else layout(graph)
     for ax, (title, values) in zip(axes, panels.items(), strict=True):
         if states:
@@ -302,7 +305,9 @@ def coefficient_figure(
         else:
             _colored_graph(ax, graph, at, values, new, norm, columns)
         ax.set_title(title, fontsize=9)
-    charts.color_bar(figure, ScalarMappable(norm, APART), label, across=True, ax=axes, aspect=40, pad=0.03, shrink=0.6)
+    place: dict[str, Any] = {"ax": axes, "aspect": 40, "pad": 0.03, "shrink": 0.6}
+    label, ends = (f"{label}; more at the arrows", "both") if beyond else (label, "neither")
+    charts.color_bar(figure, ScalarMappable(norm, APART), label, across=True, extend=ends, **place)
     if new:
         handles = [Line2D([], [], color=FIRM_COLOR, lw=0.8, label="not trained on (outlined together)")]
         if not states:
@@ -317,11 +322,11 @@ def _colored_graph(
     norm: Normalize, columns: int,
 ) -> None:  # fmt: skip
     """Groups in the colours of their values; those not trained on are squares."""
-    size = (150.0 if len(graph) <= 20 else 60.0 if len(graph) <= 80 else 24.0) / columns
+    size = (150.0 if len(graph) <= 20 else 80.0 if len(graph) <= 80 else 36.0) / math.sqrt(columns)
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.7, alpha=0.6, zorder=1))
     for names, looks in (
-        ([name for name in graph.names if name not in new], {"marker": "o", "edgecolor": "#374151", "linewidth": 0.6}),
+        ([name for name in graph.names if name not in new], {"marker": "o", "edgecolor": SOFT, "linewidth": 0.4}),
         (list(new), {"marker": "s", "edgecolor": TEST_COLOR, "linewidth": 1.4}),
     ):
         if names:

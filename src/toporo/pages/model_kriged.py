@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,17 +12,19 @@ import numpy as np
 
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.pages import model_figures as figures
-from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.charts import figure_section
 from toporo.pages.model_words import about_evaluation, evaluated, fitted, number, quoted, said, test_hops
 from toporo.pages.render import Grid, Section
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
-from toporo.text import hops_text
+from toporo.text import hops_text, short_name
 
 #: Tables with more rows than this are folded away.
 LONG = 30
 #: Pictures of coefficients, and slopes in the table.
 MOST_PANELS, MOST_SLOPES = 8, 6
+#: What varies by less than this share of what varies most has no picture.
+HARDLY = 0.05
 #: Groups this far from those trained on are beyond what was seen to work.
 FAR = 3
 
@@ -99,14 +101,12 @@ def _names(names: Sequence[object], most: int = 5) -> str:
 
 
 def _first(model: TableModel, table: CoefficientTable) -> list[Section | None]:
-    about = table.about
-    evidence = Section(
+    evidence = figure_section(
         "evidence",
         "What the rows speak for",
         "Nested models, from one set of coefficients for all groups to ones that follow the graph and the mean inputs "
         "of a group. Each counts by how likely it makes the training rows, less what its parameters cost.",
-        to_svg("evidence", figures.evidence_figure(about["evidence"])),
-        findings=tuple(about["words"]),
+        figures.evidence_figure(table.about["evidence"]),
     )
     return [evidence, _coefficient_section(model, table)]
 
@@ -118,8 +118,8 @@ def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section 
     label = f"{model.target}: difference from the mean of the training groups"
     text = (
         "By group, how far the level (the prediction at mean inputs) and the slopes (by one standard deviation of the "
-        "input) are from the mean of the training groups, which the titles give. One scale of colours for all: what "
-        f"stays pale hardly varies.{f' The {len(panels)} that vary most; {left} more are not shown.' if left else ''}"
+        "input) are from the mean of the training groups, which the titles give; one scale of colours for all."
+        f"{f' Not shown, for they vary less: {left} more.' if left else ''}"
     )
     if model.graph is None:
         figure = figures.strip_figure(panels, label)
@@ -133,15 +133,15 @@ def _panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, float]], int]:
     of_group: dict[str, Mapping[Any, float]] = {"level": {row.group: row.level for row in table}}
     for name in table.inputs:
         deviation = (table.deviations or {})[name]
-        of_group[f"slope of {name}"] = {row.group: deviation * row.slopes[name] for row in table}
+        of_group[f"slope: {short_name(name, 24)}"] = {row.group: deviation * row.slopes[name] for row in table}
     trained = [row.group for row in table if row.size]
     panels: list[tuple[float, str, dict[Any, float]]] = []
     for title, values in of_group.items():
         mean = math.fsum(values[name] for name in trained) / len(trained)
         apart = {name: value - mean for name, value in values.items()}
-        panels.append((float(np.std(list(apart.values()))), f"{title} (mean {number(mean)})", apart))
+        panels.append((float(np.std(list(apart.values()))), f"{title}\nmean {number(mean)}", apart))
     panels.sort(key=lambda panel: -panel[0])
-    shown = [panel for panel in panels[:MOST_PANELS] if panel[0] > 0]
+    shown = [panel for panel in panels[:MOST_PANELS] if panel[0] > max(0.0, HARDLY * panels[0][0])]
     return {title: apart for _, title, apart in shown}, len(panels) - len(shown)
 
 
@@ -167,4 +167,4 @@ def _last(table: CoefficientTable) -> list[Section | None]:
     )
     if len(slopes) < len(table.inputs):
         text += f" The {len(slopes)} of {len(table.inputs)} slopes that vary most."
-    return [Section("table", "Every group", text, grids=(grid,))]
+    return [Section("table", "Every group", text, grids=(replace(grid, wide=True),))]
