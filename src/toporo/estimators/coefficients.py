@@ -227,18 +227,19 @@ class KrigedPart:
             what: _follows(self.fit_, place, float(np.sqrt(np.mean(units.scale**2))))
             for place, what in enumerate(("intercepts", "slopes"))
         }
-        words = [_counts("Differences between groups count", shares["groups"], "groups")]
-        if self.topology_ is None:
-            words.append(
-                "There is no graph: groups that were not trained on get the coefficients of all groups together."
-            )
+        if len(self.evidence_) == 1:
+            words = ["There is one training group, so nothing is known of how groups differ."]
         else:
-            words.append(_counts("The graph counts", shares["graph"], "graph"))
-        if len(self.evidence_) > 1:
-            words.append(_counts("Context counts", shares["context"], "context"))
+            words = [
+                _counts("Differences between groups count", shares["groups"], "groups"),
+                "There is no graph: groups that were not trained on get the coefficients of all groups together."
+                if self.topology_ is None
+                else _counts("The graph counts", shares["graph"], "graph"),
+                _counts("Context counts", shares["context"], "context"),
+            ]
         words += [_differ(what, *share, self.topology_ is not None) for what, share in follows.items() if share[0] > 0]
         new = {row.group: row.without_graph for row in rows if not row.size and row.without_graph is not None}
-        if new:
+        if new and len(self.evidence_) > 1:
             most = max(new, key=lambda name: new[name])
             mean = math.sqrt(math.fsum(change**2 for change in new.values()) / len(new))
             words.append(

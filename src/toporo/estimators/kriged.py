@@ -224,7 +224,7 @@ def vectors_of(
     if strange:
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-            f"neighbors={{{strange[0]!r}: [...]}} (--neighbors), or fit with a graph that has them."
+            f"neighbors={{{strange[0]!r}: [...]}} (toporo predict --neighbors), or fit with a graph that has them."
         )
     rows = []
     for name in groups:

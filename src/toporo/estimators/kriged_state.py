@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from toporo.checks import one_of
 from toporo.errors import DataError, listed
-from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged import CONTEXTS, KrigedRegressor
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.kriged import MODELS, FittedModel, GraphModes, GroupFactors, KrigedFit, Likelihood
@@ -116,6 +117,7 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor:
     stored = as_type(content, StoredKriged, "its form is wrong")
     graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
     estimator = KRIGED[stored.kind](graph=graph, **_settings(KRIGED[stored.kind], stored.settings))
+    one_of(estimator.context, "context", CONTEXTS)
     estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
     if stored.feature_names is not None:
         if len(stored.feature_names) != stored.inputs:

@@ -340,8 +340,8 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
     """A kriged estimator, which knows neither a worst case nor a prior."""
     if task not in KRIGED:
         raise SettingError(
-            f"the target is {task}, and model 'kriged' predicts {' and '.join(KRIGED)} only: choose linear or mlp, or "
-            "say --task regression (task='regression') if the classes are numbers."
+            f"the task is {task}, and model 'kriged' is for {' and '.join(KRIGED)} only: choose linear or mlp, or say "
+            "--task regression (task='regression') if the classes are numbers."
         )
     known = [name for name in KRIGED[task]().get_params() if name != "graph"]
     given = {k: v for k, v in wanted.items() if k != "model" and v is not None and (k, v) != ("penalty", "auto")}

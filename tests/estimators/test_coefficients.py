@@ -1,0 +1,46 @@
+"""Kriged models as plain values and back, and what they say of their groups."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from toporo.estimators import KrigedRegressor
+from toporo.estimators.coefficients import percent
+from toporo.estimators.state import dump_state, load_state
+
+
+def test_no_share_is_called_certain() -> None:
+    assert [percent(share) for share in (1.0, 0.997, 0.5, 0.001, 0.0)] == [
+        "over 99 %", "over 99 %", "50 %", "under 1 %", "0 %",
+    ]  # fmt: skip
+
+
+def test_several_targets_and_odd_names_are_stored_and_explained() -> None:
+    rng = np.random.default_rng(3)
+    names = [("site", place) for place in range(6)]
+    groups = [name for name in names for _ in range(15)]
+    x = rng.normal(size=(90, 2))
+    y = np.column_stack([x[:, 0] * np.repeat(np.arange(6.0), 15), x[:, 1]]) + rng.normal(size=(90, 2))
+    model = KrigedRegressor(graph=list(pairwise(names)), context="row").fit(x, y, groups=groups)
+    content, arrays = dump_state(model)
+    again = load_state(json.loads(json.dumps(content, allow_nan=False)), arrays)
+    assert np.array_equal(again.predict(x, groups=groups), model.predict(x, groups=groups))
+    assert again.explain() == model.explain()
+    assert again.get_params()["context"] == "row"
+    assert model.explain().inputs[:2] == ("x0 (0)", "x0 (1)")
+    assert len(model.explain()) == 6
+
+
+def test_levels_are_compared_in_the_same_context() -> None:
+    """Groups whose inputs lie elsewhere, and that differ in nothing else, have one level."""
+    rng = np.random.default_rng(4)
+    groups = np.repeat(range(10), 30)
+    x = rng.normal(size=(300, 1)) + groups[:, None]
+    model = KrigedRegressor().fit(x, 2 * x[:, 0] + 0.1 * rng.normal(size=300), groups=groups)
+    levels = [row.level for row in model.explain()]
+    assert np.ptp(levels) < 0.1
+    assert levels[0] == pytest.approx(2 * x.mean(), abs=0.1)
