@@ -92,7 +92,7 @@ def fit(
     graph: Annotated[
         Path | None,
         option(
-            "Which groups touch: a file of edges (lengths do not count), or JSON of toporo topology.",
+            "Which groups touch: a file of edges (lengths count if kriged), or JSON of toporo topology.",
             _TOPOLOGY,
             metavar="FILE",
         ),
