@@ -45,6 +45,17 @@ def test_the_grid_is_the_papers(no_data: None) -> None:
     assert plan.runs == 30 * 3 * (1 + len(plan.likeness))
 
 
+@pytest.mark.filterwarnings("ignore:the prior is flat")
+@pytest.mark.parametrize("name", ["dg15", "dg60"])
+def test_published_priors_are_there_for_every_fold(name: str, no_data: None) -> None:
+    """Betweenness of the groups around a region held out may be 0 for all: then they count alike."""
+    benchmark, plan = BENCHMARKS[name].under("paper"), plan_of(name, "paper", seeds=1)
+    weights = [benchmark.priors["published-physical"](data).weights for data in plan.data]
+    assert [set(each) for each in weights] == [set(data.train) for data in plan.data]
+    assert any(len(set(each.values())) == 1 for each in weights[1:])
+    assert len(set(weights[0].values())) > 1
+
+
 @pytest.mark.parametrize("protocol", ["fair", "paper"])
 @pytest.mark.parametrize("name", ["dg15", "dg60"])
 def test_every_method_is_tried_with_its_own_settings_too(no_data: None, name: str, protocol: str) -> None:

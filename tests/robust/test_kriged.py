@@ -11,7 +11,8 @@ import pytest
 from scipy.linalg import expm
 
 from toporo.errors import DataError
-from toporo.robust.kriged import MODELS, PARAMETERS, GraphModes, GroupFactors, Likelihood, fit_kriged
+from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.kriged import MODELS, PARAMETERS, Likelihood, fit_kriged
 
 D = 3
 TRAIN, SIZES = [0, 1, 2, 4, 5], [6, 2, 9, 1, 12]

@@ -17,7 +17,8 @@ from toporo.estimators.kriged import placed, vectors_of
 from toporo.estimators.rows import group_ids
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds
-from toporo.robust.kriged import GroupFactors, KrigedFit, fit_kriged
+from toporo.robust.group_factors import GroupFactors
+from toporo.robust.kriged import KrigedFit, fit_kriged
 from toporo.types import Array, Name
 
 #: Nested models of the effects, averaged by their evidence: none at all, without the graph, with it, both.

@@ -17,8 +17,9 @@ from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
+from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, GraphModes, GroupFactors, KrigedFit, fit_kriged
+from toporo.robust.kriged import MODELS, KrigedFit, fit_kriged
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -45,8 +45,7 @@ import scipy.linalg as sla
 from scipy.optimize import minimize
 
 from toporo.errors import DataError, warn
-from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import as_inputs, as_numbers
+from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.types import Array
 
 #: The hyper-parameters, in the order of a vector of their logarithms: variances over s², and the diffusion time.
@@ -62,162 +61,99 @@ MODELS: dict[str, tuple[str, ...]] = {
     "graph": ("omega_b", "omega_0", "omega_1", "tau_0", "tau_1", "time"),
     "context and graph": PARAMETERS,
 }
-#: Modes of K beyond this many effects in all are left to the independent parts.
+#: Modes of the slopes' K beyond this many effects in all are left to the independent part.
 MOST_EFFECTS = 1600
-
-
-# ---------------------------------------------------------------------- what rows say
-
-
-@dataclass(frozen=True)
-class GroupFactors:
-    r"""What the rows of every group say: thin QR factors of :math:`W^{1/2}[1, x - \bar x]`, and y in their terms.
-
-    Attributes
-    ----------
-    groups : in the order of the arrays.
-    means : weighted mean inputs, (m, d).
-    roots : R, (m, d + 1, d + 1), rows of zeros below where a group has few rows.
-    targets : :math:`Q^\top W^{1/2} y`, (m, d + 1, k).
-    residual : sum of squares that no coefficients explain, (k,).
-    rows : how many rows there are in each group, those with weights counted by them, (m,).
-    """
-
-    groups: Groups
-    means: Array
-    roots: Array
-    targets: Array
-    residual: Array
-    rows: Array
-
-    @classmethod
-    def from_rows(cls, x: Any, y: Any, groups: Any, sample_weight: Any = None) -> GroupFactors:
-        """Read the rows once.
-
-        Parameters
-        ----------
-        x : inputs, rows × features, standardised.
-        y : targets, one or several per row, centred.
-        groups : the group of every row.
-        sample_weight : weights above 0; a row with weight 2 counts as two. 1 unless given.
-        """
-        inputs, ids = as_inputs(x, groups)
-        targets = as_numbers(y, "y").reshape(len(inputs), -1).astype(np.float64)
-        weights = np.ones(len(inputs)) if sample_weight is None else as_numbers(sample_weight, "sample_weight")
-        if weights.shape != (len(inputs),) or not np.all(np.isfinite(weights)) or weights.min(initial=1.0) <= 0:
-            raise DataError(f"sample_weight: expected {len(inputs)} finite weights above 0, one per row.")
-        if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-            raise DataError("x and y must be finite: fill in or leave out missing values first.")
-        parts = [_factor(*part) for part in _by_group(inputs, targets, weights, ids)]
-        return cls(
-            ids.groups,
-            np.stack([part[0] for part in parts]),
-            np.stack([part[1] for part in parts]),
-            np.stack([part[2] for part in parts]),
-            np.sum([part[3] for part in parts], axis=0),
-            np.array([part[4] for part in parts]),
-        )
-
-    @classmethod
-    def from_values(cls, values: Any, groups: Any, sample_weight: Any = None) -> GroupFactors:
-        """Read rows without inputs: what is left of them by a model, say.
-
-        Parameters
-        ----------
-        values : one or several numbers per row.
-        groups, sample_weight : as in :meth:`from_rows`.
-        """
-        factors = cls.from_rows(np.zeros((len(values), 1)), values, groups, sample_weight)
-        # An input that never varies explains nothing: what fell on its direction is left over.
-        left = np.einsum("gik,gik->k", factors.targets[:, 1:], factors.targets[:, 1:])
-        return replace(
-            factors,
-            means=factors.means[:, :0],
-            roots=factors.roots[:, :1, :1],
-            targets=factors.targets[:, :1],
-            residual=factors.residual + left,
-        )
-
-    @property
-    def width(self) -> int:
-        """Features."""
-        return int(self.means.shape[1])
-
-    @property
-    def outputs(self) -> int:
-        """Targets per row."""
-        return int(self.targets.shape[2])
-
-
-def _by_group(x: Array, y: Array, weights: Array, ids: GroupIds) -> Any:
-    order = np.argsort(ids.codes, kind="stable")
-    ends = np.cumsum(np.bincount(ids.codes, minlength=len(ids.groups)))
-    for name, rows in zip(ids.groups, np.split(order, ends[:-1]), strict=True):
-        if not len(rows):
-            raise DataError(f"group {name!r} has no row: leave it out of the groups.")
-        yield x[rows].astype(np.float64), y[rows], weights[rows]
-
-
-def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, float]:
-    """Mean, R, Q'y, what is left of y'y, rows; of one group."""
-    n, d = x.shape
-    mean = np.average(x, axis=0, weights=weights)
-    root = np.sqrt(weights)[:, None]
-    design = np.column_stack([np.ones(n), x - mean]) * root
-    q, r = np.linalg.qr(design)
-    scaled = y * root
-    inside = q.T @ scaled
-    full_r, full_z = np.zeros((d + 1, d + 1)), np.zeros((d + 1, y.shape[1]))
-    full_r[: len(r)], full_z[: len(r)] = r, inside
-    left = scaled - q @ inside
-    return mean, full_r, full_z, np.einsum("nk,nk->k", left, left), float(weights.sum())
-
-
-# ---------------------------------------------------------------------- which groups are alike
-
-
-@dataclass(frozen=True)
-class GraphModes:
-    """The modes of a graph's Laplacian over its mean degree, smoothest first, without the constant one.
-
-    Attributes
-    ----------
-    values : (k,).
-    vectors : (groups, k), columns of length 1.
-    """
-
-    values: Array
-    vectors: Array
-
-    @classmethod
-    def of(cls, adjacency: Any) -> GraphModes:
-        """The modes of a symmetric matrix of weights that are at least 0."""
-        weights = np.asarray(adjacency, dtype=np.float64)
-        degrees = weights.sum(axis=1)
-        laplacian = np.diag(degrees) - weights
-        values, vectors = np.linalg.eigh(laplacian / max(float(degrees.mean()), 1e-12))
-        m = len(weights)
-        # In a graph of several pieces the constant is one of several modes of value 0: take it out of all of them.
-        flat = int(np.sum(values < 1e-9))
-        smooth = vectors[:, :flat] - vectors[:, :flat].mean(axis=0)
-        pieces = np.linalg.svd(smooth, full_matrices=False)[0][:, : flat - 1]
-        return cls(
-            np.concatenate([np.zeros(flat - 1), np.maximum(values[flat:], 0.0)]),
-            np.column_stack([pieces, vectors[:, flat:]]) if m > 1 else np.zeros((m, 0)),
-        )
-
-    def first(self, count: int) -> GraphModes:
-        """The smoothest ones."""
-        return GraphModes(self.values[:count], self.vectors[:, :count])
-
-    def shares(self, time: float) -> tuple[Array, Array]:
-        """Variances of the modes of K, mean of its diagonal 1, and the derivative of their logarithms by the time."""
-        falling = np.exp(-time * self.values)
-        total = falling.sum()
-        return len(self.vectors) * falling / total, float(falling @ self.values / total) - self.values
+#: With more effects than this, a search starts from what smaller models found alone, not from the usual start too.
+LARGE = 700
+#: Modes that could move the likelihood by no more than this are left out.
+NOTHING = 1e-7
 
 
 # ---------------------------------------------------------------------- the likelihood
+
+
+@dataclass(frozen=True)
+class Layout:
+    r"""Which effects :math:`\gamma` has: :math:`b_0`, b and c of ``width``, modes of intercepts, modes of slopes.
+
+    Attributes
+    ----------
+    width : features.
+    common, context : whether there are b and c.
+    levels, slopes : how many of the smoothest modes intercepts and slopes have.
+    """
+
+    width: int
+    common: bool
+    context: bool
+    levels: int
+    slopes: int
+
+    @cached_property
+    def parts(self) -> dict[str, slice]:
+        """By the name of their variance; slopes are in order of modes, then of features."""
+        sizes = {
+            "omega_b": self.width * self.common,
+            "omega_c": self.width * self.context,
+            "tau_0": self.levels,
+            "tau_1": self.slopes * self.width,
+        }
+        ends = 1 + np.cumsum(list(sizes.values()))
+        return {name: slice(int(end) - size, int(end)) for (name, size), end in zip(sizes.items(), ends, strict=True)}
+
+    @property
+    def effects(self) -> int:
+        """How many there are."""
+        return int(self.parts["tau_1"].stop)
+
+    def level(self, means: Array, vectors: Array) -> Array:
+        """What an intercept is made of, (groups, effects before those of slopes)."""
+        of_means = [means] * (self.common + self.context)
+        return np.column_stack([np.ones(len(means)), *of_means, vectors[:, : self.levels]])
+
+    def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`B_g \gamma` of groups with these means and places in the modes, (groups, d + 1, outputs)."""
+        own = gamma[self.parts["tau_1"]].reshape(self.slopes, self.width, gamma.shape[1])
+        slopes = np.einsum("gi,ijk->gjk", vectors[:, : self.slopes], own)
+        if self.common:
+            slopes += gamma[self.parts["omega_b"]]
+        level = self.level(means, vectors) @ gamma[: self.parts["tau_0"].stop]
+        return np.concatenate([level[:, None], slopes], axis=1)
+
+    def rows(self, z: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`z^\top B_g` of rows, (rows, effects): what of :math:`\gamma` a row is made of."""
+        slopes = z[:, 1:]
+        level = z[:, :1] * self.level(means, vectors)
+        if self.common:
+            level[:, self.parts["omega_b"]] += slopes
+        of_modes = vectors[:, : self.slopes, None] * slopes[:, None, :]
+        return np.concatenate([level, of_modes.reshape(len(z), -1)], axis=1)
+
+    def project(self, sums: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`\sum_g B_g^\top s_g`, (effects, outputs)."""
+        out = self.level(means, vectors).T @ sums[:, 0]
+        if self.common:
+            out[self.parts["omega_b"]] += sums[:, 1:].sum(axis=0)
+        of_modes = np.einsum("gi,gjk->ijk", vectors[:, : self.slopes], sums[:, 1:])
+        return np.concatenate([out, of_modes.reshape(-1, sums.shape[2])])
+
+    def gather(self, shapes: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`\sum_g B_g^\top S_g B_g` for blocks that join no intercept to a slope."""
+        of_level, of_slopes = shapes[:, 0, 0], shapes[:, 1:, 1:]
+        level, u, d = self.level(means, vectors), vectors[:, : self.slopes], self.width
+        count, k = level.shape[1], self.slopes
+        out = np.zeros((self.effects, self.effects))
+        out[:count, :count] = level.T @ (of_level[:, None] * level)
+        b, v = self.parts["omega_b"], self.parts["tau_1"]
+        if self.common:
+            out[b, b] += of_slopes.sum(axis=0)
+            across = np.einsum("gi,gjl->jil", u, of_slopes, optimize=True).reshape(d, k * d)
+            out[b, v] = across
+            out[v, b] = across.T
+        pairs = (u[:, :, None] * u[:, None, :]).reshape(len(u), k * k)
+        inner = (pairs.T @ of_slopes.reshape(len(u), d * d)).reshape(k, k, d, d)
+        out[v, v] = inner.transpose(0, 2, 1, 3).reshape(k * d, k * d)
+        return out
 
 
 class Likelihood:
@@ -235,33 +171,41 @@ class Likelihood:
         self, factors: GroupFactors, modes: GraphModes | None, places: Sequence[int] = (), *, level: bool = True
     ) -> None:
         self.factors, self.modes, self.level = factors, modes, level
-        d, k = factors.width, 0 if modes is None else len(modes.values)
         self.vectors = np.zeros((len(factors.groups), 0)) if modes is None else modes.vectors[np.asarray(places)]
-        self.parts = {
-            "omega_b": slice(1, 1 + d),
-            "omega_c": slice(1 + d, 1 + 2 * d),
-            "tau_0": slice(1 + 2 * d, 1 + 2 * d + k),
-            "tau_1": slice(1 + 2 * d + k, 1 + 2 * d + k + k * d),  # mode by mode, feature by feature
-        }
-        self.effects = 1 + 2 * d + k * (d + 1)
         rows = float(factors.rows.sum())
         self.freedom = rows - level
         if rows <= 1:
             raise DataError(f"{rows:g} row(s): expected at least two.")
+        squares = np.einsum("gij,gij->gj", factors.roots, factors.roots)
+        #: The most that rows of one group say of an intercept and of a slope.
+        self.most = float(squares[:, 0].max()), float(squares[:, 1:].sum(axis=1).max(initial=0.0))
+
+    def layout(self, parameters: Mapping[str, float]) -> Layout:
+        """The effects that count at these parameters: of a graph's modes, only the smooth ones have any variance."""
+        d, counts = self.factors.width, [0, 0]
+        if self.modes is not None and "time" in parameters:
+            shares = self.modes.shares(parameters["time"])[0]
+            for place, most in enumerate(self.most):
+                counts[place] = int(np.sum(parameters.get(f"tau_{place}", 0.0) * shares * most > NOTHING))
+            left = MOST_EFFECTS - 1 - 2 * d
+            counts[0] = min(counts[0], max(1, left // 2 if counts[1] and d else left))
+            counts[1] = min(counts[1], max(1, (left - counts[0]) // max(1, d)))
+        return Layout(d, "omega_b" in parameters, "omega_c" in parameters, counts[0], counts[1] if d else 0)
 
     def value(self, names: Sequence[str], logs: Array) -> tuple[float, Array]:
         """Minus its logarithm at these parameters, and the derivatives; the others are absent."""
         given = dict(zip(names, np.asarray(logs, dtype=float), strict=True))
         state = self.solve({name: math.exp(value) for name, value in given.items()})
-        outputs = self.factors.outputs
+        outputs, layout = self.factors.outputs, state.layout
         nll = 0.5 * (self.freedom * float(np.log(state.q).sum()) + outputs * state.log_determinant)
         # By the logarithm of every effect's variance.
-        by_effect = outputs * (1.0 - state.inverse_diagonal) - self.freedom * (state.eta**2 / state.q).sum(axis=1)
-        gradient = {name: float(by_effect[part].sum()) for name, part in self.parts.items()}
+        by_effect = outputs * (1.0 - np.diagonal(state.inverse)) - self.freedom * (state.eta**2 / state.q).sum(axis=1)
+        gradient = {name: float(by_effect[part].sum()) for name, part in layout.parts.items()}
         if self.modes is not None and "time" in given:
             slopes = self.modes.shares(math.exp(given["time"]))[1] * math.exp(given["time"])
-            both = by_effect[self.parts["tau_0"]] + by_effect[self.parts["tau_1"]].reshape(len(slopes), -1).sum(axis=1)
-            gradient["time"] = float(both @ slopes)
+            levels, others = by_effect[layout.parts["tau_0"]], by_effect[layout.parts["tau_1"]]
+            others = others.reshape(layout.slopes, layout.width).sum(axis=1)
+            gradient["time"] = float(levels @ slopes[: len(levels)] + others @ slopes[: len(others)])
         for name, index in (("omega_0", 0), ("omega_1", 1)):
             if name in given:
                 gradient[name] = math.exp(given[name]) * self._by_independent(state, index)
@@ -274,41 +218,42 @@ class Likelihood:
         own = float(np.trace(shapes[:, part, part], axis1=1, axis2=2).sum())
         squares = np.zeros_like(shapes)
         squares[:, part, part] = shapes[:, part, part] @ shapes[:, part, part]
-        shared = state.scale[:, None] * self._gather(squares) * state.scale
-        determinant = own - float(np.sum(state.inverse * shared))
+        shared = state.layout.gather(squares, self.factors.means, self.vectors)
+        determinant = own - float(state.scale @ (state.inverse * shared) @ state.scale)
         pull = state.pull[:, part]
         return self.factors.outputs * determinant - self.freedom * float(((pull**2).sum(axis=(0, 1)) / state.q).sum())
 
     def solve(self, parameters: Mapping[str, float]) -> Solved:
         """All that follows from the parameters."""
         f, d = self.factors, self.factors.width
+        layout = self.layout(parameters)
         independent = np.concatenate([[parameters.get("omega_0", 0.0)], np.full(d, parameters.get("omega_1", 0.0))])
-        blocks = np.eye(d + 1) + np.einsum("gij,j,gkj->gik", f.roots, independent, f.roots)
+        blocks = np.eye(d + 1) + (f.roots * independent) @ f.roots.transpose(0, 2, 1)
         lower = np.linalg.cholesky(blocks)
         white = np.linalg.solve(lower, np.concatenate([f.roots, f.targets], axis=2))
         roots, targets = white[:, :, : d + 1], white[:, :, d + 1 :]
-        shapes = np.einsum("gij,gik->gjk", roots, roots)
+        shapes = roots.transpose(0, 2, 1) @ roots
         # Rows are centred in their group: intercept and slopes have nothing to do with each other but for rounding.
         shapes[:, 0, 1:] = shapes[:, 1:, 0] = 0.0
-        sums = np.einsum("gij,gik->gjk", roots, targets)
-        scale = self._scale(parameters)
-        inner = scale[:, None] * self._gather(shapes) * scale
-        some = np.arange(int(self.level), self.effects)
+        sums = roots.transpose(0, 2, 1) @ targets
+        scale = self._scale(parameters, layout)
+        inner = layout.gather(shapes, f.means, self.vectors)
+        inner *= scale
+        inner *= scale[:, None]
+        some = np.arange(int(self.level), layout.effects)
         inner[some, some] += 1.0
-        factor = sla.cholesky(inner, lower=True, check_finite=False)
-        inverse = sla.cho_solve((factor, True), np.eye(self.effects), check_finite=False)
-        right = scale[:, None] * self._project(sums)
+        factor, inverse = _inverse(inner)
+        right = scale[:, None] * layout.project(sums, f.means, self.vectors)
         eta = inverse @ right
         gamma = scale[:, None] * eta
         explained = np.einsum("ik,ik->k", right, eta)
         q = f.residual + np.einsum("gik,gik->k", targets, targets) - explained
-        shared = self._spread(gamma)  # θ by group without its independent part
-        pull = sums - np.einsum("gij,gjk->gik", shapes, shared)
-        log_determinant = 2.0 * float(
-            np.log(np.diagonal(lower, axis1=1, axis2=2)).sum() + np.log(np.diagonal(factor)).sum()
-        )
+        shared = layout.spread(gamma, f.means, self.vectors)  # θ by group without its independent part
+        pull = sums - shapes @ shared
+        log_determinant = 2.0 * float(np.log(np.diagonal(lower, axis1=1, axis2=2)).sum() + np.log(factor).sum())
         return Solved(
             dict(parameters),
+            layout,
             independent,
             scale,
             inverse,
@@ -320,62 +265,27 @@ class Likelihood:
             pull,
         )
 
-    def _scale(self, parameters: Mapping[str, float]) -> Array:
-        scale = np.zeros(self.effects)
+    def _scale(self, parameters: Mapping[str, float], layout: Layout) -> Array:
+        scale = np.zeros(layout.effects)
         scale[0] = float(self.level)
-        scale[self.parts["omega_b"]] = math.sqrt(parameters.get("omega_b", 0.0))
-        scale[self.parts["omega_c"]] = math.sqrt(parameters.get("omega_c", 0.0))
+        scale[layout.parts["omega_b"]] = math.sqrt(parameters.get("omega_b", 0.0))
+        scale[layout.parts["omega_c"]] = math.sqrt(parameters.get("omega_c", 0.0))
         if self.modes is not None and "time" in parameters:
             shares = np.sqrt(self.modes.shares(parameters["time"])[0])
-            scale[self.parts["tau_0"]] = math.sqrt(parameters.get("tau_0", 0.0)) * shares
-            slopes = math.sqrt(parameters.get("tau_1", 0.0)) * shares
-            scale[self.parts["tau_1"]] = np.repeat(slopes, self.factors.width)
+            scale[layout.parts["tau_0"]] = math.sqrt(parameters.get("tau_0", 0.0)) * shares[: layout.levels]
+            slopes = math.sqrt(parameters.get("tau_1", 0.0)) * shares[: layout.slopes]
+            scale[layout.parts["tau_1"]] = np.repeat(slopes, layout.width)
         return scale
 
-    def _gather(self, shapes: Array) -> Array:
-        r""":math:`\sum_g B_g^\top S_g B_g` for blocks that join no intercept to a slope."""
-        p, u, d = self.factors.means, self.vectors, self.factors.width
-        of_level, of_slopes = shapes[:, 0, 0], shapes[:, 1:, 1:]
-        level = np.column_stack([np.ones(len(p)), p, p, u])  # what of γ an intercept is made of
-        count = level.shape[1]
-        out = np.zeros((self.effects, self.effects))
-        out[:count, :count] = level.T @ (of_level[:, None] * level)
-        b, v = self.parts["omega_b"], self.parts["tau_1"]
-        out[b, b] += of_slopes.sum(axis=0)
-        k = u.shape[1]
-        if k:
-            across = np.einsum("gi,gjl->jil", u, of_slopes, optimize=True).reshape(d, k * d)
-            out[b, v] = across
-            out[v, b] = across.T
-            pairs = (u[:, :, None] * u[:, None, :]).reshape(len(u), k * k)
-            inner = (pairs.T @ of_slopes.reshape(len(u), d * d)).reshape(k, k, d, d)
-            out[v, v] = inner.transpose(0, 2, 1, 3).reshape(k * d, k * d)
-        return out
 
-    def _project(self, sums: Array) -> Array:
-        r""":math:`\sum_g B_g^\top s_g`, (effects, outputs)."""
-        p, u = self.factors.means, self.vectors
-        level, slopes = sums[:, 0], sums[:, 1:]
-        context = p.T @ level
-        of_modes = np.einsum("gi,gjk->ijk", u, slopes).reshape(-1, sums.shape[2])
-        return np.concatenate([level.sum(axis=0)[None], context + slopes.sum(axis=0), context, u.T @ level, of_modes])
-
-    def _spread(self, gamma: Array) -> Array:
-        r""":math:`B_g \gamma` by training group, (m, d + 1, outputs)."""
-        return self.spread(gamma, self.factors.means, self.vectors)
-
-    def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`B_g \gamma` of groups with these means and places in the modes."""
-        b, c, u, v = (gamma[self.parts[name]] for name in ("omega_b", "omega_c", "tau_0", "tau_1"))
-        level = gamma[0] + means @ (b + c) + vectors @ u
-        own = np.einsum("gi,ijk->gjk", vectors, v.reshape(vectors.shape[1], self.factors.width, gamma.shape[1]))
-        return np.concatenate([level[:, None], b[None] + own], axis=1)
-
-    def rows(self, z: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`z^\top B_g` of rows, (rows, effects): what of :math:`\gamma` a row is made of."""
-        level, slopes = z[:, :1], z[:, 1:]
-        of_modes = (vectors[:, :, None] * slopes[:, None, :]).reshape(len(z), -1)
-        return np.concatenate([level, level * means + slopes, level * means, level * vectors, of_modes], axis=1)
+def _inverse(matrix: Array) -> tuple[Array, Array]:
+    """Of a positive definite matrix: the diagonal of its Cholesky factor, and its inverse."""
+    factor, failed = sla.lapack.dpotrf(matrix, lower=1, clean=0, overwrite_a=0)
+    inverse, failed_too = sla.lapack.dpotri(factor, lower=1) if not failed else (factor, 1)
+    if failed or failed_too:
+        raise np.linalg.LinAlgError("the information matrix is not positive definite")
+    lower = np.tril(inverse)
+    return np.diagonal(factor).copy(), lower + np.tril(lower, -1).T
 
 
 @dataclass(frozen=True)
@@ -385,6 +295,7 @@ class Solved:
     Attributes
     ----------
     parameters : those present.
+    layout : which effects there are.
     independent : variances of a group's own intercept and slopes, over s², (d + 1,).
     scale, inverse, eta, gamma : :math:`C^{1/2}`, :math:`M^{-1}`, :math:`\eta` and :math:`\gamma = C^{1/2}\eta`.
     q : Q by output.
@@ -394,6 +305,7 @@ class Solved:
     """
 
     parameters: dict[str, float]
+    layout: Layout
     independent: Array
     scale: Array
     inverse: Array
@@ -403,12 +315,6 @@ class Solved:
     log_determinant: float
     shapes: Array
     pull: Array
-
-    @cached_property
-    def inverse_diagonal(self) -> Array:
-        """Of :math:`M^{-1}`; 1 for what has no variance, so that it has no derivative."""
-        diagonal: Array = np.diagonal(self.inverse).copy()
-        return diagonal
 
 
 # ---------------------------------------------------------------------- fitting
@@ -475,12 +381,12 @@ class KrigedFit:
         centres, variances = [], []
         for model in self.models:
             solved, omega = model.solved, model.solved.independent
-            centre = self.likelihood.rows(z, means, vectors) @ solved.gamma
+            centre = solved.layout.rows(z, means, vectors) @ solved.gamma
             scaled = omega * z
             centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
             known = np.zeros_like(z)  # of a group's own part, what its rows have told
             known[inside] = np.einsum("nij,nj->ni", solved.shapes[own[inside]], scaled[inside])
-            shared = self.likelihood.rows(z - known, means, vectors) * solved.scale
+            shared = solved.layout.rows(z - known, means, vectors) * solved.scale
             spread = np.einsum("ni,ni->n", shared @ solved.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
             centres.append(centre)
             variances.append(spread[:, None] * self.variance(model))
@@ -498,7 +404,7 @@ class KrigedFit:
         return np.tensordot(self.weights, [self.variance(model) for model in self.models], axes=1)
 
     def _coefficients(self, model: FittedModel, means: Array, vectors: Array, own: Sequence[int | None]) -> Array:
-        theta = self.likelihood.spread(model.solved.gamma, means, vectors)
+        theta = model.solved.layout.spread(model.solved.gamma, means, vectors)
         for place, index in enumerate(own):
             if index is not None:
                 theta[place] += model.solved.independent[:, None] * model.solved.pull[index]
@@ -528,9 +434,6 @@ def fit_kriged(
     models : names to parameters; :data:`MODELS` unless given. Without a graph, those that need one are left out.
     level : whether there is a :math:`b_0`.
     """
-    if modes is not None:
-        room = (MOST_EFFECTS - 1 - 2 * factors.width) // (factors.width + 1)
-        modes = modes.first(max(1, room))
     likelihood = Likelihood(factors, modes, places, level=level)
     wanted = {
         name: tuple(parameters)
@@ -557,10 +460,9 @@ def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known
         nll = likelihood.value((), np.zeros(0))[0]
         return FittedModel(name, likelihood.solve({}), nll, nll, True)
     best: Any = None
-    starts = [[START[key] for key in parameters]]
-    if known:
-        starts.append([known.get(key, START[key]) for key in parameters])
-    for start in starts:
+    usual, nested = ([values.get(key, START[key]) for key in parameters] for values in (START, known))
+    large = likelihood.layout({key: math.exp(value) for key, value in zip(parameters, usual, strict=True)}).effects
+    for start in [nested] if known and large > LARGE else [nested, usual] if known else [usual]:
         done = minimize(
             lambda logs: likelihood.value(parameters, logs),
             start,
