@@ -20,13 +20,16 @@ from toporo.errors import DataError, listed
 from toporo.estimators.kriged import CONTEXTS, KrigedRegressor
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups, name_from_json, name_to_json
-from toporo.robust.kriged import MODELS, FittedModel, GraphModes, GroupFactors, KrigedFit, Likelihood
+from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.kriged import MODELS, FittedModel, KrigedFit, Likelihood, Solved
 from toporo.schema import AtLeastOne, Finite, Positive, Share, as_type
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
+#: How far a likelihood may be from the one stored, in all and relative to it: other machines round in other ways.
+SAME = 1e-4, 1e-6
 #: Kriged estimators by the name of their class.
 KRIGED: dict[str, type[KrigedRegressor]] = {KrigedRegressor.__name__: KrigedRegressor}
 
@@ -213,9 +216,15 @@ def _fit(
                 FittedModel(model.name, likelihood.solve(model.parameters), model.nll, model.score, model.converged)
                 for model in stored.models
             )
-        sound = all(np.isfinite(model.solved.gamma).all() for model in models)
+            sound = all(abs(_nll(likelihood, m.solved) - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
     except (np.linalg.LinAlgError, ValueError):
         sound = False
     if not sound:
-        raise DataError("its numbers have no solution: it was not written by a fit.")
+        raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
     return KrigedFit(likelihood, models, weights)
+
+
+def _nll(likelihood: Likelihood, solved: Solved) -> float:
+    """Minus the logarithm of the likelihood: that the solution is the one that was stored, nearly all digits know."""
+    outputs = likelihood.factors.outputs
+    return 0.5 * (likelihood.freedom * float(np.log(solved.q).sum()) + outputs * solved.log_determinant)
