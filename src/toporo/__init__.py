@@ -25,6 +25,7 @@ _HOME = {
     "GroupedData": "toporo.data.grouped",
     "Groups": "toporo.groups",
     "Kriged": "toporo.estimators",
+    "KrigedClassifier": "toporo.estimators",
     "KrigedRegressor": "toporo.estimators",
     "LeaveRegionOut": "toporo.choice.splits",
     "Prior": "toporo.topology.prior",

@@ -22,6 +22,7 @@ from toporo.errors import TopoRoWarning as TopoRoWarning
 from toporo.estimators import GroupDROClassifier as GroupDROClassifier
 from toporo.estimators import GroupDRORegressor as GroupDRORegressor
 from toporo.estimators import Kriged as Kriged
+from toporo.estimators import KrigedClassifier as KrigedClassifier
 from toporo.estimators import KrigedRegressor as KrigedRegressor
 from toporo.estimators import TROClassifier as TROClassifier
 from toporo.estimators import TRORegressor as TRORegressor

@@ -139,3 +139,41 @@ def test_a_regressor_has_no_probabilities() -> None:
     model = Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
     with pytest.raises(AttributeError, match="regressor"):
         model.predict_proba(x, groups=g)
+
+
+def test_intervals_hold_what_they_say_in_groups_never_trained_on() -> None:
+    inside, widths = [], []
+    for seed in range(8):
+        x, y, g, known = regression(seed)
+        model = Kriged(make_pipeline(StandardScaler(), Ridge()), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+        values, low, high = model.predict(x[~known], groups=g[~known], interval=0.9)
+        np.testing.assert_array_equal(values, model.predict(x[~known], groups=g[~known]))
+        inside.append(np.mean((low <= y[~known]) & (y[~known] <= high)))
+        widths.append(np.mean(high - low))
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.05)
+    assert np.mean(widths) < 0.9 * 2 * 1.645 * np.std(y)  # and say something
+
+
+def test_effects_are_known_of_any_group_in_the_graph() -> None:
+    x, y, g, known = regression()
+    model = Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    effects = model.effect([3, 2, "new"], neighbors={"new": [3]})
+    assert (effects[2].value, effects[2].sd) == (model.effects_[2], model.effects_sd_[2])
+    assert [effects[name].trained for name in (2, 3, "new")] == [True, False, False]
+    assert effects[3] == effects["new"]
+    assert effects[3].sd > effects[2].sd > 0
+    added = model.predict(x[:1], groups=[3]) - model.estimator_.predict(x[:1])
+    assert added[0] == pytest.approx(effects[3].value)
+    truth = 1.5 * np.sin(np.arange(20) / 4)
+    assert np.corrcoef(truth[known[::30]], list(model.effects_.values()))[0, 1] > 0.95
+
+
+def test_effects_of_classes_have_one_for_each() -> None:
+    x, eta, g, known, _ = rows()
+    y = np.where(eta > 0, "up", "down")
+    model = Kriged(LogisticRegression(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    effect = model.effect([3])[3]
+    assert len(effect.value) == len(effect.sd) == 2
+    assert model.score(x[~known], y[~known], groups=g[~known]) > 0.7
+    with pytest.raises(SettingError, match="predict_proba"):
+        model.predict(x, groups=g, interval=0.9)

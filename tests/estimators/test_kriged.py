@@ -168,3 +168,15 @@ def test_odd_tables_can_be_fitted() -> None:
     assert np.isfinite(model.predict(x, groups=list(range(12)))).all()
     two = KrigedRegressor(graph=[(0, 1), (1, 2)]).fit(x, x[:, 0], groups=[0, 1] * 6)
     assert np.isfinite(two.predict(x, groups=[2] * 12)).all()
+
+
+def test_weights_count_as_rows_and_scores_know_groups() -> None:
+    x, y, g, known = rows(per_group=8)
+    weights = np.random.default_rng(0).integers(1, 4, known.sum())
+    one = KrigedRegressor(graph=CHAIN).fit(x[known], y[known], groups=g[known], sample_weight=weights)
+    twice = [np.repeat(each[known], weights, axis=0) for each in (x, y, g)]
+    other = KrigedRegressor(graph=CHAIN).fit(twice[0], twice[1], groups=twice[2])
+    np.testing.assert_allclose(
+        one.predict(x[known], groups=[5] * known.sum()), other.predict(x[known], [5] * known.sum())
+    )
+    assert one.score(x[known], y[known], groups=g[known]) > 0.8

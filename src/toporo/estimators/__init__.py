@@ -2,6 +2,14 @@
 
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.effects import Kriged
-from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged import KrigedClassifier, KrigedRegressor
 
-__all__ = ["GroupDROClassifier", "GroupDRORegressor", "Kriged", "KrigedRegressor", "TROClassifier", "TRORegressor"]
+__all__ = [
+    "GroupDROClassifier",
+    "GroupDRORegressor",
+    "Kriged",
+    "KrigedClassifier",
+    "KrigedRegressor",
+    "TROClassifier",
+    "TRORegressor",
+]

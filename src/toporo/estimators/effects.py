@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import norm
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from toporo.checks import whole
+from toporo.checks import number, whole
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError
 from toporo.estimators.kriged import placed, vectors_of
 from toporo.estimators.rows import group_ids
 from toporo.graphs import as_graph
-from toporo.groups import GroupIds
+from toporo.groups import GroupIds, Groups
 from toporo.robust.group_factors import GroupFactors
 from toporo.robust.kriged import KrigedFit, fit_kriged
 from toporo.types import Array, Name
@@ -32,6 +35,22 @@ EFFECTS = {
 LEAST = 1e-3
 #: How often log-odds are put in place of probabilities anew: effects are small, and settle at once.
 ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class GroupEffect:
+    """What a group adds: in units of the target or, of a classifier, log-odds by class.
+
+    Attributes
+    ----------
+    value : its mean, by what its neighbours and, of a group that was trained on, its own rows say.
+    sd : how uncertain it is.
+    trained : whether the model was trained on the group; then the effect is known but not added.
+    """
+
+    value: Any
+    sd: Any
+    trained: bool
 
 
 class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -57,8 +76,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     estimator_ : f, fitted to all rows.
     evidence_ : the weight of every nested model, by name; of a classifier, mean over the classes.
     gate_ : the weight of those that have the graph in them.
-    effects_ : of the training groups, by name: what their neighbours and they themselves suggest, in units of the
-        target or as log-odds of the classes.
+    effects_, effects_sd_ : of the training groups, by name: what their neighbours and they themselves suggest, in units
+        of the target or as log-odds of the classes, and its standard deviation. Of other groups, :meth:`effect`.
     saw_ : what of test groups predictions look at.
 
     >>> from sklearn.linear_model import LinearRegression
@@ -75,6 +94,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__predict_proba = {"groups": True}  # noqa: RUF012
+    __metadata_request__score = {"groups": True}  # noqa: RUF012
 
     def __init__(self, estimator: Any, *, graph: Any, folds: int = 6, random_state: int = 0) -> None:
         self.estimator = estimator
@@ -136,28 +156,74 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         self.groups_ = ids.groups
         self.evidence_ = {name: float(np.mean([fit.evidence[name] for fit in self.fits_])) for name in EFFECTS}
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
-        effects = np.column_stack([_own_effects(fit) for fit in self.fits_])
-        self.effects_ = {
-            name: row.tolist() if self._classes else float(row[0])
-            for name, row in zip(ids.groups, effects, strict=True)
-        }
+        own = self.effect(ids.groups)
+        self.effects_ = {name: effect.value for name, effect in own.items()}
+        self.effects_sd_ = {name: effect.sd for name, effect in own.items()}
         self.saw_ = ("test adjacency",)
         return self
 
-    def predict(self, X: Any, groups: Any, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Any:  # noqa: N803
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        groups: Any,
+        *,
+        interval: float | None = None,
+        neighbors: Mapping[Name, Iterable[Name]] | None = None,
+    ) -> Any:
         """Predicted values, or the likeliest class.
 
         Parameters
         ----------
         X : as the estimator takes it.
         groups : every row's group.
+        interval : of a regressor, with a share such as 0.9, ``(values, lower, upper)`` is returned: about so many
+            targets lie between, going by the uncertainty of the effect and what the model leaves of rows in groups that
+            it has not seen. In groups that it was trained on it leaves less, and intervals are wide.
         neighbors : groups that are not in the graph, and which groups there they are next to.
         """
         check_is_fitted(self)
+        if interval is not None:
+            number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
         if self._classes:
+            if interval is not None:
+                raise SettingError("interval is for numbers: a classifier has predict_proba().")
             return self.classes_[np.argmax(self.predict_proba(X, groups, neighbors=neighbors), axis=1)]
         values = np.asarray(self.estimator_.predict(X), dtype=np.float64)
-        return values + self._added(groups, len(values), neighbors)[:, 0]
+        ids = group_ids(groups, len(values))
+        added, spread = (each[ids.codes, 0] for each in self._added(ids.groups, neighbors))
+        if interval is None:
+            return values + added
+        half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + self.fits_[0].noise[0])
+        return values + added, values + added - half, values + added + half
+
+    def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """R² of the predictions or, of a classifier, the share of rows whose class is right.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight : as in :meth:`fit`.
+        """
+        measure = accuracy_score if self._classes else r2_score
+        return float(measure(y, self.predict(X, groups), sample_weight=sample_weight))
+
+    def effect(
+        self, groups: Iterable[Name], *, neighbors: Mapping[Name, Iterable[Name]] | None = None
+    ) -> dict[Name, GroupEffect]:
+        """Effects of groups, by name.
+
+        Parameters
+        ----------
+        groups : names, of training groups or any others in the graph.
+        neighbors : groups that are not in the graph, and which groups there they are next to.
+        """
+        check_is_fitted(self, "groups_")
+        names = Groups(groups)
+        means, variances = self._moments(names, neighbors)
+        pick = (lambda row: row.tolist()) if self._classes else (lambda row: float(row[0]))
+        return {
+            name: GroupEffect(pick(mean), pick(np.sqrt(variance)), name in self.groups_)
+            for name, mean, variance in zip(names, means, variances, strict=True)
+        }
 
     def predict_proba(self, X: Any, groups: Any, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Array:  # noqa: N803
         """Probabilities of the classes, in the order of ``classes_``.
@@ -170,26 +236,32 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if not self._classes:
             raise AttributeError(f"{type(self.estimator).__name__} is a regressor: it has no probabilities.")
         chances = self.estimator_.predict_proba(X)
-        added = self._added(groups, len(chances), neighbors)
+        ids = group_ids(groups, len(chances))
+        added = self._added(ids.groups, neighbors)[0][ids.codes]
         moved = 1.0 / (1.0 + np.exp(-(_logit(chances) + added)))
         kept = (added == 0.0).all(axis=1)  # to the last digit
         return np.asarray(np.where(kept[:, None], chances, moved / moved.sum(axis=1, keepdims=True)))
 
-    def _added(self, groups: Any, rows: int, neighbors: Mapping[Name, Iterable[Name]] | None) -> Array:
-        """The effect of every row's group, by class; 0 for groups that the model was trained on."""
-        ids = group_ids(groups, rows)
-        new = np.array([name not in self.groups_ for name in ids.groups])
-        vectors = vectors_of(self.fits_[0], self.topology_, ids.groups, neighbors or {})
-        effects = np.column_stack([_effects(fit, vectors, np.full(len(vectors), -1)) for fit in self.fits_])
-        return np.asarray(np.where(new[:, None], effects, 0.0)[ids.codes])
+    def _moments(self, groups: Groups, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
+        """Means and variances of the effects of groups, (groups, classes or 1)."""
+        own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in groups])
+        vectors = vectors_of(self.fits_[0], self.topology_, groups, neighbors or {})
+        both = [_moments(fit, vectors, own) for fit in self.fits_]
+        return np.concatenate([mean for mean, _ in both], axis=1), np.concatenate([var for _, var in both], axis=1)
+
+    def _added(self, groups: Groups, neighbors: Mapping[Name, Iterable[Name]] | None) -> tuple[Array, Array]:
+        """What is added in groups, and how far off that is: in those that the model was trained on, nothing is."""
+        means, variances = self._moments(groups, neighbors)
+        new = np.array([name not in self.groups_ for name in groups])[:, None]
+        return np.where(new, means, 0.0), np.where(new, variances, variances + means**2)
 
     def _parts(self, ids: GroupIds) -> Iterator[npt.NDArray[np.bool_]]:
         """Rows of groups that are left out together."""
         order = group_rng("folds", self.random_state).permutation(len(ids.groups))
         part = np.empty(len(order), dtype=np.intp)
         part[order] = np.arange(len(order)) % min(self.folds, len(order))
-        for number in range(part.max() + 1):
-            yield part[ids.codes] == number
+        for place in range(part.max() + 1):
+            yield part[ids.codes] == place
 
     def _apart(
         self, x: Any, y: npt.NDArray[Any], weights: Array | None, held_out: npt.NDArray[np.bool_]
@@ -218,13 +290,9 @@ def _logit(chances: Array) -> Array:
     return np.asarray(np.log(kept / (1.0 - kept)))
 
 
-def _effects(fit: KrigedFit, vectors: Array, own: npt.NDArray[Any]) -> Array:
+def _moments(fit: KrigedFit, vectors: Array, own: npt.NDArray[Any]) -> tuple[Array, Array]:
     nothing = np.zeros((len(vectors), 0))
-    return fit.moments(nothing, nothing, vectors, own)[0][:, 0]
-
-
-def _own_effects(fit: KrigedFit) -> Array:
-    return _effects(fit, fit.likelihood.vectors, np.arange(len(fit.likelihood.vectors)))
+    return fit.moments(nothing, nothing, vectors, own)
 
 
 def _log_odds(
@@ -239,5 +307,5 @@ def _log_odds(
         fit: KrigedFit = fit_effects(
             effects[ids.codes] + (right - p) / slope, slope if weights is None else slope * weights
         )
-        effects = _own_effects(fit)
+        effects = _moments(fit, fit.likelihood.vectors, np.arange(len(effects)))[0][:, 0]
     return fit

@@ -246,9 +246,9 @@ class Likelihood:
         right = scale[:, None] * layout.project(sums, f.means, self.vectors)
         eta = inverse @ right
         gamma = scale[:, None] * eta
-        explained = np.einsum("ik,ik->k", right, eta)
-        q = f.residual + np.einsum("gik,gik->k", targets, targets) - explained
         shared = layout.spread(gamma, f.means, self.vectors)  # θ by group without its independent part
+        left = targets - roots @ shared  # squares, so that nothing cancels
+        q = f.residual + np.einsum("gik,gik->k", left, left) + np.einsum("ik,ik->k", eta[some], eta[some])
         pull = sums - shapes @ shared
         log_determinant = 2.0 * float(np.log(np.diagonal(lower, axis1=1, axis2=2)).sum() + np.log(factor).sum())
         return Solved(
