@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tables.cases import STATIONS, STREAM, as_csv, river
+from tests.tables.cases import RIVER, STATIONS, STREAM, as_csv, floods, river
 from toporo.tables import load_model
 
 Run = Callable[..., Any]
@@ -131,3 +131,22 @@ def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
     content = json.loads(toporo("explain", "model", "--json").out, parse_constant=pytest.fail)
     assert set(content["evidence"]) == set(load_model(fitted).estimator.evidence_)
     assert content["groups"][0]["slopes"]["x"] > 2
+
+
+def test_classes_go_all_the_way(toporo: Run, tmp_path: Path) -> None:
+    (tmp_path / "floods.csv").write_text(as_csv(floods()))
+    (tmp_path / "edges.csv").write_text("source,target\n" + "".join(f"{a},{b}\n" for a, b in RIVER))
+    done = toporo("fit", "floods.csv", "--target", "flood", *FIT[4:], "--graph", "edges.csv", "--test-groups", "mouth")
+    assert done.code == 0, done.err
+    assert "Coefficients are of the share of 'yes'" in done.out
+    table = rows(toporo("predict", "model", "floods.csv").out)
+    assert list(table[0]) == ["station", "prediction", "probability of no", "probability of yes"]
+    for arguments in (["evaluate", "model", "floods.csv", "--resamples", "20"], ["explain", "model"]):
+        assert toporo(*arguments).code == 0
+    done = toporo("report", "model", "floods.csv", "--resamples", "20")
+    assert done.code == 0, done.err
+    assert "one of 2 classes of" in done.out
+    assert "share of yes: difference" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    done = toporo("predict", "model", "floods.csv", "--interval", "0.9")
+    assert done.code == 1
+    assert "it has probabilities, and no interval" in done.err

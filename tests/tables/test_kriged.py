@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from tests.tables.cases import NEW, STATIONS, STREAM, floods, only, river
+from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
 from toporo import KrigedRegressor
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, UnsafeFileError
 from toporo.tables import TableModel, fit_table, load_model
@@ -274,9 +275,55 @@ def test_what_it_does_not_take_is_said(settings: dict[str, Any], error: type[Exc
         fit(**settings)
 
 
-def test_classes_are_still_to_come() -> None:
-    with pytest.raises(SettingError, match=r"'kriged' is for regression only: choose linear or mlp"):
-        fit_table(floods(), target="flood", group="station", model="kriged")
+# ---------------------------------------------------------------- classes
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_have_probabilities_and_are_kept(classes: int, tmp_path: Path) -> None:
+    level = np.digitize(TABLE["y"], [0.0] if classes == 2 else [-0.7, 0.7])
+    table = {name: values for name, values in TABLE.items() if name != "y"} | {"y": [f"level {i}" for i in level]}
+    model = fit(table)
+    assert model.task == "classification"
+    chances = model.predict_proba(table)
+    assert chances.shape == (360, classes)
+    judged = model.evaluate(table, resamples=0)
+    assert list(judged.by_hop) == ["0 (trained on)", "1", "2"]
+    assert judged.overall["accuracy"].value > 0.8
+    assert "coverage" not in judged.overall
+    model.save(tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(table), chances)
+    assert again.explain() == model.explain()
+    assert again.estimator.held_out_ == model.estimator.held_out_
+    assert "Coefficients are of the share of" in " ".join(model.explain().notes)
+    with pytest.raises(SettingError, match="it has probabilities, and no interval"):
+        model.predict(table, interval=0.9)
+
+
+CLASS_DAMAGE = {
+    "no classes": (put("classes", None), "no classes"),
+    "more classes": (lambda c, _: c["classes"]["values"].append("maybe"), "calibration"),
+    "no scale": (lambda _, arrays: arrays.pop("calibration.scale"), "calibration"),
+    "a scale below 0": (lambda _, arrays: arrays["calibration.scale"].fill(-1.0), "not positive"),
+    "one column": (put("one_column", True), "1 target"),
+    "numbers instead": (put("class", "KrigedRegressor"), "its arrays are"),
+}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classes") / "model"
+    fit_table(floods(), target="flood", group="station", graph=RIVER, model="kriged").save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("damage", CLASS_DAMAGE)
+def test_a_damaged_classifier_is_refused(classifier: Path, tmp_path: Path, damage: str) -> None:
+    folder = Path(shutil.copytree(classifier, tmp_path / "model"))
+    change, words = CLASS_DAMAGE[damage]
+    altered(folder, change)
+    with pytest.raises(DataError, match=words):
+        load_model(folder)
 
 
 def test_others_have_no_intervals() -> None:

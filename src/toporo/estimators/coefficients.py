@@ -174,7 +174,7 @@ class KrigedPart:
         everyone: list[Name] = [*self.groups_, *others]
         theta = _theta(fit, graph, everyone, len(self.groups_))
         usual = theta[: len(self.groups_)].mean(axis=0)
-        units = self._units(fit.likelihood.factors.outputs)
+        units = self.target_scaling_
         differences = _distances(theta - usual, units.scale)
         hops = None if graph is None else graph.hops(self.groups_)
         changes = None if graph is None else self._without(theta, everyone, units)
@@ -200,15 +200,11 @@ class KrigedPart:
         deviations = {f"{inputs[j]}{label}": float(self.scaling_.scale[j]) for j in varying for label in labels}
         return CoefficientTable(rows, tuple(deviations), deviations, self._story(rows, units))
 
-    def _units(self, outputs: int) -> Scaling:
-        """Of the target; classes have log-odds as they are."""
-        return getattr(self, "target_scaling_", None) or Scaling.none(outputs)
-
     def _labels(self, outputs: int) -> list[str]:
         if outputs == 1:
             return [""]
         labels = getattr(self, "classes_", range(outputs))
-        return [f" ({label})" for label in list(labels)[-outputs:]]
+        return [f" ({label})" for label in labels]
 
     def _without(self, theta: Array, everyone: list[Name], units: Scaling) -> Array:
         """How far predictions would move were the models with a graph left out."""
@@ -246,6 +242,9 @@ class KrigedPart:
                 f"Without the graph, predictions in groups that were not trained on ({len(new)}) would change by "
                 f"{mean:.3g} (root mean square), most in {most!r} ({new[most]:.3g})."
             )
+        if hasattr(self, "classes_"):
+            which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
+            words.append(f"Coefficients are of the share of {which}, which calibration then makes a probability.")
         seen = " and ".join(SAW[what] for what in self.saw_)
         words.append(f"Of groups that were not trained on, predictions look at {seen or 'nothing but the row itself'}.")
         return {

@@ -286,7 +286,7 @@ def _conductances(graph: GroupGraph) -> npt.NDArray[np.float64]:
 # ---------------------------------------------------------------------- classes
 
 
-class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Classes by :class:`KrigedRegressor`, with probabilities that are calibrated on held-out regions.
 
     Whether a row is of class k is a target of 0 or 1, and all of them are fitted together: they share the variances,
@@ -358,11 +358,16 @@ class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
                 "tell apart."
             )
-        self.model_ = self._regression(x, codes, ids, weights)
-        for name in ("topology_", "groups_", "evidence_", "gate_", "saw_"):
-            setattr(self, name, getattr(self.model_, name))
+        self._adopt(self._regression(x, codes, ids, weights))
         self._calibrate(x, codes, ids, weights)
         return self
+
+    def _adopt(self, model: KrigedRegressor) -> None:
+        """Take the regression, and what of it a user asks for."""
+        self.model_ = model
+        for name in ("fit_", "scaling_", "target_scaling_", "topology_", "groups_", "group_sizes_"):
+            setattr(self, name, getattr(model, name))
+        self.evidence_, self.gate_, self.saw_ = model.evidence_, model.gate_, model.saw_
 
     def predict(self, X: Any, groups: Any = None, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Any:  # noqa: N803
         """The likeliest class of every row.

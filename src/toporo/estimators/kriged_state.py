@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from toporo.checks import one_of
 from toporo.errors import DataError, listed
-from toporo.estimators.kriged import CONTEXTS, KrigedRegressor
+from toporo.estimators.kriged import CONTEXTS, KrigedClassifier, KrigedRegressor
 from toporo.estimators.rows import Scaling
+from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.kriged import MODELS, FittedModel, KrigedFit, Likelihood, Solved
@@ -26,12 +27,12 @@ from toporo.schema import AtLeastOne, Finite, Positive, Share, as_type
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
 #: How far a likelihood may be from the one stored, in all and relative to it: other machines round in other ways.
 SAME = 1e-4, 1e-6
 #: Kriged estimators by the name of their class.
-KRIGED: dict[str, type[KrigedRegressor]] = {KrigedRegressor.__name__: KrigedRegressor}
+KRIGED: dict[str, type[KrigedRegressor | KrigedClassifier]] = {
+    kind.__name__: kind for kind in (KrigedRegressor, KrigedClassifier)
+}
 
 
 class StoredNested(msgspec.Struct):
@@ -63,15 +64,31 @@ class StoredKriged(msgspec.Struct):
     groups: list[StoredPlace]
     graph: dict[str, Any] | None
     models: list[StoredNested]
+    classes: StoredClasses | None = None
+    held_out: list[list[Any]] | None = None
 
 
-def dump_kriged(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def dump_kriged(estimator: KrigedRegressor | KrigedClassifier) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """What a fitted estimator is: values that JSON can hold, and arrays.
 
     Parameters
     ----------
     estimator : a fitted one of :data:`KRIGED`.
     """
+    if isinstance(estimator, KrigedRegressor):
+        return _dumped(estimator)
+    content, arrays = _dumped(estimator.model_)
+    columns = getattr(estimator, "feature_names_in_", None)
+    content |= {
+        "class": type(estimator).__name__,
+        "feature_names": None if columns is None else [str(name) for name in columns],
+        "classes": classes_to_json(estimator.classes_),
+        "held_out": [[name_to_json(name) for name in part] for part in estimator.held_out_],
+    }
+    return content, {**arrays, "calibration.scale": estimator.scale_, "calibration.bias": estimator.bias_}
+
+
+def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     columns = getattr(estimator, "feature_names_in_", None)
     content = {
         "class": type(estimator).__name__,
@@ -110,7 +127,7 @@ def dump_kriged(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, n
     return content, {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
 
 
-def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor:
+def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassifier:
     """The estimator that :func:`dump_kriged` was given; it predicts and explains the same.
 
     Parameters
@@ -118,8 +135,29 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor:
     content, arrays : from :func:`dump_kriged`; anything else is a :class:`~toporo.errors.DataError`.
     """
     stored = as_type(content, StoredKriged, "its form is wrong")
+    if stored.kind == KrigedRegressor.__name__:
+        return _loaded(stored, arrays)
+    classes = classes_from_json(stored.classes)
+    own = {"calibration.scale", "calibration.bias"}
+    check_arrays({key: arrays[key] for key in own & set(arrays)}, dict.fromkeys(own, (len(classes),)))
+    model = _loaded(stored, {key: value for key, value in arrays.items() if key not in own})
+    outputs = model.fit_.likelihood.factors.outputs
+    if model._one_column or outputs != (1 if len(classes) == 2 else len(classes)):
+        raise DataError(f"it has {outputs} target(s) for {len(classes)} classes.")
+    estimator = KrigedClassifier(**model.get_params(deep=False))
+    estimator.classes_, estimator.n_features_in_ = classes, model.n_features_in_
+    if hasattr(model, "feature_names_in_"):
+        estimator.feature_names_in_ = model.feature_names_in_
+        del model.feature_names_in_  # rows come to it without names
+    estimator.scale_, estimator.bias_ = (np.array(arrays[key]) for key in ("calibration.scale", "calibration.bias"))
+    estimator.held_out_ = [tuple(name_from_json(name) for name in part) for part in stored.held_out or ()]
+    estimator._adopt(model)
+    return estimator
+
+
+def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
-    estimator = KRIGED[stored.kind](graph=graph, **_settings(KRIGED[stored.kind], stored.settings))
+    estimator = KrigedRegressor(graph=graph, **_settings(KRIGED[stored.kind], stored.settings))
     one_of(estimator.context, "context", CONTEXTS)
     estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
     if stored.feature_names is not None:
@@ -144,7 +182,7 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor:
     return estimator
 
 
-def _settings(kind: type[KrigedRegressor], stored: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(kind: type[KrigedRegressor | KrigedClassifier], stored: Mapping[str, Any]) -> dict[str, Any]:
     types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name not in ("return", "graph")}
     differ = set(stored) ^ set(types)
     if differ:
@@ -171,26 +209,6 @@ def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> 
     if wrong or (arrays["range.low"] > arrays["range.high"]).any():
         raise DataError(f"its array {(wrong or ['range.low'])[0]!r} holds numbers beyond what it may.")
     return {key: np.array(arrays[key], order="C") for key in shapes}
-
-
-def check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless these are the arrays: finite numbers in double precision, and scales above 0.
-
-    Parameters
-    ----------
-    arrays, shapes : by name.
-    """
-    if set(arrays) != set(shapes):
-        raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
-    for key, shape in shapes.items():
-        array = arrays[key]
-        if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
-            raise DataError(
-                f"its array {key!r} has shape {array.shape} and type {array.dtype}: expected finite numbers (float64) "
-                f"of shape {shape}."
-            )
-        if key.endswith(".scale") and not (array > 0).all():
-            raise DataError(f"its array {key!r} holds numbers that are not positive.")
 
 
 def _fit(

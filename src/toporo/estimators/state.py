@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 import numpy as np
@@ -17,10 +17,11 @@ from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
-from toporo.estimators.kriged_state import KRIGED, check_arrays, dump_kriged, load_kriged
+from toporo.estimators.kriged_state import KRIGED, dump_kriged, load_kriged
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
+from toporo.estimators.stored import StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
 from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
@@ -43,8 +44,6 @@ PLAIN = (
 UNSTORED = ("return", "device", "test_groups")
 #: Settings by the names that older files have for them.
 RENAMED = {"tau": "radius"}
-#: The most bytes that all classes may take.
-MOST_BYTES = 1 << 26
 
 
 class StoredGroup(msgspec.Struct):
@@ -56,13 +55,6 @@ class StoredGroup(msgspec.Struct):
     weight: NonNegative
     centrality: Finite | None
     hops: Count | Literal["inf"] | None
-
-
-class StoredClasses(msgspec.Struct):
-    """Classes, and the type of their array."""
-
-    type: Annotated[str, msgspec.Meta(pattern=r"^[<>|=]?[biufUO]\d{0,9}$")]
-    values: list[bool | int | float | str]
 
 
 class StoredEstimator(msgspec.Struct):
@@ -109,7 +101,7 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
         "settings": _settings_to_json(estimator),
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if columns is None else [str(name) for name in columns],
-        "classes": _classes_to_json(estimator.classes_) if classifier else None,
+        "classes": classes_to_json(estimator.classes_) if classifier else None,
         "one_column": None if classifier else bool(getattr(estimator, "_one_column")),  # noqa: B009  # a regressor's
         "groups": [
             {
@@ -161,7 +153,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
             raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
         estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
     if isinstance(estimator, ClassifierPart):
-        estimator.classes_ = _classes_from_json(stored.classes)
+        estimator.classes_ = classes_from_json(stored.classes)
     elif isinstance(estimator, RegressorPart):
         if stored.one_column is None:
             raise DataError("one_column is missing.")
@@ -236,7 +228,7 @@ def _prior_from_json(stored: Any) -> Any:
     return named_from_json(rows.get("weights", []), "its setting 'prior'")
 
 
-# ---------------------------------------------------------------- groups and classes
+# ---------------------------------------------------------------- groups
 
 
 def _restore_groups(
@@ -273,34 +265,6 @@ def _column(values: Mapping[Name, float | None], what: str) -> dict[Name, float]
     if known and len(known) < len(values):
         raise DataError(f"its {what} is missing for {listed(name for name in values if name not in known)}.")
     return known or None
-
-
-def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
-    values = classes.tolist()
-    if not all(isinstance(value, bool | int | float | str) for value in values):
-        raise DataError(
-            f"classes such as {values[0]!r} ({type(values[0]).__name__}) cannot be stored: use text, numbers or "
-            "booleans as classes."
-        )
-    return {"type": classes.dtype.str, "values": values}
-
-
-def _classes_from_json(stored: StoredClasses | None) -> npt.NDArray[Any]:
-    if stored is None:
-        raise DataError("it has no classes.")
-    values = stored.values
-    try:
-        kind = np.dtype(stored.type)
-        if kind.itemsize * len(values) > MOST_BYTES:
-            raise OverflowError
-        classes = np.empty(len(values), dtype=kind)
-        classes[:] = values
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"its classes {listed(values)} are not of type {stored.type!r}.") from None
-    kept = classes.tolist()
-    if len(set(values)) < max(2, len(values)) or [*map(type, kept)] != [*map(type, values)] or kept != values:
-        raise DataError(f"its classes {listed(values)} are not at least two distinct values of type {kind}.")
-    return classes
 
 
 # ---------------------------------------------------------------- history

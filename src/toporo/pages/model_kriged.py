@@ -86,8 +86,8 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
         (far, f"Groups {FAR} edges and more from those trained on: {_names(far)}. A trend over the graph that turns "
          "around on the way there makes predictions worse than without it."),
         (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
-        (True, "Intervals rest on the model: errors of one spread in all groups, normal, and none of them shared by "
-         "rows of a group beyond its coefficients."),
+        (model.classes is None, "Intervals rest on the model: errors of one spread in all groups, normal, and none of "
+         "them shared by rows of a group beyond its coefficients."),
         (True, "Coefficients describe the model, not causes; features that move together share theirs in ways that "
          "another sample may change."),
     )  # fmt: skip
@@ -115,7 +115,8 @@ def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section 
     panels, left = _panels(table)
     if not panels:
         return None
-    label = f"{model.target}: difference from the mean of the training groups"
+    share = "" if model.classes is None else "share of " + (model.classes[1] if len(model.classes) == 2 else "a class")
+    label = f"{short_name(share or model.target, 40)}: difference from the mean of the training groups"
     text = (
         "By group, how far the level (the prediction at mean inputs) and the slopes (by one standard deviation of the "
         "input) are from the mean of the training groups, which the titles give; one scale of colours for all."

@@ -16,7 +16,14 @@ from toporo.choice.penalty import NoChoiceError
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
-from toporo.estimators import GroupDROClassifier, GroupDRORegressor, KrigedRegressor, TROClassifier, TRORegressor
+from toporo.estimators import (
+    GroupDROClassifier,
+    GroupDRORegressor,
+    KrigedClassifier,
+    KrigedRegressor,
+    TROClassifier,
+    TRORegressor,
+)
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
@@ -37,8 +44,8 @@ METHODS = {
 }
 #: What is fitted.
 MODELS = ("linear", "mlp", "kriged")
-#: Kriged models by task. A task without one is an error.
-KRIGED: dict[str, Any] = {"regression": KrigedRegressor}
+#: Kriged models by task.
+KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
@@ -101,7 +108,8 @@ def fit_table(
         missing are filled in.
     method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
     model : ``"linear"`` (exact), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the
-        rows say so (:class:`toporo.KrigedRegressor`). The last takes no method, penalty, radius or prior.
+        rows say so (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method,
+        penalty, radius or prior.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
@@ -338,11 +346,6 @@ def _estimator(
 
 def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wanted: dict[str, Any]) -> Any:
     """A kriged estimator, which knows neither a worst case nor a prior."""
-    if task not in KRIGED:
-        raise SettingError(
-            f"the task is {task}, and model 'kriged' is for {' and '.join(KRIGED)} only: choose linear or mlp, or say "
-            "--task regression (task='regression') if the classes are numbers."
-        )
     known = [name for name in KRIGED[task]().get_params() if name != "graph"]
     given = {k: v for k, v in wanted.items() if k != "model" and v is not None and (k, v) != ("penalty", "auto")}
     for name in given:
