@@ -33,6 +33,7 @@ def test_several_targets_and_odd_names_are_stored_and_explained() -> None:
     assert again.get_params()["context"] == "row"
     assert model.explain().inputs[:2] == ("x0 (0)", "x0 (1)")
     assert len(model.explain()) == 6
+    assert model.explain().columns[5:7] == ["level (0)", "level (1)"]
 
 
 def test_levels_are_compared_in_the_same_context() -> None:
@@ -41,6 +42,6 @@ def test_levels_are_compared_in_the_same_context() -> None:
     groups = np.repeat(range(10), 30)
     x = rng.normal(size=(300, 1)) + groups[:, None]
     model = KrigedRegressor().fit(x, 2 * x[:, 0] + 0.1 * rng.normal(size=300), groups=groups)
-    levels = [row.level for row in model.explain()]
+    levels = [row.levels["level"] for row in model.explain()]
     assert np.ptp(levels) < 0.1
     assert levels[0] == pytest.approx(2 * x.mean(), abs=0.1)

@@ -22,6 +22,8 @@ from toporo.types import Array, Name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Columns of a group beside its coefficients.
+OF_GROUP = ("group", "size", "hops", "difference", "without_graph")
 #: Inputs in the table for people; the others are in its CSV.
 MOST_INPUTS = 5
 #: From these shares of the evidence on, a thing is so, likely, open, unlikely; below the last, it is not so.
@@ -63,8 +65,8 @@ class GroupCoefficients:
     difference : how far its predictions are from the mean group's, root mean square over inputs that are spread as in
         training and do not go together; in units of the target.
     without_graph : how far they are, so measured, from those without the graph; None if there is none.
-    level : the prediction at the mean inputs of all training rows, were these the group's own mean: context is the same
-        for all.
+    levels : the prediction at the mean inputs of all training rows, were these the group's own mean: context is the
+        same for all. ``"level"``, or one by target where there are several.
     slopes : by input, in the units of target and input.
     """
 
@@ -73,7 +75,7 @@ class GroupCoefficients:
     hops: float | None
     difference: float
     without_graph: float | None
-    level: float
+    levels: dict[str, float]
     slopes: dict[str, float]
 
 
@@ -99,12 +101,16 @@ class CoefficientTable(RowTable[GroupCoefficients]):
     @property
     def columns(self) -> list[str]:
         """Those of a group, then its slopes."""
-        return ["group", "size", "hops", "difference", "without_graph", "level", *self._slopes]
+        return [*OF_GROUP, *self._levels, *self._slopes]
 
     def cells(self, row: GroupCoefficients) -> dict[str, Any]:
         """A row by column, as it is."""
-        own = {name: getattr(row, name) for name in ("group", "size", "hops", "difference", "without_graph", "level")}
+        own = {name: getattr(row, name) for name in OF_GROUP} | row.levels
         return own | dict(zip(self._slopes, (row.slopes[name] for name in self.inputs), strict=True))
+
+    @property
+    def _levels(self) -> list[str]:
+        return list(self.rows[0].levels) if self.rows else ["level"]
 
     @property
     def _slopes(self) -> list[str]:
@@ -114,7 +120,7 @@ class CoefficientTable(RowTable[GroupCoefficients]):
         """One mapping per row, its slopes in one of their own."""
         fixed = replace(self, inputs=())
         rows = super(CoefficientTable, fixed).to_dict()
-        return [cells | {"slopes": dict(row.slopes)} for cells, row in zip(rows, self.rows, strict=True)]
+        return [cells | {"slopes": row.slopes} for cells, row in zip(rows, self.rows, strict=True)]
 
     def _shown(self) -> list[str]:
         rest = set(self._slopes[MOST_INPUTS:])
@@ -188,7 +194,10 @@ class KrigedPart:
                 None if hops is None else hops[everyone[g]],
                 float(differences[g]),
                 None if changes is None else float(changes[g]),
-                float(theta[g, 0, 0] * units.scale[0] + units.center[0]),
+                {
+                    f"level{label}": float(theta[g, 0, k] * units.scale[k] + units.center[k])
+                    for k, label in enumerate(labels)
+                },
                 {
                     f"{inputs[j]}{label}": float(theta[g, 1 + j, k] * units.scale[k] / self.scaling_.scale[j])
                     for j in varying

@@ -131,7 +131,9 @@ def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section 
 
 def _panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, float]], int]:
     """Differences from the mean training group by title, those that vary most first, and how many are left out."""
-    of_group: dict[str, Mapping[Any, float]] = {"level": {row.group: row.level for row in table}}
+    of_group: dict[str, Mapping[Any, float]] = {
+        name: {row.group: row.levels[name] for row in table} for name in table[0].levels
+    }
     for name in table.inputs:
         deviation = (table.deviations or {})[name]
         of_group[f"slope: {short_name(name, 24)}"] = {row.group: deviation * row.slopes[name] for row in table}
@@ -154,7 +156,7 @@ def _last(table: CoefficientTable) -> list[Section | None]:
         "edges away": [hops_text(row.hops) or "–" for row in table],
         "difference": [number(row.difference) for row in table],
         "without the graph": [number(row.without_graph) for row in table],
-        "level": [number(row.level) for row in table],
+        **{name: [number(row.levels[name]) for row in table] for name in table[0].levels},
         **{f"slope of {name}": [number(row.slopes[name]) for row in table] for name in slopes},
     }
     for title in ("edges away", "without the graph"):
