@@ -119,11 +119,12 @@ def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section 
     label = f"{short_name(share or model.target, 40)}: difference from the mean of the training groups"
     text = (
         "By group, how far the level (the prediction at mean inputs) and the slopes (by one standard deviation of the "
-        "input) are from the mean of the training groups, which the titles give; one scale of colours for all."
+        "input) are from the mean of the training groups, which the titles give; one scale for all."
         f"{f' Not shown, for they vary less: {left} more.' if left else ''}"
     )
     if model.graph is None:
-        figure = figures.strip_figure(panels, label)
+        rows = {title.replace("\n", ", "): values for title, values in panels.items()}
+        figure = figures.strip_figure(rows, label)
     else:
         figure = figures.coefficient_figure(model.graph, panels, set(model.groups), label)
     return figure_section("coefficients", "Coefficients by group", text, figure)
@@ -136,7 +137,7 @@ def _panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, float]], int]:
     }
     for name in table.inputs:
         deviation = (table.deviations or {})[name]
-        of_group[f"slope: {short_name(name, 24)}"] = {row.group: deviation * row.slopes[name] for row in table}
+        of_group[f"slope: {short_name(name, 20)}"] = {row.group: deviation * row.slopes[name] for row in table}
     trained = [row.group for row in table if row.size]
     panels: list[tuple[float, str, dict[Any, float]]] = []
     for title, values in of_group.items():
