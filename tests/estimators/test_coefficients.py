@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from toporo.errors import SettingError
 from toporo.estimators import KrigedRegressor
 from toporo.estimators.coefficients import percent
 from toporo.estimators.state import dump_state, load_state
@@ -45,3 +46,13 @@ def test_levels_are_compared_in_the_same_context() -> None:
     levels = [row.levels["level"] for row in model.explain()]
     assert np.ptp(levels) < 0.1
     assert levels[0] == pytest.approx(2 * x.mean(), abs=0.1)
+
+
+def test_time_steps_are_not_stored() -> None:
+    rng = np.random.default_rng(6)
+    groups, times = np.repeat(range(6), 15), np.tile(range(15), 6)
+    x, y = rng.normal(size=(90, 1)), rng.normal(size=90)
+    model = KrigedRegressor(graph=list(pairwise(range(6)))).fit(x, y, groups=groups, time=times)
+    assert "targets of training groups at the same time" in " ".join(model.explain().notes)
+    with pytest.raises(SettingError, match="time= cannot be stored"):
+        dump_state(model)

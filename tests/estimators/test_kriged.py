@@ -180,3 +180,49 @@ def test_weights_count_as_rows_and_scores_know_groups() -> None:
         one.predict(x[known], groups=[5] * known.sum()), other.predict(x[known], [5] * known.sum())
     )
     assert one.score(x[known], y[known], groups=g[known]) > 0.8
+
+
+# ---------------------------------------------------------------- panels
+
+
+def panel_rows(seed=0):
+    """Twelve groups in a row, ten steps; neighbours have a shock in common at every step."""
+    rng = np.random.default_rng(seed)
+    g, t = np.repeat(np.arange(12), 10), np.tile(np.arange(10), 12)
+    x = rng.normal(size=(120, 2))
+    shocks = np.cumsum(rng.normal(size=(12, 10)), axis=0)
+    return x, x @ [1.0, -1.0] + shocks[g, t] + 0.3 * rng.normal(size=120), g, t
+
+
+def test_what_neighbours_have_at_the_same_time_helps_groups_never_trained_on():
+    x, y, g, t = panel_rows()
+    known = g != 6
+    chain = [(i, i + 1) for i in range(11)]
+    plain = KrigedRegressor(graph=chain).fit(x[known], y[known], groups=g[known])
+    model = KrigedRegressor(graph=chain).fit(x[known], y[known], groups=g[known], time=t[known])
+    errors = [
+        np.mean((one.predict(x[~known], groups=g[~known], **more) - y[~known]) ** 2)
+        for one, more in ((plain, {}), (model, {"time": t[~known]}))
+    ]
+    assert errors[1] < 0.6 * errors[0]
+    assert model.saw_[-1] == "targets of training groups at the same time"
+    values, low, high = model.predict(x[~known], groups=g[~known], time=t[~known], interval=0.9)
+    assert np.mean((low <= y[~known]) & (y[~known] <= high)) >= 0.7
+    assert np.mean(high - low) < np.mean(np.subtract(*plain.predict(x[~known], groups=g[~known], interval=0.9)[:0:-1]))
+    days = np.datetime64("2020-01-01") + t.astype("timedelta64[D]")
+    dated = KrigedRegressor(graph=chain).fit(x[known], y[known], groups=g[known], time=days[known])
+    np.testing.assert_allclose(dated.predict(x[~known], groups=g[~known], time=days[~known]), values)
+
+
+def test_bad_times_are_named():
+    x, y, g, t = panel_rows()
+    chain = [(i, i + 1) for i in range(11)]
+    model = KrigedRegressor(graph=chain).fit(x, y, groups=g, time=t)
+    with pytest.raises(DataError, match="got no time, but the model was fitted with one"):
+        model.predict(x, groups=g)
+    with pytest.raises(DataError, match="fitted without"):
+        KrigedRegressor(graph=chain).fit(x, y, groups=g).predict(x, groups=g, time=t)
+    with pytest.raises(DataError, match=r"time holds .* such as 'May': expected numbers, or dates"):
+        model.predict(x, groups=g, time=["May"] * len(x))
+    with pytest.raises(DataError, match=r"time has shape \(120,\) and 1 missing value"):
+        KrigedRegressor(graph=chain).fit(x, y, groups=g, time=np.where(np.arange(120) == 3, np.nan, t))

@@ -254,7 +254,7 @@ class KrigedPart:
         if hasattr(self, "classes_"):
             which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
             words.append(f"Coefficients are of the share of {which}, which calibration then makes a probability.")
-        seen = " and ".join(SAW[what] for what in self.saw_)
+        seen = " and ".join(SAW.get(what, what) for what in self.saw_)
         words.append(f"Of groups that were not trained on, predictions look at {seen or 'nothing but the row itself'}.")
         return {
             "evidence": dict(self.evidence_),

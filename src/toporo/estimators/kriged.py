@@ -28,6 +28,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.group_losses import chunks
 from toporo.robust.kriged import MODELS, KrigedFit, fit_kriged
+from toporo.robust.panel import fit_panel
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -72,6 +73,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_ : the training groups, and their rows by name.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
+    panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)  # twelve in a row, whose slope grows from one to the next
@@ -92,7 +94,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.graph = graph
         self.context = context
 
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
 
         Parameters
@@ -101,6 +103,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         y : targets, one per row or several columns of them.
         groups : every row's group, by name. Without them all rows are one group: an ordinary regression.
         sample_weight : a row with weight 2 counts as two.
+        time : of a panel, every row's time step, as a number or a date: what training groups have in common at a step,
+            all of them or neighbours, is then carried over to groups never trained on (:mod:`toporo.robust.panel`).
         """
         one_of(self.context, "context", CONTEXTS)
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
@@ -108,9 +112,11 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
         ids = GroupIds(np.zeros(len(x), np.int64), Groups([EVERYONE])) if groups is None else group_ids(groups, len(x))
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        times = None if time is None else _times(time, len(x))
         x, target, ids, shares = counted(x, target, ids, weights)
         if weights is not None and shares is not None:
             shares = shares * (weights.sum() / shares.sum())  # as they came: a weight is a number of rows
+            times = None if times is None else times[weights > 0]
         self.scaling_ = Scaling.of(x, shares, center=True, what="X")
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
         self.target_scaling_.check_squares("y")
@@ -124,6 +130,16 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
         self._weigh()
+        self.panel_ = None
+        if times is not None:
+            where = self.fit_.likelihood.vectors[ids.codes], ids.codes
+            parts = [
+                self.fit_.moments(scaled[p], factors.means[ids.codes[p]], *(each[p] for each in where))[0]
+                for p in chunks(len(x))
+            ]
+            left = self.target_scaling_.apply(target) - np.concatenate(parts)
+            self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
+            self.saw_ += ("targets of training groups at the same time",)
         return self
 
     def _weigh(self) -> None:
@@ -146,6 +162,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         *,
         interval: float | None = None,
         neighbors: Mapping[Name, Iterable[Name]] | None = None,
+        time: Any = None,
     ) -> Any:
         """Predicted values.
 
@@ -156,16 +173,30 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         interval : with a share such as 0.9, ``(values, lower, upper)`` is returned: with that probability, by the
             model, a row's target lies between.
         neighbors : groups that are not in the graph, and which groups there they are next to.
+        time : every row's time step, if there was one in training.
         """
         check_is_fitted(self)
         if interval is not None:
             number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
         x = validate_data(self, X, reset=False, dtype=np.float64)
+        if (time is None) != (self.panel_ is None):
+            raise DataError(
+                "predict() got no time, but the model was fitted with one: call predict(X, groups=..., time=...)."
+                if time is None
+                else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
+            )
         centre, spread = self._moments(x, groups, neighbors)
+        noise = np.broadcast_to(self.fit_.noise, spread.shape)
+        if self.panel_ is not None:
+            ids = self._ids(groups, len(x))
+            vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
+            shock, variance, holds = self.panel_.moments(_times(time, len(x)), vectors)
+            same = holds[:, None] ** 2
+            centre, noise = centre + shock, (1.0 - same) * noise + same * self.panel_.noise + variance
         values = self._in_units(centre)
         if interval is None:
             return values
-        half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + self.fit_.noise) * self.target_scaling_.scale
+        half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + noise) * self.target_scaling_.scale
         half = half[:, 0] if self._one_column else half
         return values, values - half, values + half
 
@@ -231,6 +262,25 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         means = between / (between + within / rows + SMALL) * seen
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
+
+
+def _times(time: Any, rows: int) -> Array:
+    """Time steps as numbers: dates in days."""
+    given = np.asarray(time)
+    if given.dtype.kind == "M":
+        given = np.where(np.isnat(given), np.nan, (given - np.datetime64(0, "s")) / np.timedelta64(1, "D"))
+    try:
+        numbers = given.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"time holds {given.dtype} such as {given.ravel().tolist()[0]!r}: expected numbers, or dates of numpy or pandas."
+        ) from None
+    if numbers.shape != (rows,) or not np.isfinite(numbers).all():
+        missing = int(np.sum(~np.isfinite(numbers)))
+        raise DataError(
+            f"time has shape {numbers.shape} and {missing} missing value(s): expected one time for each of {rows} rows."
+        )
+    return numbers
 
 
 def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None, list[int]]:

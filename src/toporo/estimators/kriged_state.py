@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.checks import one_of
-from toporo.errors import DataError, listed
+from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.kriged import CONTEXTS, KrigedClassifier, KrigedRegressor
 from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
@@ -89,6 +89,10 @@ def dump_kriged(estimator: KrigedRegressor | KrigedClassifier) -> tuple[dict[str
 
 
 def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    if estimator.panel_ is not None:
+        raise SettingError(
+            "a kriged model that was fitted with time= cannot be stored: fit it without, or keep it in use."
+        )
     columns = getattr(estimator, "feature_names_in_", None)
     content = {
         "class": type(estimator).__name__,
@@ -179,6 +183,7 @@ def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     estimator.spread_ = plain["spread.between"], plain["spread.within"]
     estimator.fit_ = _fit(stored, plain, graph, names)
     estimator._weigh()
+    estimator.panel_ = None
     return estimator
 
 

@@ -35,7 +35,7 @@ that grows with the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -455,24 +455,42 @@ def fit_kriged(
 
 
 def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known: Mapping[str, float]) -> FittedModel:
-    """From what smaller models found and from the usual start; the better one."""
+    usual = likelihood.layout({key: math.exp(START[key]) for key in parameters})
+    logs, nll, converged = search(likelihood.value, parameters, known, twice=usual.effects <= LARGE)
+    solved = likelihood.solve({key: math.exp(value) for key, value in zip(parameters, logs, strict=True)})
+    punished = 0.5 * math.log(len(likelihood.factors.groups)) * len(parameters)
+    return FittedModel(name, solved, nll, nll + punished, converged)
+
+
+def search(
+    value: Callable[[Sequence[str], Array], tuple[float, Array]],
+    parameters: Sequence[str],
+    known: Mapping[str, float],
+    *,
+    twice: bool = True,
+) -> tuple[Array, float, bool]:
+    """Where minus the logarithm of a likelihood is least: the logarithms of the parameters, the value, success.
+
+    Parameters
+    ----------
+    value : the value and its derivatives, by names and logarithms of the parameters.
+    parameters : names.
+    known : what smaller models found, to start from.
+    twice : start from the usual values, too, and take the better end.
+    """
     if not parameters:
-        nll = likelihood.value((), np.zeros(0))[0]
-        return FittedModel(name, likelihood.solve({}), nll, nll, True)
-    best: Any = None
+        return np.zeros(0), value((), np.zeros(0))[0], True
     usual, nested = ([values.get(key, START[key]) for key in parameters] for values in (START, known))
-    large = likelihood.layout({key: math.exp(value) for key, value in zip(parameters, usual, strict=True)}).effects
-    for start in [nested] if known and large > LARGE else [nested, usual] if known else [usual]:
-        done = minimize(
-            lambda logs: likelihood.value(parameters, logs),
+    ends = [
+        minimize(
+            lambda logs: value(parameters, logs),
             start,
             jac=True,
             method="L-BFGS-B",
             bounds=[BOUNDS[key] for key in parameters],
             options={"maxiter": 200, "ftol": 1e-10, "gtol": 1e-5},
         )
-        if best is None or done.fun < best.fun:
-            best = done
-    solved = likelihood.solve({key: math.exp(value) for key, value in zip(parameters, best.x, strict=True)})
-    punished = 0.5 * math.log(len(likelihood.factors.groups)) * len(parameters)
-    return FittedModel(name, solved, float(best.fun), float(best.fun) + punished, bool(best.success))
+        for start in ([nested, usual] if known and twice else [nested])
+    ]
+    best = min(ends, key=lambda end: end.fun)
+    return best.x, float(best.fun), bool(best.success)
