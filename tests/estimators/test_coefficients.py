@@ -34,7 +34,7 @@ def test_several_targets_and_odd_names_are_stored_and_explained() -> None:
     assert again.get_params()["context"] == "row"
     assert model.explain().inputs[:2] == ("x0 (0)", "x0 (1)")
     assert len(model.explain()) == 6
-    assert model.explain().columns[5:7] == ["level (0)", "level (1)"]
+    assert model.explain().columns[6:8] == ["level (0)", "level (1)"]
 
 
 def test_levels_are_compared_in_the_same_context() -> None:
@@ -56,3 +56,22 @@ def test_time_steps_are_not_stored() -> None:
     assert "targets of training groups at the same time" in " ".join(model.explain().notes)
     with pytest.raises(SettingError, match="time= cannot be stored"):
         dump_state(model)
+
+
+def test_coefficients_are_those_that_predict() -> None:
+    """Also in a group never trained on, where a second opinion has a share."""
+    rng = np.random.default_rng(7)
+    groups = np.repeat(range(10), 30)
+    x = rng.normal(size=(300, 2)) * [1.0, 5.0] + 3.0
+    y = groups * x[:, 0] + x[:, 1] + rng.normal(size=300)
+    model = KrigedRegressor(graph=list(pairwise(range(10))), context="none").fit(
+        x[groups != 9], y[groups != 9], groups=groups[groups != 9]
+    )
+    assert model.local_ is not None
+    for row in model.explain():
+        middle = x[groups != 9].mean(axis=0)
+        level, one, other = model.predict(middle + np.array([[0, 0], [1, 0], [0, 1]]), groups=[row.group] * 3)
+        slopes = [row.slopes["x0"], row.slopes["x1"]]
+        assert slopes == pytest.approx([one - level, other - level], abs=1e-6)
+        if row.group == 9:  # the others are at their own mean inputs
+            assert row.levels["level"] == pytest.approx(level, abs=1e-6)

@@ -127,12 +127,13 @@ def test_a_group_outside_the_graph_needs_neighbours() -> None:
         model.predict(x[:1], groups=["new"], neighbors={"new": ["nobody"]})
 
 
-def test_inputs_beyond_what_was_seen_count_as_the_nearest_that_was() -> None:
+def test_inputs_far_beyond_what_was_seen_count_as_if_they_were_a_little_beyond() -> None:
     model, (x, _, _, known) = fitted()
     with pytest.warns(TopoRoWarning, match="1 of 2 rows have inputs far beyond what was seen"):
         far = model.predict([[1e6, 0.0], [0.0, 0.0]], groups=[1, 1])
-    edge = model.predict([[x[known][:, 0].max(), 0.0], [0.0, 0.0]], groups=[1, 1])
-    np.testing.assert_allclose(far, edge)
+    beyond = x[known][:, 0].max() + 0.999999 * x[known][:, 0].std()
+    edge = model.predict([[beyond, 0.0], [0.0, 0.0]], groups=[1, 1])
+    np.testing.assert_allclose(far, edge, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +227,70 @@ def test_bad_times_are_named():
         model.predict(x, groups=g, time=["May"] * len(x))
     with pytest.raises(DataError, match=r"time has shape \(120,\) and 1 missing value"):
         KrigedRegressor(graph=chain).fit(x, y, groups=g, time=np.where(np.arange(120) == 3, np.nan, t))
+
+
+# ---------------------------------------------------------------- second opinions, trust, context
+
+
+def test_trust_falls_with_the_distance_from_training_groups():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(12), 20)
+    x = rng.normal(size=(240, 1))
+    y = g * x[:, 0] + rng.normal(size=240)
+    known = g < 8
+    model = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x[known], y[known], groups=g[known])
+    beyond = [model.trust_[name] for name in (7, 8, 9, 10, 11)]
+    assert beyond == sorted(beyond, reverse=True)
+    assert beyond[0] > 0.9 > 0.8 > beyond[-1]
+    assert set(model.trust_) == set(range(13))
+    alike = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x, x[:, 0] + rng.normal(size=240), groups=g)
+    assert min(alike.trust_.values()) >= 0.0
+
+
+def test_the_local_regression_is_a_ridge_weighted_by_random_walks():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(9), 15)
+    x = rng.normal(size=(135, 2)) + rng.normal(size=(9, 2))[g]
+    y = np.einsum("nj,nj->n", x, np.column_stack([g, -g])[..., :]) + rng.normal(size=135)
+    known = ~np.isin(g, [4, 5])
+    model = KrigedRegressor(graph=[(i, i + 1) for i in range(8)], local=1.0).fit(x[known], y[known], groups=g[known])
+    model.gate_ = 1.0
+    scaled = model.scaling_.apply(x)
+    weights = np.where(g == 3, 2 / 3, 0.0) + np.where(g == 6, 1 / 3, 0.0)  # from 4 a walk ends in 3 twice as often
+    design = np.column_stack([np.ones(135), scaled])
+    squares = (design * weights[:, None]).T @ design / 15 + np.diag([0.0, 0.01, 0.01])
+    target = model.target_scaling_.apply(y[:, None])
+    theta = np.linalg.solve(squares, (design * weights[:, None]).T @ target / 15)
+    expected = (design[g == 4] @ theta * model.target_scaling_.scale + model.target_scaling_.center)[:, 0]
+    np.testing.assert_allclose(model.predict(x[g == 4], groups=g[g == 4]), expected)
+    with pytest.raises(SettingError, match="local"):
+        KrigedRegressor(local=1.5).fit(x, y, groups=g)
+
+
+def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_common():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(8), 15)
+    x = rng.normal(size=(120, 2))
+    y = x @ [1.0, 2.0] + g + rng.normal(size=120)
+    edges = [(i, i + 1) for i in range(7)] + [(20, 21)]
+    model = KrigedRegressor(graph=edges).fit(x, y, groups=g)
+    far = model.predict(np.zeros((1, 2)), groups=[20])
+    assert abs(far[0] - y.mean()) < 2.5
+    assert model.trust_[20] < 0.5 < model.trust_[3]
+
+
+def test_without_context_no_other_row_is_looked_at():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(10), 15)
+    x = rng.normal(size=(150, 2)) + 0.3 * rng.normal(size=(10, 2))[g]
+    y = x @ [1.0, 2.0] + rng.normal(size=150)
+    model = KrigedRegressor(graph=[(i, i + 1) for i in range(9)], context="none").fit(
+        x[g > 1], y[g > 1], groups=g[g > 1]
+    )
+    assert not any("context" in name for name in model.evidence_)
+    assert model.saw_ == ("test adjacency",)
+    together = model.predict(x[g < 2], groups=g[g < 2])
+    alone = np.concatenate(
+        [model.predict(row[None], groups=[name]) for row, name in zip(x[g < 2], g[g < 2], strict=True)]
+    )
+    np.testing.assert_allclose(together, alone)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: Columns of a group beside its coefficients.
-OF_GROUP = ("group", "size", "hops", "difference", "without_graph")
+OF_GROUP = ("group", "size", "hops", "trust", "difference", "without_graph")
 #: Inputs in the table for people; the others are in its CSV.
 MOST_INPUTS = 5
 #: From these shares of the evidence on, a thing is so, likely, open, unlikely; below the last, it is not so.
@@ -62,6 +62,7 @@ class GroupCoefficients:
     group : its name.
     size : its training rows; 0 if it was not trained on.
     hops : edges to the nearest training group (inf: no path); None without a graph.
+    trust : how much is known of its coefficients, from 0 (no more than of any group) to 1.
     difference : how far its predictions are from the mean group's, root mean square over inputs that are spread as in
         training and do not go together; in units of the target.
     without_graph : how far they are, so measured, from those without the graph; None if there is none.
@@ -73,6 +74,7 @@ class GroupCoefficients:
     group: Name
     size: int
     hops: float | None
+    trust: float
     difference: float
     without_graph: float | None
     levels: dict[str, float]
@@ -179,6 +181,11 @@ class KrigedPart:
         others = [] if graph is None else [name for name in graph.names if name not in self.groups_]
         everyone: list[Name] = [*self.groups_, *others]
         theta = _theta(fit, graph, everyone, len(self.groups_))
+        inside: Any = getattr(self, "model_", self)  # of a classifier, the regression that it is made of
+        if graph is not None and inside.local_ is not None:
+            share, place = inside.local * inside.gate_, {name: index for index, name in enumerate(graph.names)}
+            opinion = inside.local_[[place[name] for name in others]]
+            theta[len(self.groups_) :] = (1.0 - share) * theta[len(self.groups_) :] + share * opinion
         usual = theta[: len(self.groups_)].mean(axis=0)
         units = self.target_scaling_
         differences = _distances(theta - usual, units.scale)
@@ -192,6 +199,7 @@ class KrigedPart:
                 everyone[g],
                 self.group_sizes_.get(everyone[g], 0),
                 None if hops is None else hops[everyone[g]],
+                float(inside.trust_[everyone[g]]),
                 float(differences[g]),
                 None if changes is None else float(changes[g]),
                 {

@@ -32,12 +32,15 @@ from toporo.robust.panel import fit_panel
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
-#: Inputs this many standard deviations beyond what was seen in training are worth a word.
+#: Inputs count up to so many standard deviations beyond what was seen in training: a linear model bears that, and an
+#: outlier is cut. Settled on temperatures of 1900 to 2007.
 FAR = 1.0
 #: In place of a variance of nothing.
 SMALL = 1e-12
 #: Where the mean inputs of a group to predict come from.
-CONTEXTS = ("rows", "row")
+CONTEXTS = ("rows", "row", "none")
+#: The usual share of a local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
+LOCAL, LOCAL_RIDGE = 0.25, 0.01
 #: Parts of the training groups that are held out in turn to calibrate probabilities.
 FOLDS = 5
 #: A class that inputs explain wholly is still no certainty: the least share of its variance that is left.
@@ -65,11 +68,16 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         an edge, the less it says. Without one this is a mixed model: groups differ, and nobody knows how new ones do.
     context : ``"rows"``: the mean input of a group never trained on is that of its rows to predict, shrunk towards the
         mean of all groups as far as few rows say little. ``"row"``: every row by itself, whatever else is predicted.
+        ``"none"``: no input of other rows is looked at, and groups with other means have nothing else in common.
+    local : the share of a second opinion in groups never trained on, as far as there is evidence for the graph: ridge
+        regression in which training groups count as a random walk on the graph from that group first meets them.
 
     Attributes
     ----------
     evidence_ : the weight of every nested model, by name.
     gate_ : the weight of those that have the graph in them.
+    trust_ : of every group in the graph, or every training group: how much of what can differ between groups is known
+        of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_ : the training groups, and their rows by name.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
@@ -90,9 +98,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
-    def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
+    def __init__(self, *, graph: Any = None, context: str = "rows", local: float = LOCAL) -> None:
         self.graph = graph
         self.context = context
+        self.local = local
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -107,6 +116,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             all of them or neighbours, is then carried over to groups never trained on (:mod:`toporo.robust.panel`).
         """
         one_of(self.context, "context", CONTEXTS)
+        number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
@@ -125,8 +135,12 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
-        alone = {"one model": MODELS["one model"]} if len(ids.groups) == 1 else None
-        self.fit_ = fit_kriged(factors, modes, places, alone)
+        wanted = {
+            name: parts
+            for name, parts in MODELS.items()
+            if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
+        }
+        self.fit_ = fit_kriged(factors, modes, places, wanted)
         self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
         self._weigh()
@@ -143,12 +157,17 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         return self
 
     def _weigh(self) -> None:
-        """What the fit speaks for, and what of test groups predictions see."""
+        """All that follows from the fit and the graph: also when they come from a file."""
         self.evidence_ = self.fit_.evidence
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
             ("test inputs",) if self.context == "rows" else ()
         )
+        self.trust_ = _trust(self.fit_, self.topology_)
+        self.local_ = None
+        if self.topology_ is not None and self.local * self.gate_ > 0:
+            walks = _walks(self.topology_, self.groups_)
+            self.local_ = self.fit_.likelihood.factors.weighted_ridge(walks, LOCAL_RIDGE)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -168,7 +187,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : rows × features, as in :meth:`fit`. Inputs beyond what was seen in training count as the nearest that was.
+        X : rows × features, as in :meth:`fit`. Inputs more than a standard deviation beyond what was seen in training
+            count as if they were one beyond.
         groups : every row's group; not needed if there were none in training.
         interval : with a share such as 0.9, ``(values, lower, upper)`` is returned: with that probability, by the
             model, a row's target lies between.
@@ -221,7 +241,13 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
         means = self._means(scaled, ids, own, np.ones(len(x)) if weights is None else weights)
         parts = [self.fit_.moments(*(each[part] for each in (scaled, means, vectors, own))) for part in chunks(len(x))]
-        return np.concatenate([centre for centre, _ in parts]), np.concatenate([spread for _, spread in parts])
+        centre, spread = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        if self.local_ is not None and (own < 0).any():
+            share, new = self.local * self.gate_, own < 0
+            there = near(self.local_, self.topology_, ids.groups, neighbors or {})[ids.codes[new]]
+            opinion = np.einsum("nj,njk->nk", np.column_stack([np.ones(int(new.sum())), scaled[new]]), there)
+            centre[new] = (1.0 - share) * centre[new] + share * opinion
+        return centre, spread
 
     def _in_units(self, scaled: Array) -> Array:
         values = scaled * self.target_scaling_.scale + self.target_scaling_.center
@@ -243,9 +269,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if far.any():
             warn(
                 f"{int(far.sum())} of {len(scaled)} rows have inputs far beyond what was seen in training: they count "
-                "as the nearest that was."
+                "as if they were one standard deviation beyond."
             )
-        return np.clip(scaled, low, high)
+        return np.clip(scaled, low - FAR, high + FAR)
 
     def _means(self, scaled: Array, ids: GroupIds, own: Array, weights: Array) -> Array:
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
@@ -253,7 +279,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         between, within = self.spread_
         counts = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
         seen = scaled
-        if self.context == "rows":
+        if self.context == "none":
+            seen, rows = np.zeros_like(scaled), np.ones((len(scaled), 1))
+        elif self.context == "rows":
             totals = np.zeros((len(ids.groups), scaled.shape[1]))
             np.add.at(totals, ids.codes, weights[:, None] * scaled)
             seen, rows = (totals / counts)[ids.codes], counts[ids.codes]
@@ -273,7 +301,8 @@ def _times(time: Any, rows: int) -> Array:
         numbers = given.astype(np.float64)
     except (TypeError, ValueError):
         raise DataError(
-            f"time holds {given.dtype} such as {given.ravel().tolist()[0]!r}: expected numbers, or dates of numpy or pandas."
+            f"time holds {given.dtype} such as {given.ravel().tolist()[0]!r}: expected numbers, or dates of numpy or "
+            "pandas."
         ) from None
     if numbers.shape != (rows,) or not np.isfinite(numbers).all():
         missing = int(np.sum(~np.isfinite(numbers)))
@@ -301,6 +330,11 @@ def vectors_of(
     modes = fit.likelihood.modes
     if modes is None or graph is None:
         return np.zeros((len(groups), 0))
+    return near(modes.vectors, graph, groups, neighbors)
+
+
+def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]) -> Array:
+    """Values by group of the graph, for these groups; of those not in it, the mean over their neighbours."""
     index = {name: place for place, name in enumerate(graph.names)}
     strange = [name for name in groups if name not in index and name not in neighbors]
     if strange:
@@ -310,10 +344,49 @@ def vectors_of(
         )
     rows = []
     for name in groups:
-        near = [name] if name in index else list(neighbors[name])
-        graph.require(near, what=f"neighbour(s) of {name!r}")
-        rows.append(modes.vectors[[index[other] for other in near]].mean(axis=0))
+        beside = [name] if name in index else list(neighbors[name])
+        graph.require(beside, what=f"neighbour(s) of {name!r}")
+        rows.append(values[[index[other] for other in beside]].mean(axis=0))
     return np.array(rows)
+
+
+def _walks(graph: GroupGraph, groups: Groups) -> Array:
+    """Where a random walk from each group of the graph first meets a training group, (groups of the graph, m)."""
+    weights = _conductances(graph)
+    inside = np.array([name in groups for name in graph.names])
+    out = np.zeros((len(inside), len(groups)))
+    out[inside, [groups.names.index(name) for name in graph.names if name in groups]] = 1.0
+    if not inside.all():
+        laplacian = np.diag(weights.sum(axis=1)) - weights
+        new = np.ix_(~inside, ~inside)
+        # Who meets nobody, in a piece of the graph without training groups, meets all alike.
+        faint = SMALL * max(1.0, float(weights.max(initial=0.0)))
+        enter = weights[np.ix_(~inside, inside)] @ out[inside] + faint / len(groups)
+        out[~inside] = np.linalg.solve(laplacian[new] + faint * np.eye(len(laplacian[new])), enter)
+        out[~inside] /= out[~inside].sum(axis=1, keepdims=True)
+    return out
+
+
+def _trust(fit: KrigedFit, graph: GroupGraph | None) -> dict[Name, float]:
+    """One less the variance of a group's coefficients over the usual one between groups, intercept and slopes alike."""
+    trained = fit.likelihood.factors.groups
+    names = tuple(trained) if graph is None else graph.names
+    modes = fit.likelihood.modes
+    vectors = np.zeros((len(names), 0)) if modes is None else modes.vectors
+    own = np.array([trained.names.index(name) if name in trained else -1 for name in names])
+    d = fit.likelihood.factors.width
+    nowhere = np.zeros((len(names), d))
+    before, after = (np.zeros(len(names)) for _ in range(2))
+    for place in range(d + 1):
+        unit = np.zeros((len(names), d + 1))
+        unit[:, place] = 1.0
+        for model, weight in zip(fit.models, fit.weights, strict=True):
+            prior, posterior = model.solved.variances(unit, nowhere, vectors, own)
+            before += weight * prior
+            after += weight * posterior
+    usual = float(before.mean())
+    share = 1.0 - after / usual if usual > SMALL else np.ones(len(names))
+    return {name: float(value) for name, value in zip(names, np.clip(share, 0.0, 1.0), strict=True)}
 
 
 def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:

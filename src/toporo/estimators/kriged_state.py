@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from toporo.checks import one_of
+from toporo.checks import number, one_of
 from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.kriged import CONTEXTS, KrigedClassifier, KrigedRegressor
 from toporo.estimators.rows import Scaling
@@ -148,7 +148,8 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassif
     outputs = model.fit_.likelihood.factors.outputs
     if model._one_column or outputs != (1 if len(classes) == 2 else len(classes)):
         raise DataError(f"it has {outputs} target(s) for {len(classes)} classes.")
-    estimator = KrigedClassifier(**model.get_params(deep=False))
+    given = model.get_params(deep=False)
+    estimator = KrigedClassifier(**{name: given[name] for name in KrigedClassifier().get_params()})
     estimator.classes_, estimator.n_features_in_ = classes, model.n_features_in_
     if hasattr(model, "feature_names_in_"):
         estimator.feature_names_in_ = model.feature_names_in_
@@ -161,8 +162,9 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassif
 
 def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
-    estimator = KrigedRegressor(graph=graph, **_settings(KRIGED[stored.kind], stored.settings))
+    estimator = KrigedRegressor(graph=graph, **_settings(stored.settings))
     one_of(estimator.context, "context", CONTEXTS)
+    number(estimator.local, "local", "a share from 0 to 1", least=0.0, below=1.0 + 1e-9)
     estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
     if stored.feature_names is not None:
         if len(stored.feature_names) != stored.inputs:
@@ -187,7 +189,9 @@ def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     return estimator
 
 
-def _settings(kind: type[KrigedRegressor | KrigedClassifier], stored: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a regression, which is inside of a classifier too."""
+    kind = KrigedRegressor
     types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name not in ("return", "graph")}
     differ = set(stored) ^ set(types)
     if differ:

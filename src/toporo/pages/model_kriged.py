@@ -155,6 +155,7 @@ def _last(table: CoefficientTable) -> list[Section | None]:
         "group": [str(row.group) for row in table],
         "rows": [f"{row.size:,}" for row in table],
         "edges away": [hops_text(row.hops) or "–" for row in table],
+        "trust": [f"{row.trust:.2f}" for row in table],
         "difference": [number(row.difference) for row in table],
         "without the graph": [number(row.without_graph) for row in table],
         **{name: [number(row.levels[name]) for row in table] for name in table[0].levels},
@@ -165,9 +166,9 @@ def _last(table: CoefficientTable) -> list[Section | None]:
             del cells[title]
     grid = fold(list(cells), list(zip(*cells.values(), strict=True)), ["group"], f"All {len(table)} groups")
     text = (
-        "The most different first. Difference: how far predictions are from the mean training group's, root mean "
-        "square over inputs spread as in training; without the graph: how far they would move without it; slopes by "
-        "unit of the input."
+        "The most different first. Trust: how much of its coefficients is known, from 0 to 1. Difference: how far "
+        "predictions are from the mean training group's, root mean square over inputs spread as in training. Without "
+        "the graph: how far they would move. Slopes are by unit of the input."
     )
     if len(slopes) < len(table.inputs):
         text += f" The {len(slopes)} of {len(table.inputs)} slopes that vary most."

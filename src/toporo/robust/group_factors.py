@@ -82,6 +82,24 @@ class GroupFactors:
             residual=factors.residual + left,
         )
 
+    def weighted_ridge(self, weights: Array, ridge: float) -> Array:
+        """Coefficients of ridge regressions in which groups count by weights, (regressions, d + 1, k), of 1 and x.
+
+        Parameters
+        ----------
+        weights : of the groups, however many rows they have, (regressions, m), each summing to 1.
+        ridge : added to the mean squares of the inputs.
+        """
+        m, d = self.means.shape
+        shift = np.tile(np.eye(d + 1), (m, 1, 1))  # from [1, x - mean] to [1, x]
+        shift[:, 0, 1:] = self.means
+        roots = self.roots @ shift / np.sqrt(self.rows)[:, None, None]
+        targets = self.targets / np.sqrt(self.rows)[:, None, None]
+        squares = np.tensordot(weights, roots.transpose(0, 2, 1) @ roots, axes=1)
+        squares[:, range(1, d + 1), range(1, d + 1)] += ridge
+        moments = np.tensordot(weights, roots.transpose(0, 2, 1) @ targets, axes=1)
+        return np.asarray(np.linalg.solve(squares, moments), dtype=np.float64)
+
     @property
     def width(self) -> int:
         """Features."""

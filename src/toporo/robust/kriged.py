@@ -316,6 +316,22 @@ class Solved:
     shapes: Array
     pull: Array
 
+    def variances(self, z: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
+        r"""Of :math:`z^\top \theta_g`, over s²: between groups before any row is seen, and after.
+
+        Parameters
+        ----------
+        z : of every row, (rows, d + 1).
+        means, vectors, own : of every row's group, as in :meth:`KrigedFit.moments`.
+        """
+        inside, scaled = own >= 0, self.independent * z
+        known = np.zeros_like(z)  # of a group's own part, what its rows have told
+        known[inside] = np.einsum("nij,nj->ni", self.shapes[own[inside]], scaled[inside])
+        shared = self.layout.rows(z - known, means, vectors) * self.scale
+        after = np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+        from_graph = (self.layout.rows(z, means, vectors) * self.scale)[:, self.layout.parts["tau_0"].start :]
+        return np.einsum("ni,ni->n", from_graph, from_graph) + np.einsum("nj,nj->n", scaled, z), after
+
 
 # ---------------------------------------------------------------------- fitting
 
@@ -384,10 +400,7 @@ class KrigedFit:
             centre = solved.layout.rows(z, means, vectors) @ solved.gamma
             scaled = omega * z
             centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
-            known = np.zeros_like(z)  # of a group's own part, what its rows have told
-            known[inside] = np.einsum("nij,nj->ni", solved.shapes[own[inside]], scaled[inside])
-            shared = solved.layout.rows(z - known, means, vectors) * solved.scale
-            spread = np.einsum("ni,ni->n", shared @ solved.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+            spread = solved.variances(z, means, vectors, own)[1]
             centres.append(centre)
             variances.append(spread[:, None] * self.variance(model))
         centre = np.tensordot(self.weights, centres, axes=1)
