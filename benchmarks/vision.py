@@ -107,9 +107,7 @@ class Bench:
             [rng.choice(self.rows.rows(name), self.setup.per_group, replace=False) for name in self.rows.groups]
         )
 
-    def stepper(
-        self, make: Callable[[tr.Groups, int], tr.objectives.Objective], average: int | None = None
-    ) -> Stepper:
+    def stepper(self, make: Callable[[tr.Groups, int], tr.objectives.Objective], average: int | None = None) -> Stepper:
         """A fresh network under an objective, warmed up."""
         setup = self.setup
         network = ResNet(CLASSES, depth=setup.depth)

@@ -384,7 +384,7 @@ def fit_cases() -> list[Case]:
             Case("A penalty and a distance, which is the same twice", f"{FIT} --penalty 5 --radius 0.1", "radius"),
             Case("A method that does not exist", f"{FIT} --method dro", "'dro'", code=MISTYPED),
             Case("A penalty for a method without one", f"{FIT} --method group-dro --penalty 5", "penalty"),
-            Case("A penalty for a model without one", f"{FIT} --model kriged --penalty 5", "penalty"),
+            Case("A distance for a model without one", f"{FIT} --model kriged --radius 5", "radius"),
             Case("There is a model of this name", FIT, "model", model()),
             Case(
                 "The folder for the model holds something else",

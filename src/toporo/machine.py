@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -55,6 +56,16 @@ class _Shared:
 
 
 _SHARED = _Shared()
+
+
+def free_bytes() -> int | None:
+    """Nine tenths of the memory that is free, or None where the system does not tell."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return int(0.9 * 1024 * kilobytes)
 
 
 @contextmanager

@@ -56,7 +56,6 @@ def test_fit_says_what_the_rows_speak_for(toporo: Run, files: Path) -> None:
     ("more", "words"),
     [
         (["--method", "erm"], "leave method out"),
-        (["--penalty", "1"], "leave penalty out"),
         (["--radius", "0.5"], "leave radius out"),
         (["--prior", "uniform", "--graph", "edges.csv"], "leave prior out"),
         (["--divergence", "kl"], "leave divergence out"),

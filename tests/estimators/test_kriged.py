@@ -294,3 +294,30 @@ def test_without_context_no_other_row_is_looked_at():
         [model.predict(row[None], groups=[name]) for row, name in zip(x[g < 2], g[g < 2], strict=True)]
     )
     np.testing.assert_allclose(together, alone)
+
+
+def test_with_a_penalty_groups_count_by_the_worst_mixture_near_the_prior():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(8), 20)
+    x = rng.normal(size=(160, 2))
+    y = x @ [1.0, 2.0] + np.where(g == 2, 4.0, 1.0) * rng.normal(size=160)
+    chain = [(i, i + 1) for i in range(8)]
+    model = KrigedRegressor(graph=chain, penalty=1.0).fit(x, y, groups=g)
+    assert max(model.weights_, key=model.weights_.get) == 2  # the noisiest, though the walk from 8 meets 7 alone
+    assert sum(model.weights_.values()) == pytest.approx(1.0)
+    near = KrigedRegressor(graph=chain, penalty=np.inf).fit(x, y, groups=g)
+    assert max(near.weights_, key=near.weights_.get) == 7
+    assert KrigedRegressor(graph=chain).fit(x, y, groups=g).weights_ is None
+    even = KrigedRegressor(penalty=np.inf).fit(x, y, groups=g)
+    np.testing.assert_allclose(even.predict(x, groups=g), KrigedRegressor().fit(x, y, groups=g).predict(x, groups=g))
+    with pytest.raises(SettingError, match="penalty"):
+        KrigedRegressor(penalty=-1.0).fit(x, y, groups=g)
+
+
+def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatch):
+    monkeypatch.setattr("toporo.estimators.kriged.free_bytes", lambda: 1_000)
+    rng = np.random.default_rng(0)
+    with pytest.raises(
+        DataError, match=r"5 groups with 3 inputs and a graph of 0 need about .* GiB are free: use fewer"
+    ):
+        KrigedRegressor().fit(rng.normal(size=(50, 3)), rng.normal(size=50), groups=np.repeat(range(5), 10))

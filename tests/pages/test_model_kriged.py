@@ -47,7 +47,7 @@ def test_the_page_shows_evidence_coefficients_and_coverage(model: TableModel, tm
         "No control was fitted",
     ):
         assert words in page.text
-    for words in ("prior", "penalty", "Prior", "worst case"):
+    for words in ("prior", "λ", "Prior", "worst case"):
         assert words not in page.text
     assert "Nothing was evaluated" in written(model, tmp_path).text
 

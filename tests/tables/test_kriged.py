@@ -155,6 +155,18 @@ def test_more_effects_than_there_is_room_for_are_kept_too(tmp_path: Path, monkey
     assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
 
 
+def test_weights_of_a_penalty_are_kept(tmp_path: Path) -> None:
+    for penalty in (1.0, np.inf):
+        model = fit(penalty=penalty)
+        model.save(tmp_path / "m", overwrite=True)
+        again = load_model(tmp_path / "m").estimator
+        assert again.penalty == penalty
+        assert again.weights_ == model.estimator.weights_
+        assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
+    with pytest.raises(SettingError, match="does not take penalty for classification"):
+        fit_table(floods(), target="flood", group="station", model="kriged", penalty=1.0)
+
+
 def altered(folder: Path, change: Any) -> None:
     """Change what is stored, and make the checksums agree again."""
     from hashlib import sha256
@@ -175,6 +187,7 @@ def put(key: str, value: Any) -> Any:
     return lambda content, _: content.__setitem__(key, value)
 
 
+SETTINGS = {"context": "rows", "local": 0.2, "penalty": None}
 DAMAGE = {
     "an array is missing": (lambda _, arrays: arrays.pop("factors.roots"), "its arrays are"),
     "another type": (lambda _, arrays: arrays.update({"factors.rows": arrays["factors.rows"].astype("f4")}), "float32"),
@@ -187,10 +200,10 @@ DAMAGE = {
     "other rows": (lambda _, arrays: arrays["factors.targets"].__imul__(2.0), "no solution"),
     "another likelihood": (lambda c, _: c["models"][2].update(nll=1.0), "no solution"),
     "beyond measure": (lambda _, arrays: arrays["factors.roots"].fill(1e200), "no solution"),
-    "a setting": (put("settings", {"context": 3, "local": 0.2}), "context"),
-    "no such context": (put("settings", {"context": "weather", "local": 0.2}), "unknown context"),
-    "more than all": (put("settings", {"context": "rows", "local": 2.0}), "local is 2.0"),
-    "another setting": (put("settings", {"context": "rows", "depth": 3}), "no such setting"),
+    "a setting": (put("settings", {**SETTINGS, "context": 3}), "context"),
+    "no such context": (put("settings", {**SETTINGS, "context": "weather"}), "unknown context"),
+    "more than all": (put("settings", {**SETTINGS, "local": 2.0}), "local is 2.0"),
+    "another setting": (put("settings", {**SETTINGS, "depth": 3}), "no such setting"),
     "no models": (put("models", []), "do not sum to one"),
     "a model's name": (lambda c, _: c["models"][0].update(name="two models"), "two models"),
     "a negative variance": (lambda c, _: c["models"][0]["parameters"].update(omega_b=-1.0), "> 0"),
@@ -261,8 +274,8 @@ def test_narrow_and_wide_tables_have_finite_predictions(rows: int, columns: int,
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"method": "erm"}, SettingError, "no worst case over them: leave method out"),
-        ({"penalty": 1.0, "prior": "uniform"}, SettingError, "leave penalty and prior out"),
+        ({"method": "erm"}, SettingError, "does not take method for regression: leave method out"),
+        ({"normalization": "sum", "prior": "uniform"}, SettingError, "leave normalization and prior out"),
         ({"radius": 0.1}, SettingError, "leave radius out"),
         ({"ridge": 0.1, "epochs": 3}, SettingError, "leave ridge and epochs out"),
         ({"contxt": "row"}, UnknownNameError, "Did you mean 'context'"),

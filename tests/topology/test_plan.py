@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from toporo import machine
 from toporo.errors import SettingError
-from toporo.topology import plan
 from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
 
 quick = settings(deadline=None, max_examples=150)
@@ -227,7 +227,7 @@ def test_free_memory_is_most_of_what_the_system_says_is_available(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "meminfo"
-    monkeypatch.setattr(plan, "Path", lambda _: told)
+    monkeypatch.setattr(machine, "Path", lambda _: told)
     assert free_memory("cpu") is None  # no such file on other systems
     told.write_text("MemTotal: 10000 kB\nMemAvailable: 1000 kB\n")
     assert free_memory("cpu") == 921_600

@@ -25,9 +25,11 @@ from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
+from toporo.machine import free_bytes
+from toporo.robust.divergences import best_response
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, KrigedFit, fit_kriged
+from toporo.robust.kriged import MODELS, MOST_EFFECTS, KrigedFit, fit_kriged
 from toporo.robust.panel import fit_panel
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
@@ -41,6 +43,8 @@ SMALL = 1e-12
 CONTEXTS = ("rows", "row", "none")
 #: The usual share of a local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
 LOCAL, LOCAL_RIDGE = 0.25, 0.01
+#: How often groups are weighed anew, with a penalty.
+RESPONSES = 4
 #: Parts of the training groups that are held out in turn to calibrate probabilities.
 FOLDS = 5
 #: A class that inputs explain wholly is still no certainty: the least share of its variance that is left.
@@ -71,6 +75,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         ``"none"``: no input of other rows is looked at, and groups with other means have nothing else in common.
     local : the share of a second opinion in groups never trained on, as far as there is evidence for the graph: ridge
         regression in which training groups count as a random walk on the graph from that group first meets them.
+    penalty : with a number λ, TRO on top: groups count by the worst mixture of them near a prior, which is uniform, or
+        half of it where a walk from the groups of the graph that are not trained on first meets the others. It has
+        added nothing wherever we looked. None: all rows count alike.
 
     Attributes
     ----------
@@ -80,6 +87,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
     groups_, group_sizes_ : the training groups, and their rows by name.
+    weights_ : how much every training group counts, with a penalty; else None.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
     panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
 
@@ -98,10 +106,13 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
-    def __init__(self, *, graph: Any = None, context: str = "rows", local: float = LOCAL) -> None:
+    def __init__(
+        self, *, graph: Any = None, context: str = "rows", local: float = LOCAL, penalty: float | None = None
+    ) -> None:
         self.graph = graph
         self.context = context
         self.local = local
+        self.penalty = penalty
 
     def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None, *, time: Any = None) -> Self:  # noqa: N803
         """Fit the model.
@@ -117,6 +128,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """
         one_of(self.context, "context", CONTEXTS)
         number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
+        if self.penalty is not None:
+            number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
@@ -131,6 +144,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
         self.target_scaling_.check_squares("y")
         self.topology_ = None if self.graph is None else as_graph(self.graph)
+        _check_memory(len(ids.groups), x.shape[1], 0 if self.topology_ is None else len(self.topology_.names))
         modes, places = placed(self.topology_, ids.groups)
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
@@ -141,17 +155,17 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
         }
         self.fit_ = fit_kriged(factors, modes, places, wanted)
+        self.weights_: dict[Name, float] | None = None
+        if self.penalty is not None and len(ids.groups) > 1:
+            factors, shares = self._against_the_worst(
+                scaled, self.target_scaling_.apply(target), ids, shares, wanted, self.penalty
+            )
         self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
         self._weigh()
         self.panel_ = None
         if times is not None:
-            where = self.fit_.likelihood.vectors[ids.codes], ids.codes
-            parts = [
-                self.fit_.moments(scaled[p], factors.means[ids.codes[p]], *(each[p] for each in where))[0]
-                for p in chunks(len(x))
-            ]
-            left = self.target_scaling_.apply(target) - np.concatenate(parts)
+            left = self._left(scaled, self.target_scaling_.apply(target), ids)
             self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
             self.saw_ += ("targets of training groups at the same time",)
         return self
@@ -168,6 +182,43 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if self.topology_ is not None and self.local * self.gate_ > 0:
             walks = _walks(self.topology_, self.groups_)
             self.local_ = self.fit_.likelihood.factors.weighted_ridge(walks, LOCAL_RIDGE)
+
+    def _against_the_worst(
+        self,
+        x: Array,
+        y: Array,
+        ids: GroupIds,
+        shares: Array | None,
+        wanted: Mapping[str, tuple[str, ...]],
+        penalty: float,
+    ) -> tuple[GroupFactors, Array]:
+        """Fit again and again, with groups that count by the best response to their losses."""
+        graph = self.topology_
+        others = [] if graph is None else [name for name in graph.names if name not in ids.groups]
+        p = np.full(len(ids.groups), 1.0 / len(ids.groups))
+        if graph is not None and others:
+            prior = graph.prior(ids.groups, others, measure="harmonic").spread(0.5)
+            p = np.array([prior.weights[name] for name in ids.groups])
+        plain = np.ones(len(x)) if shares is None else shares
+        mass, q = np.bincount(ids.codes, plain), p
+        for _ in range(RESPONSES):
+            weights = plain * (q * mass.sum() / mass)[ids.codes]
+            counts = weights > SMALL * weights.max()
+            weights = np.where(counts, weights, SMALL * weights.max())
+            factors = GroupFactors.from_rows(x, y, ids, weights)
+            likelihood = self.fit_.likelihood
+            self.fit_ = fit_kriged(factors, likelihood.modes, placed(graph, ids.groups)[1], wanted)
+            losses = np.bincount(ids.codes, plain * (self._left(x, y, ids) ** 2).sum(axis=1)) / mass
+            q = np.asarray(best_response(losses, p, penalty))
+        self.weights_ = {name: float(share) for name, share in zip(ids.groups, q, strict=True)}
+        return factors, weights
+
+    def _left(self, x: Array, y: Array, ids: GroupIds) -> Array:
+        """What the model leaves of the training rows."""
+        likelihood = self.fit_.likelihood
+        where = likelihood.factors.means[ids.codes], likelihood.vectors[ids.codes], ids.codes
+        parts = [self.fit_.moments(x[part], *(each[part] for each in where))[0] for part in chunks(len(x))]
+        return np.asarray(y - np.concatenate(parts))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -290,6 +341,18 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         means = between / (between + within / rows + SMALL) * seen
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
+
+
+def _check_memory(m: int, d: int, nodes: int) -> None:
+    """An error before the work starts, if it cannot end."""
+    effects = min(MOST_EFFECTS, 1 + 2 * d + nodes * (d + 1))
+    needed, free = 8 * (10 * m * (d + 1) ** 2 + 6 * effects**2 + 5 * nodes**2), free_bytes()
+    if free is not None and needed > free:
+        raise DataError(
+            f"{m} groups with {d} inputs and a graph of {nodes} need about {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: use fewer inputs (columns that matter, or a few principal components), "
+            "or fewer groups."
+        )
 
 
 def _times(time: Any, rows: int) -> Array:
@@ -536,16 +599,16 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
     def _calibrate(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> None:
         """Find scales and biases from what models say of rows whose groups they have not seen."""
         scores, rows, self.held_out_ = [], [], []
-        for part in self._parts(x, ids):
+        for part in held_out_parts(self.topology_, ids, x):
             kept = np.flatnonzero(~part)
             if len(np.unique(codes[kept])) < len(self.classes_):
                 continue  # a model that has never met a class has no say on it
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of, the whole model warns of
-                model = self._regression(x[kept], codes[kept], _some(ids, kept), weights[kept])
+                model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
                 rows.append(np.flatnonzero(part))
-                scores.append(_class_scores(model, x[part], _some(ids, rows[-1]), None, weights[part]))
-            self.held_out_.append(tuple(_some(ids, rows[-1]).groups))
+                scores.append(_class_scores(model, x[part], some_of(ids, rows[-1]), None, weights[part]))
+            self.held_out_.append(tuple(some_of(ids, rows[-1]).groups))
         self.scale_, self.bias_ = np.ones(len(self.classes_)), np.zeros(len(self.classes_))
         if not rows:
             warn(
@@ -558,24 +621,26 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         z, shares = (np.concatenate(each) for each in zip(*scores, strict=True))
         self.scale_, self.bias_ = _calibrated(z, shares, codes[places], weights[places], groups)
 
-    def _parts(self, x: Array, ids: GroupIds) -> Iterator[npt.NDArray[np.bool_]]:
-        """Rows to hold out together: regions of the graph, whole groups, or rows."""
-        names, m = ids.groups.names, len(ids.groups)
-        if m > 2 and self.topology_ is not None:
-            reached = self.topology_.hops(names)
-            others = [name for name in self.topology_.names if name not in ids.groups and math.isfinite(reached[name])]
-            for fold in hop_folds(self.topology_, names, others or None, FOLDS):
-                yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
-            return
-        # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
-        units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
-        order = group_rng("calibration", 0).permutation(units.max() + 1)
-        part = order[units] % min(FOLDS, len(order))
-        for place in range(part.max() + 1):
-            yield part == place
+
+def held_out_parts(graph: GroupGraph | None, ids: GroupIds, x: Array) -> Iterator[npt.NDArray[np.bool_]]:
+    """Rows to hold out together: regions as far away as the graph's other groups are, whole groups, or rows."""
+    names, m = ids.groups.names, len(ids.groups)
+    if m > 2 and graph is not None:
+        reached = graph.hops(names)
+        others = [name for name in graph.names if name not in ids.groups and math.isfinite(reached[name])]
+        for fold in hop_folds(graph, names, others or None, FOLDS):
+            yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
+        return
+    # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
+    units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
+    order = group_rng("calibration", 0).permutation(units.max() + 1)
+    part = order[units] % min(FOLDS, len(order))
+    for place in range(part.max() + 1):
+        yield part == place
 
 
-def _some(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
+def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
+    """The groups of some rows, without those that have none among them."""
     return group_ids(GroupIds(ids.codes[rows], ids.groups), len(rows))
 
 

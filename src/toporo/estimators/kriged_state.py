@@ -23,7 +23,8 @@ from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classe
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.kriged import MODELS, FittedModel, KrigedFit, Likelihood, Solved
-from toporo.schema import AtLeastOne, Finite, Positive, Share, as_type
+from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
+from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
@@ -47,10 +48,11 @@ class StoredNested(msgspec.Struct):
 
 
 class StoredPlace(msgspec.Struct):
-    """A training group and its rows."""
+    """A training group, its rows, and how much it counts where there is a penalty."""
 
     name: Any
     size: AtLeastOne
+    weight: NonNegative | None = None
 
 
 class StoredKriged(msgspec.Struct):
@@ -96,11 +98,18 @@ def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.N
     columns = getattr(estimator, "feature_names_in_", None)
     content = {
         "class": type(estimator).__name__,
-        "settings": {name: value for name, value in estimator.get_params(deep=False).items() if name != "graph"},
+        "settings": {
+            name: number_to_json(value) if isinstance(value, float) else value
+            for name, value in estimator.get_params(deep=False).items()
+            if name != "graph"
+        },
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if columns is None else [str(name) for name in columns],
         "one_column": estimator._one_column,
-        "groups": [{"name": name_to_json(name), "size": size} for name, size in estimator.group_sizes_.items()],
+        "groups": [
+            {"name": name_to_json(name), "size": size, "weight": (estimator.weights_ or {}).get(name)}
+            for name, size in estimator.group_sizes_.items()
+        ],
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
         "models": [
             {
@@ -175,6 +184,8 @@ def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     if list(estimator.groups_) != names:
         raise DataError("its groups are out of order, or one is there twice.")
     estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
+    weights = {name: row.weight for name, row in zip(names, stored.groups, strict=True) if row.weight is not None}
+    estimator.weights_ = weights or None
     estimator.topology_ = graph
     if graph is not None:
         graph.require(names)
@@ -196,7 +207,8 @@ def _settings(stored: Mapping[str, Any]) -> dict[str, Any]:
     differ = set(stored) ^ set(types)
     if differ:
         raise DataError(f"a {kind.__name__} has no such setting, or it is missing: {listed(sorted(differ))}.")
-    return {name: as_type(stored[name], hint, f"its setting {name!r}") for name, hint in types.items()}
+    given = {name: math.inf if value == "inf" else value for name, value in stored.items()}
+    return {name: as_type(given[name], hint, f"its setting {name!r}") for name, hint in types.items()}
 
 
 def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> dict[str, npt.NDArray[Any]]:

@@ -109,7 +109,7 @@ def fit_table(
     method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
     model : ``"linear"`` (exact), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the
         rows say so (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method,
-        penalty, radius or prior.
+        radius or prior, and a penalty only of numbers and if one is given.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
@@ -345,7 +345,7 @@ def _estimator(
 
 
 def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wanted: dict[str, Any]) -> Any:
-    """A kriged estimator, which knows neither a worst case nor a prior."""
+    """A kriged estimator, which has settings of its own."""
     known = [name for name in KRIGED[task]().get_params() if name != "graph"]
     given = {k: v for k, v in wanted.items() if k != "model" and v is not None and (k, v) != ("penalty", "auto")}
     for name in given:
@@ -354,8 +354,8 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
     strange = [*(["method"] if method != "tro" else []), *(name for name in given if name not in known)]
     if strange:
         raise SettingError(
-            f"model 'kriged' decides by likelihood how far groups differ, and has no worst case over them: leave "
-            f"{' and '.join(strange)} out."
+            f"model 'kriged' decides by likelihood how far groups differ, and does not take {' and '.join(strange)} "
+            f"for {task}: leave {' and '.join(strange)} out."
         )
     if len(ids.groups) == 1:
         warn(f"all {len(ids)} rows are of one group, {ids.groups.names[0]!r}: nothing is known of how groups differ.")

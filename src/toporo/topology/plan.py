@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import torch
 
 from toporo.errors import SettingError, UnknownNameError
+from toporo.machine import free_bytes
 from toporo.progress import logger
 from toporo.topology.engine import Engine, TorchEngine
 from toporo.topology.operator import DiffusionOperator
@@ -208,12 +208,7 @@ def free_memory(device: str) -> int | None:
     if device != "cpu":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, to be reused
         return int(0.9 * (torch.cuda.mem_get_info(device)[0] + cached))
-    try:
-        with Path("/proc/meminfo").open(encoding="ascii") as lines:
-            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return None
-    return int(0.9 * 1024 * kilobytes)
+    return free_bytes()
 
 
 def parse_memory(limit: int | float | str | None) -> int | None:
