@@ -1,30 +1,40 @@
-"""What kriged coefficients are worth in groups never trained on, beside their controls: the half to develop on.
+"""What kriged coefficients and kriged effects are worth in groups never trained on, beside their controls.
 
-``python benchmarks/kriged.py DIR`` (DIR holds NOAA's file; a few minutes) writes results/kriged.md. Temperatures are
-those of 1900 to 2007, which no table of the paper uses; the other problems are made here. The years 2008 to 2019, the
-published splits and real tables are kept for judging.
+``python benchmarks/kriged.py DATA`` is the half to develop on, and writes results/kriged.md: temperatures of 1900 to
+2007, which no table of the paper uses, problems made here, and four real tables. ``--judge`` is the other half, to be
+looked at once, when nothing is changed any more; it writes results/kriged-judged.md: the published splits, regions in
+2008 to 2019, and four other tables. DATA holds ``tpt48``, ``dg`` and ``tables``; statsmodels is found where
+``make bench`` puts it ($TOPORO_BENCH_PEERS, else .bench-peers), and its row is empty without it.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kriged_peers import gaussian_process, mixed_model, weighted_ridge
+from real_tables import Task, Trees, markdown, on_tables, over_trees, read_tasks, shuffled, trees_table
 
 import toporo as tr
-from toporo.bench.tpt48 import border_graph, find_releases, read_temperatures
+from toporo.bench.tpt48 import SPLITS, border_graph, find_releases, read_temperatures
 from toporo.choice.splits import grow_region
 from toporo.files import write_text
 
 RESULTS = Path(__file__).parent / "results"
-YEARS, SPAN, REGIONS, MADE = range(1900, 2008), 12, 20, 20
+#: Years of a region's rows, and how many regions or problems of a kind there are.
+SPAN, REGIONS, MADE = 12, 20, 20
+DEVELOPMENT, JUDGED = range(1900, 2008), range(2008, 2020)
+DEVELOPMENT_TABLES = ("gapminder", "covid_italy", "homicide", "state_income")
+JUDGED_TABLES = ("california", "king_county", "airbnb_nyc", "elections")
 RIDGE = 1e-3
+#: Groups this many hops or more from training are counted together.
+FARTHEST = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,31 +46,61 @@ class Problem:
     groups: np.ndarray
     graph: tr.GroupGraph
     test: tuple[Any, ...]
+    time: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
         return ~np.isin(self.groups, self.test)
 
-    def error(self, predict: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
-        new = ~self.known
-        return float(np.mean((predict(self.x[new], self.groups[new]) - self.y[new]) ** 2))
+    @property
+    def hops(self) -> np.ndarray:
+        """Of every test row's group to the nearest training group, :data:`FARTHEST` for more."""
+        hops = self.graph.hops([name for name in self.graph.names if name not in self.test])
+        return np.array([min(hops[name], FARTHEST) for name in self.groups[~self.known].tolist()])
+
+    def squares(self, predicted: np.ndarray) -> np.ndarray:
+        """Squared error by test row, summed over its targets."""
+        return ((predicted - self.y[~self.known]) ** 2).reshape(len(predicted), -1).sum(axis=1)
+
+    def right(self, predicted: np.ndarray) -> float:
+        """Share of test rows on the right side of 0."""
+        return float(np.mean((predicted > 0) == (self.y[~self.known] > 0)))
 
 
 # ---------------------------------------------------------------------- problems
 
 
-def temperatures(folder: Path) -> list[Problem]:
+def regions(folder: Path, years: range, count: int) -> list[Problem]:
     """July to December from January to June, in a connected region of states that nobody has seen."""
-    by_state = read_temperatures(find_releases(folder)[0], YEARS)
+    by_state = read_temperatures(find_releases(folder)[0], years)
     graph, rng = border_graph(), np.random.default_rng(0)
     made = []
-    for _ in range(REGIONS):
-        size, first = int(rng.integers(4, 25)), int(rng.integers(0, len(YEARS) - SPAN + 1))
+    for _ in range(count):
+        size, first = int(rng.integers(4, 25)), int(rng.integers(0, len(years) - SPAN + 1))
         test = grow_region(graph, graph.names[int(rng.integers(len(graph.names)))], size)
         rows = np.concatenate([by_state[name][first : first + SPAN] for name in graph.names])
         y = (rows[:, 6:] - rows[:, 6:].mean(axis=0)) / rows[:, 6:].std(axis=0)
-        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test)))
+        steps = np.tile(np.arange(SPAN), len(graph.names))
+        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test), steps))
     return made
+
+
+def half(folder: Path, years: range, split: str) -> Problem:
+    """One of the paper's halves of the country, in its units: one mean and deviation, those of training states."""
+    by_state, graph = read_temperatures(find_releases(folder)[0], years), border_graph()
+    rows = np.concatenate([by_state[name] for name in graph.names])
+    groups, test = np.repeat(graph.names, len(years)), SPLITS[split].test
+    seen = rows[~np.isin(groups, test)]
+    rows = (rows - seen.mean()) / seen.std()
+    return Problem(rows[:, :6], rows[:, 6:], groups, graph, test)
+
+
+def spans(years: range) -> list[range]:
+    return [years[first : first + SPAN] for first in range(0, len(years) - SPAN + 1, SPAN)]
+
+
+def halves(folder: Path, years: range) -> list[Problem]:
+    return [half(folder, years, split) for split in SPLITS]
 
 
 def chain(kind: str) -> list[Problem]:
@@ -92,55 +132,49 @@ def _chain(kind: str, seed: int, m: int = 20, per_group: int = 20) -> Problem:
     return Problem(x, y, g, tr.GroupGraph.from_edges([(i, i + 1) for i in range(m - 1)]), test)
 
 
-def spirals(seeds: Sequence[int] = tuple(range(5))) -> list[Problem]:
-    """DG-15 anew: classes as targets of ±1."""
-    made = []
-    for seed in seeds:
-        data = tr.load_dataset("dg15", source="generated", seed=seed + 100)
-        names = np.array([str(name) for name in data.data.ids.names])
-        graph = tr.GroupGraph.from_edges([(str(a), str(b)) for a, b in data.graph.edges])
-        test = tuple(str(name) for name in data.test)
-        made.append(Problem(np.asarray(data.data.x, float), 2.0 * data.data.y - 1.0, names, graph, test))
-    return made
+def spirals(name: str, **source: Any) -> Problem:
+    """DG-15 or DG-60: classes as targets of ±1."""
+    data = tr.load_dataset(name, **source)
+    groups = np.array([str(name) for name in data.data.ids.names])
+    graph = tr.GroupGraph.from_edges([(str(a), str(b)) for a, b in data.graph.edges])
+    test = tuple(str(name) for name in data.test)
+    return Problem(np.asarray(data.data.x, float), 2.0 * data.data.y - 1.0, groups, graph, test)
+
+
+def spirals_anew(name: str, seeds: Iterable[int] = range(100, 105)) -> list[Problem]:
+    return [spirals(name, source="generated", seed=seed) for seed in seeds]
 
 
 # ---------------------------------------------------------------------- methods
 
+#: Predictions for the test rows, or None where a package is missing.
+Method = Callable[[Problem], "np.ndarray | None"]
 
-def exact(penalty: float, prior: str = "auto") -> Callable[[Problem], float]:
-    def run(problem: Problem) -> float:
-        model = tr.TRORegressor(
-            graph=problem.graph, test_groups=problem.test, penalty=penalty, prior=prior, ridge=RIDGE
-        )
-        known = problem.known
+
+def fitted(make: Callable[[Problem], Any], *, by_group: bool = False) -> Method:
+    def run(problem: Problem) -> np.ndarray:
+        known, model = problem.known, make(problem)
         model.fit(problem.x[known], problem.y[known], groups=problem.groups[known].tolist())
-        return problem.error(lambda x, _: model.predict(x))
+        named = {"groups": problem.groups[~known].tolist()} if by_group else {}
+        return np.asarray(model.predict(problem.x[~known], **named))
 
     return run
 
 
-def group_dro(problem: Problem) -> float:
-    known = problem.known
-    model = tr.GroupDRORegressor(ridge=RIDGE)
-    model.fit(problem.x[known], problem.y[known], groups=problem.groups[known].tolist())
-    return problem.error(lambda x, _: model.predict(x))
+def exact(penalty: float, prior: str = "auto") -> Method:
+    def make(problem: Problem) -> Any:
+        settings = {"penalty": penalty, "prior": prior, "ridge": RIDGE}
+        return tr.TRORegressor(graph=problem.graph, test_groups=problem.test, **settings)
+
+    return fitted(make)
 
 
-def kriged(change: Callable[[Problem], Any], **settings: Any) -> Callable[[Problem], float]:
-    def run(problem: Problem) -> float:
-        known = problem.known
-        model = tr.KrigedRegressor(graph=change(problem), **settings)
-        model.fit(problem.x[known], problem.y[known], groups=problem.groups[known].tolist())
-        return problem.error(lambda x, g: model.predict(x, groups=g.tolist()))
-
-    return run
+def kriged(graph: Callable[[Problem], Any], **settings: Any) -> Method:
+    return fitted(lambda problem: tr.KrigedRegressor(graph=graph(problem), **settings), by_group=True)
 
 
-def shuffled(problem: Problem) -> tr.GroupGraph:
-    """The same graph with the groups at other places."""
-    names = list(problem.graph.names)
-    other = dict(zip(names, np.random.default_rng(1).permutation(len(names)), strict=True))
-    return tr.GroupGraph.from_edges([(names[other[a]], names[other[b]]) for a, b in problem.graph.edges])
+def given(problem: Problem) -> tr.GroupGraph:
+    return problem.graph
 
 
 def learned(problem: Problem) -> tr.GroupGraph:
@@ -149,54 +183,296 @@ def learned(problem: Problem) -> tr.GroupGraph:
     return tr.learn_topology(scaled, problem.groups.tolist(), scales=4, resamples=0)
 
 
-METHODS: dict[str, Callable[[Problem], float]] = {
+METHODS: dict[str, Method] = {
     "linear ERM": exact(math.inf, "uniform"),
     "IW-ERM": exact(math.inf),
     "exact TRO, λ = 10": exact(10.0),
-    "group DRO": group_dro,
+    "group DRO": fitted(lambda problem: tr.GroupDRORegressor(ridge=RIDGE)),
+    "mixed model (statsmodels), fixed part": mixed_model,
+    "Gaussian process on inputs and graph": gaussian_process,
+    "geographically weighted ridge": weighted_ridge,
     "kriged without a graph": kriged(lambda problem: None),
-    "kriged, shuffled graph": kriged(shuffled),
+    "kriged, shuffled graph": kriged(lambda problem: shuffled(problem.graph)),
     "kriged, learned graph": kriged(learned),
-    "kriged": kriged(lambda problem: problem.graph),
-    "kriged, every row by itself": kriged(lambda problem: problem.graph, context="row"),
+    "kriged": kriged(given),
+    "kriged, every row by itself": kriged(given, context="row"),
+    "kriged, without context": kriged(given, context="none"),
+    "kriged, no second opinion": kriged(given, local=0.0),
+    "kriged, TRO's worst case on top (λ = 1)": kriged(given, penalty=1.0),
 }
 
+#: By kind of problem and method, errors of all problems; None where a package is missing.
+Errors = dict[str, dict[str, "np.ndarray | None"]]
 
-def main(folder: str) -> None:
+
+def measure(problems: dict[str, list[Problem]], methods: dict[str, Method]) -> tuple[Errors, Errors]:
+    """Mean squared errors, summed over the targets of a row, and shares of right signs."""
+    errors: Errors = {kind: {} for kind in problems}
+    right: Errors = {kind: {} for kind in problems}
+    for kind, each in problems.items():
+        for name, method in methods.items():
+            predicted = [method(problem) for problem in each]
+            there = [(problem, p) for problem, p in zip(each, predicted, strict=True) if p is not None]
+            errors[kind][name] = np.array([problem.squares(p).mean() for problem, p in there]) if there else None
+            right[kind][name] = np.array([problem.right(p) for problem, p in there]) if there else None
+        print(f"{kind}: done", flush=True)
+    return errors, right
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def ratio(errors: np.ndarray | None, base: np.ndarray | None) -> str:
+    """Mean, share of problems with a lower error, worst."""
+    if errors is None or base is None:
+        return "not installed"
+    r = errors / base
+    return f"{r.mean():.3f}, {np.mean(r < 1):.0%}, {r.max():.2f}" if len(r) > 1 else f"{r[0]:.3f}"
+
+
+def linear_table(problems: dict[str, list[Problem]], errors: Errors) -> list[str]:
+    titles = [f"{kind} ({len(each)})" if len(each) > 1 else kind for kind, each in problems.items()]
+    cells = [[name, *(ratio(errors[kind][name], errors[kind]["linear ERM"]) for kind in problems)] for name in METHODS]
+    return markdown(["method", *titles], cells)
+
+
+def classified(problem: Problem) -> np.ndarray:
+    known = problem.known
+    model = tr.KrigedClassifier(graph=problem.graph)
+    model.fit(problem.x[known], problem.y[known] > 0, groups=problem.groups[known].tolist())
+    return np.where(model.predict(problem.x[~known], groups=problem.groups[~known].tolist()), 1.0, -1.0)
+
+
+def right_table(kinds: Sequence[str], problems: dict[str, list[Problem]], right: Errors) -> list[str]:
+    def cell(shares: np.ndarray | None) -> str:
+        if shares is None:
+            return "not installed"
+        return f"{shares.mean():.1%}" + (f", {shares.min():.1%}" if len(shares) > 1 else "")
+
+    rows = [[name, *(cell(right[kind][name]) for kind in kinds)] for name in METHODS]
+    as_classes = [np.array([problem.right(classified(problem)) for problem in problems[kind]]) for kind in kinds]
+    return markdown(["method", *kinds], [*rows, ["kriged classifier", *map(cell, as_classes)]])
+
+
+def hop_table(problems: dict[str, list[Problem]]) -> list[str]:
+    """By hops of a test group from training: kriged's error over ERM's, and targets inside 90 % intervals."""
+    rows = []
+    for kind, each in problems.items():
+        found: dict[int, list[tuple[float, float, float]]] = {hop: [] for hop in range(1, FARTHEST + 1)}
+        for problem in each:
+            known, hops = problem.known, problem.hops
+            model = tr.KrigedRegressor(graph=problem.graph)
+            model.fit(problem.x[known], problem.y[known], groups=problem.groups[known].tolist())
+            asked = {"groups": problem.groups[~known].tolist(), "interval": 0.9}
+            values, lower, upper = model.predict(problem.x[~known], **asked)
+            target = problem.y[~known]
+            inside = ((lower <= target) & (target <= upper)).reshape(len(target), -1).mean(axis=1)
+            own, base = problem.squares(values), problem.squares(METHODS["linear ERM"](problem))
+            for hop in np.unique(hops):
+                here = hops == hop
+                found[int(hop)].append((own[here].mean() / base[here].mean(), inside[here].sum(), here.sum()))
+        for hop, parts in found.items():
+            if parts:
+                ratios, covered, count = (np.array(column) for column in zip(*parts, strict=True))
+                cells = [f"{ratios.mean():.3f}, {np.mean(ratios < 1):.0%}, {ratios.max():.2f}"]
+                cells.append(f"{covered.sum() / count.sum():.1%}")
+                rows.append([kind, f"{hop}{' and more' if hop == FARTHEST else ''}", str(len(parts)), *cells])
+    return markdown(["problems", "hops", "of them", "error over ERM's", "inside 90 % intervals"], rows)
+
+
+def panel_table(problems: dict[str, list[Problem]]) -> list[str]:
+    """Without and with what training groups have in common at the same time; and trained before, judged after."""
+    rows = []
+    for kind, each in problems.items():
+        ratios: dict[str, list[float]] = {}
+        for problem in each:
+            late = problem.time >= SPAN * 3 // 4
+            for title, train, test in (
+                ("the same years", problem.known, ~problem.known),
+                ("trained before, judged after", problem.known & ~late, ~problem.known & late),
+            ):
+                x, y, groups, time = problem.x[train], problem.y[train], problem.groups[train].tolist(), problem.time
+                new = {"groups": problem.groups[test].tolist()}
+                erm = tr.TRORegressor(penalty=math.inf, prior="uniform", ridge=RIDGE).fit(x, y, groups=groups)
+                plain = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups)
+                panel = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups, time=time[train])
+                said = {
+                    f"kriged, {title}": plain.predict(problem.x[test], **new),
+                    f"kriged with time=, {title}": panel.predict(problem.x[test], **new, time=time[test]),
+                }
+                base = np.mean((erm.predict(problem.x[test]) - problem.y[test]) ** 2)
+                for name, values in said.items():
+                    ratios.setdefault(name, []).append(float(np.mean((values - problem.y[test]) ** 2) / base))
+        cells = {name: f"{np.mean(r):.3f}, {np.mean(np.array(r) < 1):.0%}, {max(r):.2f}" for name, r in ratios.items()}
+        rows += [[kind, name, cell] for name, cell in cells.items()]
+    return markdown(["problems", "method", "error over ERM's"], rows)
+
+
+# ---------------------------------------------------------------------- targets
+
+Targets = list[tuple[str, float, float, bool]]
+
+
+def target_table(targets: Targets) -> list[str]:
+    """What must be shown: the figure, its bound, and whether the bound is the most or the least."""
+    rows = []
+    for title, figure, bound, most in targets:
+        met = figure <= bound if most else figure >= bound
+        rows.append([title, f"{figure:.3f}", f"{'≤' if most else '≥'} {bound:g}", "met" if met else "**not met**"])
+    return markdown(["target", "measured", "wanted", ""], rows)
+
+
+def targets_of(errors: Errors, right: Errors, tasks: Sequence[Task], trees: Trees, bounds: dict[str, float]) -> Targets:
+    """``bounds``: kinds of problems to the most that kriged's error may be of ERM's, in the mean."""
+
+    def over(kind: str, name: str = "kriged", base: str = "linear ERM") -> np.ndarray:
+        return errors[kind][name] / errors[kind][base]
+
+    made: Targets = []
+    for kind, bound in bounds.items():
+        made += [(f"{kind}: kriged over ERM", over(kind).mean(), bound, True)]
+        made += [(f"{kind}: share better", float(np.mean(over(kind) < 1)), 0.9, False)]
+    made += [(f"{kind}: right", right[kind]["kriged"].mean(), least, False) for kind, least in spirals_wanted(right)]
+    if "no differences" in errors:
+        made += [("no differences: mean", over("no differences").mean(), 1.02, True)]
+        made += [("no differences: worst", over("no differences").max(), 1.10, True)]
+    worst = max(over(kind, "kriged, shuffled graph", "kriged without a graph").mean() for kind in errors)
+    made += [("shuffled graph over none, mean of the worst column", worst, 1.02, True)]
+    effects = {task.name: over_trees(trees[task.name], "kriged effect") for task in tasks}
+    effect = np.concatenate(list(effects.values()))
+    roots = np.sqrt(np.concatenate([effects[task.name] for task in tasks if not task.classes]))
+    made += [("trees with a kriged effect over trees, mean", effect.mean(), 0.95, True)]
+    made += [("trees with a kriged effect over trees, worst", effect.max(), 1.10, True)]
+    made += [("the same, roots of squared errors, mean", roots.mean(), 0.95, True)]
+    return [*made, ("the same, roots of squared errors, worst", roots.max(), 1.10, True)]
+
+
+def spirals_wanted(right: Errors) -> list[tuple[str, float]]:
+    wanted = {"DG-15": 0.85, "DG-60": 0.99}
+    return [(kind, wanted[kind[:5]]) for kind in right if kind[:5] in wanted]
+
+
+# ---------------------------------------------------------------------- the two halves
+
+RATIOS = "mean, share of problems with a lower one, worst"
+
+
+def develop(folder: Path) -> list[str]:
     problems = {
-        "TPT-48, 1900–2007": temperatures(Path(folder)),
+        "TPT-48, 1900–2007": regions(folder, DEVELOPMENT, REGIONS),
+        "TPT-48, halves 1900–2007": [problem for years in spans(DEVELOPMENT) for problem in halves(folder, years)],
         "smooth": chain("smooth"),
         "unrelated": chain("unrelated"),
         "no differences": chain("null"),
         "turning": chain("turning"),
-        "DG-15 anew": spirals(),
+        "DG-15 anew": spirals_anew("dg15"),
+        "DG-60 anew": spirals_anew("dg60"),
     }
-    errors = {
-        kind: {name: np.array([method(problem) for problem in each]) for name, method in METHODS.items()}
-        for kind, each in problems.items()
+    tasks = read_tasks(folder / "tables", DEVELOPMENT_TABLES)
+    errors, right = measure(problems, METHODS)
+    trees = on_tables(tasks)
+    far = {kind: problems[kind] for kind in ("TPT-48, 1900–2007", "TPT-48, halves 1900–2007", "smooth", "turning")}
+    return [
+        "All of this is development: settings may be chosen with these figures in view.",
+        "",
+        *_sections(problems, errors, right, tasks, trees),
+        "## By hops from training",
+        "",
+        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
+        "",
+        *hop_table(far),
+        *_panels("TPT-48, 1900–2007", problems),
+        "## Targets",
+        "",
+        *target_table(targets_of(errors, right, tasks, trees, {"TPT-48, 1900–2007": 0.65})),
+    ]
+
+
+def judge(folder: Path) -> list[str]:
+    problems = {
+        "TPT-48, E→W": [half(folder, JUDGED, "east-west")],
+        "TPT-48, N→S": [half(folder, JUDGED, "north-south")],
+        "TPT-48, regions 2008–2019": regions(folder, JUDGED, 24),
+        "DG-15": [spirals("dg15", folder=folder, source="published")],
+        "DG-60": [spirals("dg60", folder=folder, source="published")],
     }
-    titles = ["method", *(f"{kind} ({len(each)})" for kind, each in problems.items())]
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    for name in METHODS:
-        ratios = [errors[kind][name] / errors[kind]["linear ERM"] for kind in problems]
-        cells = [f"{r.mean():.3f}, {np.mean(r < 1):.0%}, {r.max():.2f}" for r in ratios]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    text = "\n".join(
-        [
-            "# Kriged coefficients in groups never trained on",
-            "",
-            "Made by `python benchmarks/kriged.py DIR`. Squared error over linear ERM's: mean, share of problems with "
-            "a lower one, worst. All of this is development: settings may be chosen with these figures in view.",
-            "",
-            *lines,
-            "",
-        ]
-    )
+    tasks = read_tasks(folder / "tables", JUDGED_TABLES)
+    errors, right = measure(problems, METHODS)
+    trees = on_tables(tasks)
+    published = [kind for kind in problems if "→" in kind]
+    return [
+        "Looked at once, with everything settled on development data.",
+        "",
+        *_sections(problems, errors, right, tasks, trees),
+        "## The paper's halves in its units",
+        "",
+        "Squared errors summed over six months, mean over the rows of all test states.",
+        "",
+        *markdown(
+            ["method", *published], [[name, *(absolute(errors[kind][name]) for kind in published)] for name in METHODS]
+        ),
+        "## By hops from training",
+        "",
+        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
+        "",
+        *hop_table({"TPT-48, regions 2008–2019": problems["TPT-48, regions 2008–2019"]}),
+        *_panels("TPT-48, regions 2008–2019", problems),
+        "## Targets",
+        "",
+        *target_table(targets_of(errors, right, tasks, trees, {"TPT-48, regions 2008–2019": 0.75})),
+    ]
+
+
+def _panels(kind: str, problems: dict[str, list[Problem]]) -> list[str]:
+    return [
+        "## Panels",
+        "",
+        f"With targets of training states in the same year (`time=`), which the rows above do not see: {RATIOS}. "
+        "Judged after: in the last quarter of the years, by models trained on the others.",
+        "",
+        *panel_table({kind: problems[kind]}),
+    ]
+
+
+def absolute(errors: np.ndarray | None) -> str:
+    return "not installed" if errors is None else f"{errors.mean():.3f}"
+
+
+def _sections(
+    problems: dict[str, list[Problem]], errors: Errors, right: Errors, tasks: Sequence[Task], trees: Trees
+) -> list[str]:
+    return [
+        "## Linear models",
+        "",
+        f"Squared error over linear ERM's: {RATIOS}.",
+        "",
+        *linear_table(problems, errors),
+        "Test rows on the right side of 0 where targets are classes: mean, and least where there are several.",
+        "",
+        *right_table([kind for kind, _ in spirals_wanted(right)], problems, right),
+        "## Tables: boosted trees and what they leave",
+        "",
+        f"Error over that of scikit-learn's histogram gradient boosting as it comes: {RATIOS}. Squared error, log loss "
+        "of classes; in parentheses how many splits.",
+        "",
+        *trees_table(tasks, trees),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure kriged models in groups never trained on.")
+    parser.add_argument("folder", type=Path, help="holds tpt48, dg and tables")
+    parser.add_argument("--judge", action="store_true", help="the half to look at once")
+    given = parser.parse_args()
+    name, work, flag = ("kriged-judged", judge, " --judge") if given.judge else ("kriged", develop, "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lines = work(given.folder)
+    made = f"Made by `python benchmarks/kriged.py DATA{flag}`."
+    text = "\n".join(["# Kriged models in groups never trained on", "", f"{made} {lines[0]}", *lines[1:]])
     print(text)
-    write_text(RESULTS / "kriged.md", text)
+    write_text(RESULTS / f"{name}.md", text)
 
 
 if __name__ == "__main__":
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        main(sys.argv[1])
+    main()

@@ -274,7 +274,8 @@ def test_a_piece_of_the_graph_without_training_groups_gets_what_all_have_in_comm
     y = x @ [1.0, 2.0] + g + rng.normal(size=120)
     edges = [(i, i + 1) for i in range(7)] + [(20, 21)]
     model = KrigedRegressor(graph=edges).fit(x, y, groups=g)
-    far = model.predict(np.zeros((1, 2)), groups=[20])
+    with pytest.warns(TopoRoWarning, match="not connected"):
+        far = model.predict(np.zeros((1, 2)), groups=[20])
     assert abs(far[0] - y.mean()) < 2.5
     assert model.trust_[20] < 0.5 < model.trust_[3]
 
@@ -321,3 +322,34 @@ def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatc
         DataError, match=r"5 groups with 3 inputs and a graph of 0 need about .* GiB are free: use fewer"
     ):
         KrigedRegressor().fit(rng.normal(size=(50, 3)), rng.normal(size=50), groups=np.repeat(range(5), 10))
+
+
+def test_means_that_are_known_take_the_place_of_those_of_the_rows():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(20), 15)
+    place = rng.normal(size=(20, 2))
+    x = rng.normal(size=(300, 2)) + place[g]
+    y = x @ [1.0, 2.0] + place[g] @ [5.0, 0.0] + rng.normal(size=300)
+    known = g < 18
+    model = KrigedRegressor().fit(x[known], y[known], groups=g[known])
+    one = np.flatnonzero(g == 19)[:1]
+    alone = model.predict(x[one], groups=[19])
+    told = model.predict(x[one], groups=[19], means={19: place[19], "elsewhere": [0.0, 0.0]})
+    best = x[one] @ [1.0, 2.0] + place[19] @ [5.0, 0.0]
+    assert abs(told - best) < abs(alone - best)
+    with pytest.raises(DataError, match="means of 19: expected 2 finite numbers"):
+        model.predict(x[one], groups=[19], means={19: [1.0]})
+
+
+def test_groups_far_from_any_training_group_are_warned_of():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(12), 20)
+    x = rng.normal(size=(240, 1))
+    y = g * x[:, 0] + rng.normal(size=240)
+    edges = [(i, i + 1) for i in range(14)] + [(30, 31)]
+    model = KrigedRegressor(graph=edges).fit(x, y, groups=g)
+    model.predict(x[:2], groups=[12, 13])
+    with pytest.warns(TopoRoWarning, match=r"1 of 2 group\(s\) are three hops or more .*14.*2.2 times"):
+        model.predict(x[:2], groups=[13, 14])
+    with pytest.warns(TopoRoWarning, match=r"not connected to any training group \(30\)"):
+        model.predict(x[:2], groups=[13, 30])
