@@ -108,13 +108,15 @@ def edges(*lines: str, header: str = "from,to") -> bytes:
 
 
 @cache
-def model() -> Files:
-    """A model folder, fitted to the sales."""
+def model(name: str = "model") -> Files:
+    """A model folder, fitted to the sales; called kriged, it is."""
+    kriged = {"model": "kriged", "graph": [line.split(",") for line in BORDERS]}
     with TemporaryDirectory() as place:
         data, folder = Path(place, "sales.csv"), Path(place, "model")
         data.write_bytes(table())
-        fit_table(data, target="sold", group="state", penalty=1.0).save(folder)
-        return {f"model/{path.name}": path.read_bytes() for path in folder.iterdir()}
+        settings: dict[str, object] = kriged if name == "kriged" else {"penalty": 1.0}
+        fit_table(data, target="sold", group="state", **settings).save(folder)
+        return {f"{name}/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
 def edited(**entries: object) -> Files:
@@ -382,6 +384,7 @@ def fit_cases() -> list[Case]:
             Case("A penalty and a distance, which is the same twice", f"{FIT} --penalty 5 --radius 0.1", "radius"),
             Case("A method that does not exist", f"{FIT} --method dro", "'dro'", code=MISTYPED),
             Case("A penalty for a method without one", f"{FIT} --method group-dro --penalty 5", "penalty"),
+            Case("A distance for a model without one", f"{FIT} --model kriged --radius 5", "radius"),
             Case("There is a model of this name", FIT, "model", model()),
             Case(
                 "The folder for the model holds something else",
@@ -484,6 +487,25 @@ def predict_cases() -> list[Case]:
                 "'prediction'",
                 {"new.csv": table(header=[*HEADER[:-1], "prediction"])},
             ),
+            Case(
+                "A kriged model is not told the groups",
+                "toporo predict kriged new.csv",
+                "'state'",
+                {**model("kriged"), "new.csv": without("state")},
+            ),
+            Case(
+                "A kriged model's graph lacks a group",
+                "toporo predict kriged new.csv",
+                "'WY'",
+                {**model("kriged"), "new.csv": changed("state", "WY", 3)},
+            ),
+            Case(
+                "A neighbour of such a group is not in the graph either",
+                "toporo predict kriged new.csv --neighbors WY=MT",
+                "'MT'",
+                {**model("kriged"), "new.csv": changed("state", "WY", 3)},
+            ),
+            Case("A model without intervals is asked for them", f"{PREDICT} --interval 0.9", "interval"),
             Case("The output's ending is not known", f"{PREDICT} --out sold.xlsx", "sold.xlsx"),
             Case("The output would replace the table", f"{PREDICT} --out new.csv", "new.csv"),
             Case("The output's folder is not there", f"{PREDICT} --out out/sold.csv", "no folder out"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,3 +44,9 @@ def as_csv(table: dict[str, list[Any]]) -> str:
     lines = [",".join(table)]
     rows = zip(*table.values(), strict=True)
     return "\n".join([*lines, *(",".join("" if cell is None else str(cell) for cell in row) for row in rows)]) + "\n"
+
+
+#: A longer river, of which the last two stations are never trained on; and the same stations in a row.
+STATIONS = ("spring", "brook", "upper", "ford", "middle", "weir", "lower", "lock", "mouth")
+STREAM = list(pairwise(STATIONS))
+NEW = ("lock", "mouth")

@@ -26,7 +26,7 @@ from toporo.cli.common import (
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.tables.evaluate import Evaluation, compare
-from toporo.tables.model import load_model
+from toporo.tables.model import INTERVAL, load_model
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many
 
@@ -124,6 +124,8 @@ def _show(judged: Evaluation) -> None:
     )
     if judged.by_hop:
         say("Hops are edges to the nearest group that the model was trained on.")
+    if "coverage" in metrics:
+        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % interval predicted for it.")
     if "r2" in metrics:
         say("R² is within a group: below 0, the group's own mean would have been nearer.")
 

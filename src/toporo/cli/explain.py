@@ -29,7 +29,8 @@ def explain(
     model: ModelFolder,
     out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[
-        Path | None, option("Draw groups by weight: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")
+        Path | None,
+        option("Draw groups by weight (kriged: by difference): a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE"),
     ] = None,
     as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
@@ -37,6 +38,8 @@ def explain(
 
     Of every group: its rows, the model's loss there, its centrality and
     prior, its weight in the worst case, and hops to the nearest test group.
+    Of a kriged model: coefficients by group, the most different first, how
+    much the graph counts, and what would change without it.
 
     Example: toporo explain model --plot weights.png
     """
@@ -49,11 +52,12 @@ def explain(
     if plot is not None:
         write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     if as_json:
-        say_data(json.dumps(table.to_dict(), indent=1, ensure_ascii=False))
+        content = {**table.about, "groups": table.to_dict()} if table.about else table.to_dict()
+        say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         say(str(table))
-    if not as_json and any(row.hops is not None for row in table):
-        say("Hops are edges to the nearest test group.")
+        for note in table.notes:
+            say(note)
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
             say(f"{what + ':':<10} {path}", err=as_json)

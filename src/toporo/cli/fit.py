@@ -29,7 +29,7 @@ from toporo.cli.common import (
 )
 from toporo.errors import listed
 from toporo.robust.divergences import DIVERGENCES
-from toporo.tables.fit import METHODS, fit_table
+from toporo.tables.fit import METHODS, MODELS, fit_table
 from toporo.tables.folder import MANIFEST, check_target
 from toporo.tables.model import TASKS, TableModel
 from toporo.text import SAW, many, number_to_json
@@ -38,7 +38,8 @@ from toporo.topology.centrality import MEASURES
 #: Groups shown after a fit; `toporo explain` shows all.
 SHOWN = 12
 AUTO_OR_TASK = ("auto", *TASKS)
-MODELS = ("linear", "mlp")
+#: Unless given.
+RIDGE = 1e-3
 PRIORS = ("auto", "uniform", *MEASURES)
 
 
@@ -91,7 +92,7 @@ def fit(
     graph: Annotated[
         Path | None,
         option(
-            "Which groups touch: a file of edges (lengths do not count), or JSON of toporo topology.",
+            "Which groups touch: a file of edges (lengths count if kriged), or JSON of toporo topology.",
             _TOPOLOGY,
             metavar="FILE",
         ),
@@ -129,7 +130,13 @@ def fit(
         ),
     ] = "tro",
     model: Annotated[
-        str, option("linear (exact) or mlp.", _MODEL, callback=one_of(MODELS), metavar="MODEL")
+        str,
+        option(
+            "linear (exact), mlp, or kriged: coefficients by group that follow the graph.",
+            _MODEL,
+            callback=one_of(MODELS),
+            metavar="MODEL",
+        ),
     ] = "linear",
     penalty: Annotated[
         str,
@@ -146,7 +153,7 @@ def fit(
     divergence: Annotated[
         str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
     ] = "l2",
-    ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = 1e-3,
+    ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = RIDGE,
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
@@ -156,13 +163,14 @@ def fit(
 
     Columns are typed by their cells; text becomes categories, missing
     features are filled in, and all that is kept with the model. Groups are
-    weighed against the worst mixture near the graph's prior.
+    weighed against the worst mixture near the graph's prior; a kriged model
+    has none of that, but coefficients of its own for every group.
 
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    settings: dict[str, Any] = {"ridge": ridge}
+    settings: dict[str, Any] = {"ridge": ridge} if model != "kriged" or ridge != RIDGE else {}
     if model == "mlp":
         settings |= {"epochs": epochs, "random_state": seed}
     if prior != "auto":
@@ -220,6 +228,7 @@ def summary(model: TableModel) -> dict[str, Any]:
         ],
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": model.explain().to_dict(),
+        "kriged": model.explain().about or None,
         "about": model.about,
     }
 
@@ -248,5 +257,7 @@ def _show(model: TableModel) -> None:
     elif model.estimator.penalty_ is not None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
-    say(f"Training groups{f', the {SHOWN} heaviest of {len(table)}' if len(table) > SHOWN else ''}:")
+    say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
     say(str(table[:SHOWN]))
+    for sentence in table.about.get("words", ()):
+        say(sentence)

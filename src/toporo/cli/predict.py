@@ -40,6 +40,8 @@ from toporo.text import write_data
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
+#: Columns that are new, by numbers that no class has.
+NEW = {"prediction": -1, "lower": -2, "upper": -3}
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
 ALIKE = (1e-4, 1e10)
 #: What begins a formula in a spreadsheet, and a number, which begins none.
@@ -57,6 +59,24 @@ def predict(
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
     ] = None,
     delimiter: Delimiter = ",",
+    neighbors: Annotated[
+        list[str] | None,
+        option(
+            "Of a kriged model: a group that is not in its graph, and those there it is next to. May be repeated.",
+            _DATA,
+            metavar="NAME=a,b",
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        option(
+            "Of a kriged model: columns lower and upper, between which a target lies with this probability.",
+            _OUTPUT,
+            min=0.01,
+            max=0.999,
+            metavar="SHARE",
+        ),
+    ] = None,
     probabilities: Annotated[bool, option("A column for the probability of every class.", _OUTPUT, metavar="")] = True,
     out: Annotated[
         Path | None,
@@ -82,6 +102,9 @@ def predict(
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
+    A kriged model needs the group of every row, and looks at all rows of a
+    group together, so its tables must fit into memory.
+
     Example: toporo predict model new.csv > predictions.csv
     """
     if out is not None:
@@ -93,13 +116,14 @@ def predict(
         raise typer.BadParameter("--safe-csv is for CSV: leave it out, or write a .csv file.")
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
-    titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities)
+    titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities, interval is not None)
     optional = [] if kept is not None else [loaded.group]
     counts = _Counts()
+    asked: dict[str, Any] = {"interval": interval, "neighbors": _neighbors(neighbors), "delimiter": delimiter}
     outcome = "not all rows were printed" if out is None else out
     try:
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
-            for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, delimiter=delimiter):
+            for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
                 counts.add(portion)
                 write(_columns(portion, titles))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
@@ -110,10 +134,21 @@ def predict(
         say(f"predictions: {out}", err=True)
 
 
-def _titles(model: TableModel, kept: list[str], probabilities: bool) -> dict[str, str | int]:
-    """Output column to where it comes from: a column of the table, the prediction, or a class by its place."""
+def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:
+    """Groups by name, each with those that it is next to."""
+    near = {}
+    for text in given or ():
+        name, sign, others = text.partition("=")
+        if not name or not sign:
+            raise typer.BadParameter(f"{text!r} is not NAME=a,b.", param_hint="--neighbors")
+        near[name] = split_names(others, "--neighbors") or []
+    return near or None
+
+
+def _titles(model: TableModel, kept: list[str], probabilities: bool, interval: bool) -> dict[str, str | int]:
+    """Output column to where it comes from: a column of the table, a class by its place, or one of :data:`NEW`."""
     titles: dict[str, str | int] = {name: name for name in kept}
-    new = {"prediction": -1}
+    new = dict(list(NEW.items())[: 3 if interval else 1])
     if probabilities and model.classes is not None:
         new |= {f"probability of {name}": place for place, name in enumerate(model.classes)}
     both = [name for name in new if name in titles]
@@ -133,7 +168,8 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
                 column = portion.frame.text(place)
                 columns[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
         elif place < 0:
-            columns[title] = pa.array(portion.values, pa.float64() if portion.probabilities is None else pa.string())
+            values = (portion.values, portion.lower, portion.upper)[-1 - place]
+            columns[title] = pa.array(values, pa.float64() if portion.probabilities is None else pa.string())
         elif portion.probabilities is not None:
             columns[title] = pa.array(portion.probabilities[:, place], pa.float64())
     return columns

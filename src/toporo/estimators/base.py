@@ -301,24 +301,32 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         check_is_fitted(self)
         with mpl.rc_context({"text.parse_math": False}):  # a dollar in a name is one
             if self.topology_ is None:
-                return self._plot_bars(ax)
+                return plot_bars(ax, {row.group: row.weight for row in self.explain()}, "weight in the worst case")
             return self.topology_.plot(
                 ax, train=list(self.group_sizes_), test=self.test_groups_, sizes=self.group_weights_
             )
 
-    def _plot_bars(self, ax: Axes | None) -> Axes:
-        import matplotlib.pyplot as plt
 
-        table = self.explain()
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6, max(2.0, 0.8 + 0.22 * len(table))), layout="constrained")
-        places = range(len(table))
-        ax.barh(places, [row.weight for row in table], color=TRAIN_COLOR)
-        names = [printable(str(row.group), keep="") for row in table]
-        ax.set_yticks(places, [name if len(name) <= LABEL else f"{name[:LABEL]}…" for name in names])
-        ax.invert_yaxis()
-        ax.set_xlabel("weight in the worst case")
-        return ax
+def plot_bars(ax: Axes | None, values: Mapping[Name, float], label: str) -> Axes:
+    """Groups as bars, in the order given.
+
+    Parameters
+    ----------
+    ax : the matplotlib axes to draw on; by default new ones.
+    values : by group.
+    label : what they are.
+    """
+    import matplotlib.pyplot as plt
+
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, max(2.0, 0.8 + 0.22 * len(values))), layout="constrained")
+    places = range(len(values))
+    ax.barh(places, list(values.values()), color=TRAIN_COLOR)
+    names = [printable(str(name), keep="") for name in values]
+    ax.set_yticks(places, [name if len(name) <= LABEL else f"{name[:LABEL]}…" for name in names])
+    ax.invert_yaxis()
+    ax.set_xlabel(label)
+    return ax
 
 
 class ClassifierPart(GroupEstimator):

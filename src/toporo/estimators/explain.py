@@ -6,10 +6,11 @@ import csv
 import io
 import math
 import os
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from html import escape
-from typing import Any, overload
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from toporo.errors import SettingError
 from toporo.files import write_text
@@ -41,38 +42,51 @@ class GroupRow:
 
 
 COLUMNS = tuple(field.name for field in fields(GroupRow))
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
-class GroupTable(Sequence[GroupRow]):
-    """The training groups of a fitted model, heaviest weight first.
+class RowTable(Sequence[Row]):
+    """Groups of a fitted model, one per row, those that matter most first.
 
-    >>> print(GroupTable.of([GroupRow("NY", 120, 0.8, 2.0, 0.3, 0.1, 2), GroupRow("PA", 80, 1.5, 4.0, 0.7, 0.9, 1)]))
-    group  size  loss  centrality  prior  weight  hops
-    PA       80   1.5           4    0.7     0.9     1
-    NY      120   0.8           2    0.3     0.1     2
+    Attributes
+    ----------
+    rows : in that order.
     """
 
-    rows: tuple[GroupRow, ...]
+    rows: tuple[Row, ...]
 
-    @classmethod
-    def of(cls, rows: Iterable[GroupRow]) -> GroupTable:
-        """In the table's order; groups of equal weight stay as they come."""
-        return cls(tuple(sorted(rows, key=lambda row: -row.weight)))
+    #: Whose rows these are, and what those are that come first.
+    who: ClassVar[str]
+    first: ClassVar[str]
+
+    @abstractmethod
+    def cells(self, row: Row) -> dict[str, Any]:
+        """A row by column, as it is."""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is known of the model beside its groups, as plain values for JSON."""
+        return {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that go with the table."""
+        return ()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @overload
-    def __getitem__(self, index: int) -> GroupRow: ...
+    def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, index: slice) -> GroupTable: ...
-    def __getitem__(self, index: int | slice) -> GroupRow | GroupTable:
-        return GroupTable(self.rows[index]) if isinstance(index, slice) else self.rows[index]
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: int | slice) -> Row | Self:
+        return replace(self, rows=self.rows[index]) if isinstance(index, slice) else self.rows[index]
 
     def to_dict(self) -> list[dict[str, Any]]:
         """One mapping per row, as JSON can hold it: hops without a path are ``"inf"``."""
-        return [asdict(row) | {"hops": number_to_json(row.hops)} for row in self.rows]
+        return [self.cells(row) | {"hops": number_to_json(self.cells(row)["hops"])} for row in self.rows]
 
     def to_pandas(self) -> Any:
         """As a pandas data frame."""
@@ -82,7 +96,7 @@ class GroupTable(Sequence[GroupRow]):
             raise SettingError(
                 "to_pandas() needs pandas, which is not installed: pip install 'toporo[frames]', or use to_dict()."
             ) from None
-        return pd.DataFrame([asdict(row) for row in self.rows], columns=list(COLUMNS))
+        return pd.DataFrame([self.cells(row) for row in self.rows], columns=self.columns)
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """As CSV text, every digit kept and an empty cell where there is no value.
@@ -93,21 +107,28 @@ class GroupTable(Sequence[GroupRow]):
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([getattr(row, column) for column in COLUMNS] for row in self.rows)
+        writer.writerow(self.columns)
+        writer.writerows(list(self.cells(row).values()) for row in self.rows)
         if path is not None:
             write_text(path, out.getvalue())
         return out.getvalue()
 
-    def _cells(self) -> list[list[str]]:
-        return [[_shown(getattr(row, column)) for column in self._columns()] for row in self.rows]
+    @property
+    @abstractmethod
+    def columns(self) -> list[str]:
+        """All that a row has."""
 
-    def _columns(self) -> list[str]:
-        """Those to be shown: without centrality and hops where no group has any."""
-        return [c for c in COLUMNS if not self.rows or any(getattr(row, c) is not None for row in self.rows)]
+    def _shown(self) -> list[str]:
+        """The columns for people: without those, such as hops, of which no group has any."""
+        cells = [self.cells(row) for row in self.rows]
+        return [name for name in self.columns if not cells or any(cell[name] is not None for cell in cells)]
+
+    def _cells(self) -> list[list[str]]:
+        shown = self._shown()
+        return [[_text(self.cells(row)[name]) for name in shown] for row in self.rows]
 
     def __str__(self) -> str:
-        lines = [self._columns(), *self._cells()]
+        lines = [self._shown(), *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(
@@ -118,12 +139,46 @@ class GroupTable(Sequence[GroupRow]):
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(column)}</th>" for column in self._columns())
+        head = "".join(f"<th>{escape(column)}</th>" for column in self._shown())
         body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in self._cells())
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _shown(value: Any) -> str:
+@dataclass(frozen=True)
+class GroupTable(RowTable[GroupRow]):
+    """The training groups of a fitted model, heaviest weight first.
+
+    >>> print(GroupTable.of([GroupRow("NY", 120, 0.8, 2.0, 0.3, 0.1, 2), GroupRow("PA", 80, 1.5, 4.0, 0.7, 0.9, 1)]))
+    group  size  loss  centrality  prior  weight  hops
+    PA       80   1.5           4    0.7     0.9     1
+    NY      120   0.8           2    0.3     0.1     2
+    """
+
+    who = "Training groups"
+    first = "heaviest"
+
+    @classmethod
+    def of(cls, rows: Iterable[GroupRow]) -> GroupTable:
+        """In the table's order; groups of equal weight stay as they come."""
+        return cls(tuple(sorted(rows, key=lambda row: -row.weight)))
+
+    def cells(self, row: GroupRow) -> dict[str, Any]:
+        """A row by column, as it is."""
+        return asdict(row)
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of :class:`GroupRow`."""
+        return list(COLUMNS)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What hops are."""
+        known = any(row.hops is not None for row in self.rows)
+        return ("Hops are edges to the nearest test group.",) * known
+
+
+def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):

@@ -21,7 +21,8 @@ from toporo.checks import number, one_of
 from toporo.choice.splits import hop_folds
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, TopoRoWarning, listed, warn
-from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids
+from toporo.estimators.coefficients import KrigedPart
+from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
@@ -53,7 +54,7 @@ LEAST_LEFT = 0.04
 COMMON, APART, BIAS, INDEPENDENT = 1.0, 0.1, 0.1, 5
 
 
-class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Coefficients that vary from group to group, smoothly over a graph, as far as the data say so.
 
     The model, with :math:`\bar x_g` the mean input of group g, is
@@ -85,7 +86,7 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
     trust_ : of every group in the graph, or every training group: how much of what can differ between groups is known
         of its coefficients, from 0 (no more than of any group) to 1.
     saw_ : what of test groups predictions look at: ``"test adjacency"``, ``"test inputs"``.
-    groups_ : the training groups.
+    groups_, group_sizes_ : the training groups, and their rows by name.
     weights_ : how much every training group counts, with a penalty; else None.
     fit_ : what was found (:class:`toporo.robust.kriged.KrigedFit`), in units of the columns' standard deviations.
     panel_ : what was found of time steps (:class:`toporo.robust.panel.Panel`), or None.
@@ -159,8 +160,18 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
             factors, shares = self._against_the_worst(
                 scaled, self.target_scaling_.apply(target), ids, shares, wanted, self.penalty
             )
-        self.groups_ = ids.groups
+        self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
         self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
+        self._weigh()
+        self.panel_ = None
+        if times is not None:
+            left = self._left(scaled, self.target_scaling_.apply(target), ids)
+            self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
+            self.saw_ += ("targets of training groups at the same time",)
+        return self
+
+    def _weigh(self) -> None:
+        """All that follows from the fit and the graph: also when they come from a file."""
         self.evidence_ = self.fit_.evidence
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
@@ -169,14 +180,8 @@ class KrigedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # s
         self.trust_ = _trust(self.fit_, self.topology_)
         self.local_ = None
         if self.topology_ is not None and self.local * self.gate_ > 0:
-            walks = _walks(self.topology_, ids.groups)
-            self.local_ = factors.weighted_ridge(walks, LOCAL_RIDGE)
-        self.panel_ = None
-        if times is not None:
-            left = self._left(scaled, self.target_scaling_.apply(target), ids)
-            self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
-            self.saw_ += ("targets of training groups at the same time",)
-        return self
+            walks = _walks(self.topology_, self.groups_)
+            self.local_ = self.fit_.likelihood.factors.weighted_ridge(walks, LOCAL_RIDGE)
 
     def _against_the_worst(
         self,
@@ -411,7 +416,10 @@ def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None,
     if graph is None:
         return None, []
     graph.require(groups, what="group(s) of the data")
-    return GraphModes.of(_conductances(graph)), [graph.names.index(name) for name in groups]
+    modes = GraphModes.of(_conductances(graph))
+    # In the layout that a model folder gives them back in: products of matrices differ by it in their last bits.
+    modes = GraphModes(modes.values, np.ascontiguousarray(modes.vectors))
+    return modes, [graph.names.index(name) for name in groups]
 
 
 def vectors_of(
@@ -431,7 +439,7 @@ def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Ite
     if strange:
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-            f"neighbors={{{strange[0]!r}: [...]}}, or fit with a graph that has them."
+            f"neighbors={{{strange[0]!r}: [...]}} (toporo predict --neighbors), or fit with a graph that has them."
         )
     rows = []
     for name in groups:
@@ -500,7 +508,7 @@ def _conductances(graph: GroupGraph) -> npt.NDArray[np.float64]:
 # ---------------------------------------------------------------------- classes
 
 
-class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Classes by :class:`KrigedRegressor`, with probabilities that are calibrated on held-out regions.
 
     Whether a row is of class k is a target of 0 or 1, and all of them are fitted together: they share the variances,
@@ -572,11 +580,16 @@ class KrigedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
                 f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
                 "tell apart."
             )
-        self.model_ = self._regression(x, codes, ids, weights)
-        for name in ("topology_", "groups_", "evidence_", "gate_", "saw_"):
-            setattr(self, name, getattr(self.model_, name))
+        self._adopt(self._regression(x, codes, ids, weights))
         self._calibrate(x, codes, ids, weights)
         return self
+
+    def _adopt(self, model: KrigedRegressor) -> None:
+        """Take the regression, and what of it a user asks for."""
+        self.model_ = model
+        for name in ("fit_", "scaling_", "target_scaling_", "topology_", "groups_", "group_sizes_"):
+            setattr(self, name, getattr(model, name))
+        self.evidence_, self.gate_, self.saw_ = model.evidence_, model.gate_, model.saw_
 
     def predict(self, X: Any, groups: Any = None, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Any:  # noqa: N803
         """The likeliest class of every row.

@@ -157,8 +157,7 @@ class Rows:
     @property
     def sizes(self) -> dict[Name, int]:
         """Rows by group."""
-        counts = np.bincount(self.ids.codes, minlength=len(self.groups))
-        return {name: int(count) for name, count in zip(self.groups, counts, strict=True)}
+        return sizes_of(self.ids)
 
     def take(self, places: npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, of every group at least one, on the same scales."""
@@ -253,6 +252,12 @@ def _occurring(ids: GroupIds) -> GroupIds:
     used, place = np.unique(codes, return_inverse=True)
     kept = Groups(ids.groups.decode(used))
     return GroupIds(kept.encode(ids.groups.decode(used))[place], kept)
+
+
+def sizes_of(ids: GroupIds) -> dict[Name, int]:
+    """Rows by group."""
+    counts = np.bincount(ids.codes, minlength=len(ids.groups))
+    return {name: int(count) for name, count in zip(ids.groups, counts, strict=True)}
 
 
 def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:

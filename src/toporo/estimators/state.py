@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import msgspec
 import numpy as np
@@ -17,9 +17,11 @@ from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+from toporo.estimators.kriged_state import KRIGED, dump_kriged, load_kriged
 from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
+from toporo.estimators.stored import StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
 from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
@@ -42,8 +44,6 @@ PLAIN = (
 UNSTORED = ("return", "device", "test_groups")
 #: Settings by the names that older files have for them.
 RENAMED = {"tau": "radius"}
-#: The most bytes that all classes may take.
-MOST_BYTES = 1 << 26
 
 
 class StoredGroup(msgspec.Struct):
@@ -55,13 +55,6 @@ class StoredGroup(msgspec.Struct):
     weight: NonNegative
     centrality: Finite | None
     hops: Count | Literal["inf"] | None
-
-
-class StoredClasses(msgspec.Struct):
-    """Classes, and the type of their array."""
-
-    type: Annotated[str, msgspec.Meta(pattern=r"^[<>|=]?[biufUO]\d{0,9}$")]
-    values: list[bool | int | float | str]
 
 
 class StoredEstimator(msgspec.Struct):
@@ -89,9 +82,12 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
 
     A network of one's own class cannot be stored: making it again would take its code.
     """
-    if not isinstance(estimator, GroupEstimator) or type(estimator).__name__ not in KINDS:
-        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join(KINDS)}.")
+    if type(estimator) not in (*KINDS.values(), *KRIGED.values()):
+        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join([*KINDS, *KRIGED])}.")
     check_is_fitted(estimator)
+    if type(estimator).__name__ in KRIGED:
+        values, numbers = dump_kriged(estimator)
+        return {"schema": SCHEMA, **values}, numbers
     if not isinstance(estimator.model, str):
         raise SettingError(
             f"a network of one's own ({type(estimator.net_).__name__}) cannot be stored, because only its code can "
@@ -105,7 +101,7 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
         "settings": _settings_to_json(estimator),
         "inputs": int(estimator.n_features_in_),
         "feature_names": None if columns is None else [str(name) for name in columns],
-        "classes": _classes_to_json(estimator.classes_) if classifier else None,
+        "classes": classes_to_json(estimator.classes_) if classifier else None,
         "one_column": None if classifier else bool(getattr(estimator, "_one_column")),  # noqa: B009  # a regressor's
         "groups": [
             {
@@ -138,6 +134,8 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
         if schema != SCHEMA:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
+        if content.get("class") in KRIGED:
+            return load_kriged(content, arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
     except TopoRoError as error:
         raise DataError(f"not a stored estimator: {error}") from None
@@ -155,7 +153,7 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
             raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
         estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
     if isinstance(estimator, ClassifierPart):
-        estimator.classes_ = _classes_from_json(stored.classes)
+        estimator.classes_ = classes_from_json(stored.classes)
     elif isinstance(estimator, RegressorPart):
         if stored.one_column is None:
             raise DataError("one_column is missing.")
@@ -230,7 +228,7 @@ def _prior_from_json(stored: Any) -> Any:
     return named_from_json(rows.get("weights", []), "its setting 'prior'")
 
 
-# ---------------------------------------------------------------- groups and classes
+# ---------------------------------------------------------------- groups
 
 
 def _restore_groups(
@@ -267,34 +265,6 @@ def _column(values: Mapping[Name, float | None], what: str) -> dict[Name, float]
     if known and len(known) < len(values):
         raise DataError(f"its {what} is missing for {listed(name for name in values if name not in known)}.")
     return known or None
-
-
-def _classes_to_json(classes: npt.NDArray[Any]) -> dict[str, Any]:
-    values = classes.tolist()
-    if not all(isinstance(value, bool | int | float | str) for value in values):
-        raise DataError(
-            f"classes such as {values[0]!r} ({type(values[0]).__name__}) cannot be stored: use text, numbers or "
-            "booleans as classes."
-        )
-    return {"type": classes.dtype.str, "values": values}
-
-
-def _classes_from_json(stored: StoredClasses | None) -> npt.NDArray[Any]:
-    if stored is None:
-        raise DataError("it has no classes.")
-    values = stored.values
-    try:
-        kind = np.dtype(stored.type)
-        if kind.itemsize * len(values) > MOST_BYTES:
-            raise OverflowError
-        classes = np.empty(len(values), dtype=kind)
-        classes[:] = values
-    except (TypeError, ValueError, OverflowError):
-        raise DataError(f"its classes {listed(values)} are not of type {stored.type!r}.") from None
-    kept = classes.tolist()
-    if len(set(values)) < max(2, len(values)) or [*map(type, kept)] != [*map(type, values)] or kept != values:
-        raise DataError(f"its classes {listed(values)} are not at least two distinct values of type {kind}.")
-    return classes
 
 
 # ---------------------------------------------------------------- history
@@ -353,7 +323,7 @@ def _restore_arrays(estimator: GroupEstimator, arrays: Arrays, hidden: Sequence[
         shapes |= {"coef": (rows, inputs), "intercept": (rows,)}
     else:
         shapes |= {f"net.{key}": shape for key, shape in _layers(inputs, hidden, outputs).items()}
-    _check_arrays(arrays, shapes)
+    check_arrays(arrays, shapes)
     plain = {key: np.array(arrays[key], order="C") for key in shapes}
     estimator.scaling_ = Scaling(plain["scaling.center"], plain["scaling.scale"])
     estimator.target_scaling_ = None
@@ -374,20 +344,6 @@ def _layers(inputs: int, hidden: Sequence[int], outputs: int) -> dict[str, tuple
     for place, (before, after) in enumerate(pairwise(sizes)):
         shapes |= {f"body.{2 * place}.weight": (after, before), f"body.{2 * place}.bias": (after,)}
     return shapes | {"head.weight": (outputs, sizes[-1]), "head.bias": (outputs,)}
-
-
-def _check_arrays(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    if set(arrays) != set(shapes):
-        raise DataError(f"its arrays are {listed(sorted(arrays))}, expected {listed(sorted(shapes))}.")
-    for key, shape in shapes.items():
-        array = arrays[key]
-        if array.dtype != np.float64 or array.shape != shape or not np.isfinite(array).all():
-            raise DataError(
-                f"its array {key!r} has shape {array.shape} and type {array.dtype}: expected finite numbers (float64) "
-                f"of shape {shape}."
-            )
-        if key.endswith(".scale") and not (array > 0).all():
-            raise DataError(f"its array {key!r} holds numbers that are not positive.")
 
 
 # ---------------------------------------------------------------- numbers

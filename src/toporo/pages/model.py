@@ -6,6 +6,7 @@ import platform
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import numpy as np
 
 import toporo
 from toporo.data.encode import NumberRule
+from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_words import (
     cautions,
     effective_groups,
@@ -37,8 +40,6 @@ from toporo.tables.resample import Interval
 from toporo.text import NO_PATH, hops_text, many, number_to_json
 from toporo.types import Array
 
-#: Tables with more rows than this are folded away.
-LONG = 30
 #: Inputs in the figure of effects, and in the table for each of several classes.
 MOST_EFFECTS, MOST_PER_CLASS = 20, 5
 
@@ -55,16 +56,16 @@ def write_model_report(
     evaluation : how it did on another table, from ``model.evaluate``; None leaves that section out.
     source : the name of that table, as the page shall call it.
     """
-    rows = list(model.explain())
+    parts = _parts(model, evaluation, source)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
     judged = f", evaluated on {quoted(source)}" if source else ""
     page = render(
         "model.html",
         title=f"A model of {model.target}",
         caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
-        summary=summary(model, rows, evaluation, source),
-        sections=_sections(model, rows, evaluation, source),
-        cautions=cautions(model, rows, evaluation, source),
+        summary=parts.summary,
+        sections=_sections(model, parts, evaluation, source),
+        cautions=parts.cautions,
         settings=_settings(model, evaluation),
     )
     write_text(out, page)
@@ -80,7 +81,7 @@ def describe_model(
     ----------
     model, evaluation, source : as :func:`write_model_report` takes them.
     """
-    rows = list(model.explain())
+    parts = _parts(model, evaluation, source)
     estimator, prior = model.estimator, model.estimator.prior_
     kept = ("measure", "normalization", "temperature", "saw", "effective_groups")
     plain: dict[str, Any] = _plain({
@@ -89,7 +90,7 @@ def describe_model(
         "group": model.group,
         "weight": model.weight,
         "classes": model.classes,
-        "training_groups": len(rows),
+        "training_groups": len(model.groups),
         "test_groups": model.test_groups,
         "test_hops": test_hops(model),
         "estimator": type(estimator).__name__,
@@ -99,8 +100,7 @@ def describe_model(
             for score in penalty_scores(estimator)
         ],
         "prior": None if prior is None else {key: getattr(prior, key) for key in kept},
-        "effective_groups": effective_groups(row.weight for row in rows),
-        "groups": [asdict(row) for row in rows],
+        **parts.facts,
         "effects": [
             {"of": title, "input": name, "change": value}
             for title, changes in _effects(model).items()
@@ -108,8 +108,8 @@ def describe_model(
         ],
         "columns": [{key: getattr(c, key) for key in ("name", "role", "kind", "note")} for c in model.columns],
         "evaluation": None if evaluation is None else {"source": source, **evaluation.to_dict()},
-        "summary": summary(model, rows, evaluation, source),
-        "cautions": cautions(model, rows, evaluation, source),
+        "summary": parts.summary,
+        "cautions": parts.cautions,
         "settings": dict(_settings(model, evaluation)),
     })  # fmt: skip
     return plain
@@ -129,10 +129,34 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- sections
 
 
-def _sections(
-    model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
-) -> list[Section]:
+def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None) -> Parts:
+    """What differs with the kind of model."""
+    table = model.explain()
+    if isinstance(table, CoefficientTable):
+        return kriged_parts(model, table, evaluation, source)
+    rows = list(table)
+    return Parts(
+        summary(model, rows, evaluation, source),
+        cautions(model, rows, evaluation, source),
+        {"effective_groups": effective_groups(row.weight for row in rows), "groups": [asdict(row) for row in rows]},
+        partial(_group_sections, model, rows),
+        partial(_last_sections, model, rows),
+    )
+
+
+def _sections(model: TableModel, parts: Parts, evaluation: Evaluation | None, source: str | None) -> list[Section]:
     sections = [
+        *parts.first(),
+        None if evaluation is None else _evaluation_section(evaluation, source),
+        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
+        *parts.last(),
+        _columns_section(model),
+    ]
+    return [section for section in sections if section is not None]
+
+
+def _group_sections(model: TableModel, rows: Sequence[GroupRow]) -> list[Section]:
+    return [
         _graph_section(model, rows),
         figure_section(
             "prior",
@@ -149,15 +173,12 @@ def _sections(
             "weight would not help.",
             figures.loss_figure(rows, loss_name(model)),
         ),
-        None if evaluation is None else _evaluation_section(evaluation, source),
-        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
-        _penalty_section(model),
-        _training_section(model),
-        _effects_section(model),
-        _groups_section(model, rows),
-        _columns_section(model),
     ]
-    return [section for section in sections if section is not None]
+
+
+def _last_sections(model: TableModel, rows: Sequence[GroupRow]) -> list[Section | None]:
+    of_model = [_penalty_section(model), _training_section(model), _effects_section(model)]
+    return [*of_model, _groups_section(model, rows)]
 
 
 def _graph_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
@@ -225,7 +246,7 @@ def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid
     """Metrics with their intervals, one line per title."""
     metrics = list(next(iter(lines.values())))
     rows = tuple((title, *(interval_text(values[m]) for m in metrics)) for title, values in lines.items())
-    return Grid((over, *map(metric_name, metrics)), rows, words=(over,))
+    return Grid((over, *map(metric_name, metrics)), rows, words=(over,), wide=len(metrics) > 3)
 
 
 def _hop_section(evaluation: Evaluation) -> Section:
@@ -327,16 +348,10 @@ def _effects_section(model: TableModel) -> Section | None:
         "class."
     )
     columns = ("class", "input", "change of its score")
-    return Section("effects", title, text, grids=(_grid(columns, rows, columns[:2], f"All {len(effects)} classes"),))
+    return Section("effects", title, text, grids=(fold(columns, rows, columns[:2], f"All {len(effects)} classes"),))
 
 
 # ---------------------------------------------------------------- tables
-
-
-def _grid(columns: Sequence[str], rows: Sequence[tuple[str, ...]], words: Sequence[str], title: str) -> Grid:
-    """A table that is folded, and has a title then, if it is long."""
-    long = len(rows) > LONG
-    return Grid(tuple(columns), tuple(rows), tuple(words), title if long else "", folded=long)
 
 
 def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
@@ -353,7 +368,7 @@ def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
         if set(cells[title]) == {"–"}:
             del cells[title]
     lines = list(zip(*cells.values(), strict=True))
-    grid = _grid(list(cells), lines, ["group"], f"All {len(rows)} training groups")
+    grid = fold(list(cells), lines, ["group"], f"All {len(rows)} training groups")
     return Section("table", "Every training group", "Heaviest first.", grids=(grid,))
 
 
@@ -361,7 +376,7 @@ def _columns_section(model: TableModel) -> Section:
     used = [(c.name, c.role, c.kind, c.note) for c in model.columns if c.role != "left out"]
     unused = tuple((c.name, c.kind, c.note) for c in model.columns if c.role == "left out")
     titles = ("column", "role", "kind", "note")
-    grids = [_grid(titles, used, titles, f"{len(used)} columns used")]
+    grids = [fold(titles, used, titles, f"{len(used)} columns used")]
     if unused:
         why = ("column", "kind", "why")
         grids.append(Grid(why, unused, why, f"Left out: {len(unused)}", folded=len(unused) > LONG))

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -18,11 +19,12 @@ from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
+from toporo.pages.maps import draw_states, load_outlines
 from toporo.pages.model_words import metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
-from toporo.topology.draw import DARK, EDGE_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import DARK, EDGE_COLOR, FIRM_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
 from toporo.topology.graph import GroupGraph
 from toporo.training.loop import RoundRecord
 
@@ -34,6 +36,12 @@ NAMED, NAMED_OF_MANY = 60, 15
 ROW = 0.2
 #: Light to dark, without the palest end, which would be lost on white.
 LOSS_COLORS = charts.part_of("YlOrRd", 0.12, 1.0)
+#: Below and above the mean group.
+APART = charts.part_of("RdBu_r", 0.06, 0.94)
+#: The share of coefficients that a scale of colours reaches: a few that are far out must not decide it.
+NEARLY_ALL = 0.95
+#: Fewer groups that are called like states may be anything.
+FEWEST_STATES = 8
 #: How groups look that were trained on, and others.
 LOOKS: dict[bool, dict[str, Any]] = {
     True: {"marker": "o", "color": TRAIN_COLOR, "mfc": TRAIN_COLOR, "mew": 1.3},
@@ -260,6 +268,87 @@ def effect_figure(names: Sequence[str], values: Sequence[float], label: str) -> 
     figure, (ax,) = _rows_figure(names)
     _bars(ax, values, [TRAIN_COLOR if value >= 0 else TEST_COLOR for value in values], label)
     ax.axvline(0, color="#374151", lw=0.8, zorder=3)
+    return figure
+
+
+# ---------------------------------------------------------------- coefficients by group
+
+
+@charts.drawn
+def evidence_figure(evidence: Mapping[str, float]) -> Figure:
+    """The weight of every nested model as bars."""
+    figure, (ax,) = _rows_figure(list(evidence))
+    _bars(ax, list(evidence.values()), TRAIN_COLOR, "share of the evidence")
+    ax.set_xlim(0, 1)
+    return figure
+
+
+@charts.drawn
+def coefficient_figure(
+    graph: GroupGraph, panels: Mapping[str, Mapping[Any, float]], trained: Collection[object], label: str
+) -> Figure:
+    """Small multiples: by title a number of every group, on the graph, or on a map where groups are states."""
+    columns = max(1, min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 6 else 4))
+    rows = -(-len(panels) // columns)
+    new: list[Any] = [name for name in graph.names if name not in trained]
+    states = len(graph) >= FEWEST_STATES and all(name in load_outlines().rings for name in graph.names)
+    high = charts.WIDTH / columns * (0.62 if states else 0.75)
+    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels))
+    sizes = np.abs([value for values in panels.values() for value in values.values()])
+    most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
+    norm, beyond = Normalize(-most, most), bool(sizes.max() > most)
+    at = {} if states else layout(graph)
+    for ax, (title, values) in zip(axes, panels.items(), strict=True):
+        if states:
+            small = 6.5 if columns == 1 else 5.0
+            draw_states(ax, dict(values), cmap=APART, norm=norm, outlined=new, labels=columns < 3, label_size=small)
+        else:
+            _colored_graph(ax, graph, at, values, new, norm, columns)
+        ax.set_title(title, fontsize=9)
+    place: dict[str, Any] = {"ax": axes, "aspect": 40, "pad": 0.03, "shrink": 0.6}
+    label, ends = (f"{label}; more at the arrows", "both") if beyond else (label, "neither")
+    charts.color_bar(figure, ScalarMappable(norm, APART), label, across=True, extend=ends, **place)
+    if new:
+        handles = [Line2D([], [], color=FIRM_COLOR, lw=0.8, label="not trained on (outlined together)")]
+        if not states:
+            handles = [charts.mark("trained on", mfc="#d1d5db", mec="#374151")]
+            handles += [charts.mark("not trained on", "s", mfc="#d1d5db", mec=TEST_COLOR)]
+        charts.key(figure, handles)
+    return figure
+
+
+def _colored_graph(
+    ax: Axes, graph: GroupGraph, at: Mapping[Any, Any], values: Mapping[Any, float], new: Sequence[Any],
+    norm: Normalize, columns: int,
+) -> None:  # fmt: skip
+    """Groups in the colours of their values; those not trained on are squares."""
+    size = (150.0 if len(graph) <= 20 else 80.0 if len(graph) <= 80 else 36.0) / math.sqrt(columns)
+    lines = [[at[a], at[b]] for a, b in graph.edges]
+    ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.7, alpha=0.6, zorder=1))
+    for names, looks in (
+        ([name for name in graph.names if name not in new], {"marker": "o", "edgecolor": SOFT, "linewidth": 0.4}),
+        (list(new), {"marker": "s", "edgecolor": TEST_COLOR, "linewidth": 1.4}),
+    ):
+        if names:
+            _nodes(ax, at, names, c=[values[name] for name in names], cmap=APART, norm=norm, s=size, **looks)
+    if len(graph) <= NAMED_OF_MANY:
+        for name in graph.names:
+            ax.annotate(
+                short_name(name, 14), at[name], (0, -math.sqrt(size) / 2 - 2), textcoords="offset points",
+                size=7, color=DARK, ha="center", va="top", zorder=4,
+            )  # fmt: skip
+    ax.margins(0.12)
+    ax.set_axis_off()
+
+
+@charts.drawn
+def strip_figure(panels: Mapping[str, Mapping[Any, float]], label: str) -> Figure:
+    """A row by title, a mark for every group: where there is no graph to draw."""
+    figure, (ax,) = _rows_figure(list(panels))
+    for row, values in enumerate(panels.values()):
+        ax.plot(list(values.values()), [row] * len(values), ls="", marker="|", ms=11, mew=1.2, color=TRAIN_COLOR)
+    ax.axvline(0, color="#374151", lw=0.8, zorder=1)
+    ax.set_xlabel(label)
     return figure
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
 from toporo.tables.evaluate import Evaluation
-from toporo.tables.model import TableModel
+from toporo.tables.model import INTERVAL, TableModel
 from toporo.tables.resample import Interval
 from toporo.text import SAW, many, short_name
 from toporo.topology.prior import Prior
@@ -26,6 +26,7 @@ METHODS = {
     "tro": "topology-aware robust optimisation",
     "group-dro": "group DRO (the worst group decides)",
     "erm": "all groups weighed alike",
+    "kriged": "kriging (coefficients by group)",
 }
 #: Sources that are no names of files.
 PLACES = ("standard input", "the data given", "the data", "the data frame")
@@ -104,15 +105,17 @@ def summary(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
 ) -> list[str]:
     """The page in sentences."""
-    sentences = [_fitted(model, len(rows)), _penalty(model), _prior(model), _worst(model, rows), _effective(rows)]
+    sentences = [fitted(model, len(rows)), _penalty(model), _prior(model), _worst(model, rows), _effective(rows)]
     if evaluation is not None:
-        sentences += _evaluated(evaluation, source)
+        sentences += evaluated(evaluation, source)
     return [sentence for sentence in sentences if sentence]
 
 
-def _fitted(model: TableModel, groups: int) -> str:
+def fitted(model: TableModel, groups: int) -> str:
+    """What the model is, how and to what it was fitted."""
     count, source = model.about.get("rows"), model.about.get("source")
-    kind = "network" if getattr(model.estimator, "coef_", None) is None else "linear model"
+    linear = model.kriged or getattr(model.estimator, "coef_", None) is not None
+    kind = "linear model" if linear else "network"
     what = "the number" if model.classes is None else f"one of {len(model.classes)} classes of"
     method = METHODS.get(str(model.about.get("method")), type(model.estimator).__name__)
     rows = f"{many(count, 'row')} in " if isinstance(count, int) else ""
@@ -154,12 +157,12 @@ def _prior(model: TableModel) -> str:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"
     made = "given" if prior.measure == "given" else f"{prior.measure}{kind}{f' ({how})' if how else ''}"
-    seen = f" Of the test groups it saw: {_seen(prior) or 'nothing'}." if model.test_groups or prior.saw else ""
+    seen = f" Of the test groups it saw: {_seen(prior.saw) or 'nothing'}." if model.test_groups or prior.saw else ""
     return f"The prior: {made}.{seen}"
 
 
-def _seen(prior: Prior) -> str:
-    return " and ".join(SAW.get(what, what) for what in prior.saw)
+def _seen(saw: Iterable[str]) -> str:
+    return " and ".join(SAW.get(what, what) for what in saw)
 
 
 def _worst(model: TableModel, rows: Sequence[GroupRow]) -> str:
@@ -176,7 +179,8 @@ def _effective(rows: Sequence[GroupRow]) -> str:
     return f"Effective number of groups: {prior:.1f} by the prior and {weights:.1f} by the weights, of {len(rows)}."
 
 
-def _evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
+def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
+    """How it did on a table, and by distance."""
     metric, title, worst = evaluation.metric, metric_name(evaluation.metric), evaluation.worst
     new = sum(not score.trained for score in evaluation.groups)
     rows = many(sum(score.rows for score in evaluation.groups), "row")
@@ -190,6 +194,13 @@ def _evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
     if len(evaluation.by_hop) > 1:
         by = "; ".join(f"{hop}: {interval_text(metrics[metric])}" for hop, metrics in evaluation.by_hop.items())
         sentences.append(f"By edges to the nearest training group, {title}: {by}.")
+    if "coverage" in evaluation.overall:
+        by = "; ".join(f"{hop}: {interval_text(metrics['coverage'])}" for hop, metrics in evaluation.by_hop.items())
+        sentences.append(
+            f"Intervals that are to hold {100 * INTERVAL:g} % of the rows hold a share of "
+            f"{interval_text(evaluation.overall['coverage'])}, mean over groups"
+            f"{f' (by edges: {by})' if len(evaluation.by_hop) > 1 else ''}."
+        )
     return sentences
 
 
@@ -205,12 +216,12 @@ def cautions(
     who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
     lost = [name for name, hops in test_hops(model).items() if math.isinf(hops)]
     control = model.about.get("method") == "erm"
-    return _said(
+    return said(
         (True, "Losses and weights by group are of the rows trained on: they say where the model struggles, not how "
          "it does in a new group."),
         (evaluation is None, "Nothing was evaluated. It takes a table with targets, best of groups that were not "
          "trained on."),
-        *([] if evaluation is None else _about_evaluation(model, evaluation, source)),
+        *([] if evaluation is None else about_evaluation(model, evaluation, source)),
         (control, "This is a control. Whether a robust model does better only shows beside one, on the same groups."),
         (not control, "No control was fitted for this page. Whether the topology helps only shows beside models with "
          "a uniform prior and with all groups weighed alike (erm), on the same groups."),
@@ -228,13 +239,16 @@ def cautions(
     )  # fmt: skip
 
 
-def _said(*sentences: tuple[Any, str]) -> list[str]:
+def said(*sentences: tuple[Any, str]) -> list[str]:
     """The sentences whose condition holds."""
     return [sentence for condition, sentence in sentences if condition]
 
 
-def _about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[tuple[Any, str]]:
+def about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[tuple[Any, str]]:
+    """What an evaluation does not say, each with whether that is so."""
     count, prior = len(evaluation.groups), model.estimator.prior_
+    saw = model.estimator.saw_ if model.kriged else () if prior is None else prior.saw
+    chosen = "" if model.kriged else ", the choice of the penalty"
     sure = any(score.rows > 1 and _certain(score.metrics[evaluation.metric]) for score in evaluation.groups)
     seen = sum(score.trained for score in evaluation.groups)
     same = source is not None and source == model.about.get("source")
@@ -242,16 +256,15 @@ def _about_evaluation(model: TableModel, evaluation: Evaluation, source: str | N
     absent = set(model.test_groups) - {score.group for score in evaluation.groups}
     return [
         (evaluation.resamples, f"Intervals come from {many(evaluation.resamples, 'resample')} of the rows evaluated, "
-         "with the model as it is. They do not cover training again on other rows, the choice of the penalty, or "
-         "groups unlike these."),
+         f"with the model as it is. They do not cover training again on other rows{chosen}, or groups unlike these."),
         (1 < count < FEW_GROUPS, f"There are {count} groups to take means over: intervals of such means are rough."),
         (count > 1, "The worst of many groups looks worse than it is: being the worst is partly bad luck."),
         (sure, "An interval without width is no certainty: resampling cannot show what never happened."),
         (same, f"The table is called {quoted(source)} like the training table. If it is that one, scores in groups "
          "trained on are flattering."),
         (seen and not same, f"{who} trained on: where these rows were, too, scores are flattering."),
-        (prior is not None and prior.saw and seen < count, f"The prior knew of the test groups "
-         f"{'' if prior is None else _seen(prior)}. In groups that nobody foresaw, scores may be worse."),
+        (saw and seen < count, f"The {'model' if model.kriged else 'prior'} knew of the test groups {_seen(saw)}. In "
+         "groups that nobody foresaw, scores may be worse."),
         (absent, f"Test groups without rows to judge by: {_names(absent)} ({len(absent)} in all)."),
     ]  # fmt: skip
 

@@ -184,6 +184,7 @@ def evaluate(
     *,
     probabilities: npt.ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
+    inside: npt.ArrayLike | None = None,
     hops: Mapping[str, float] | None = None,
     trained: Collection[str] = (),
     resamples: int = 1000,
@@ -192,7 +193,8 @@ def evaluate(
 ) -> Evaluation:
     """Compare predictions with what was observed, group by group.
 
-    Metrics of regression: ``rmse``, ``mae`` and ``r2`` (nan where the target does not vary). Of classification:
+    Metrics of regression: ``rmse``, ``mae``, ``r2`` (nan where the target does not vary) and, with ``inside``,
+    ``coverage``, the share of rows that are. Of classification:
     ``accuracy``, ``log_loss`` (with ``probabilities``; none counts as less than 1e-15, and a class that the model does
     not know has none) and ``balanced_accuracy``, the mean over classes present of the portion that is recognised (nan
     with one class).
@@ -220,6 +222,7 @@ def evaluate(
     y, predicted : numbers, or classes.
     groups : every row's group.
     probabilities, classes : rows × classes, and the classes in that order.
+    inside : of numbers, whether each lies in the interval that was predicted for it.
     hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
         graph.
     trained : the training groups.
@@ -238,7 +241,7 @@ def evaluate(
     _check_settings(resamples, level, seed)
     codes, names = _coded(groups)
     if task == "regression":
-        make, metrics_of = _regression(y, predicted, len(codes))
+        make, metrics_of = _regression(y, predicted, inside, len(codes))
     else:
         make, metrics_of = _classification(y, predicted, probabilities, classes, len(codes))
     order = np.argsort(codes, kind="stable")
@@ -337,8 +340,11 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
 Make = Callable[[Whole], Sample]
 
 
-def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[Make, Metrics]:
+def _regression(
+    y: npt.ArrayLike, predicted: npt.ArrayLike, inside: npt.ArrayLike | None, rows: int
+) -> tuple[Make, Metrics]:
     observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
+    covered = None if inside is None else np.asarray(inside, dtype=bool).reshape(rows)
     # Numbers whose squares, or the squares of those, would be infinite or nothing are reckoned in another unit.
     size = int(np.frexp(max(np.abs(observed).max(), np.abs(guessed).max()))[1])
     unit = size - min(max(size, -MIDDLE), MIDDLE)
@@ -350,19 +356,21 @@ def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[
         target, error = target[order], error[order]
         centre = float(target[len(target) // 2]) + 0.0
         apart = target - centre
-        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), np.empty(0), centre)
+        cells = np.empty(0) if covered is None else np.bincount(covered[of], minlength=2).astype(np.float64)
+        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), cells, centre)
 
     return make, lambda sums: _errors(sums, unit)
 
 
 def _errors(sums: Array, unit: int) -> dict[str, Array]:
     """Of sums in a unit that is this power of 2."""
-    rows, squared, absolute, target, spread = sums.T
+    rows, squared, absolute, target, spread, *cells = sums.T
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         varies = spread / rows - (target / rows) ** 2
         varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
         rmse, mae = np.ldexp(np.sqrt(squared / rows), unit), np.ldexp(absolute / rows, unit)
-        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies}
+        covered = {"coverage": cells[1] / rows} if cells else {}
+        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies} | covered
 
 
 def _classification(

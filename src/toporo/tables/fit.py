@@ -16,7 +16,14 @@ from toporo.choice.penalty import NoChoiceError
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
-from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
+from toporo.estimators import (
+    GroupDROClassifier,
+    GroupDRORegressor,
+    KrigedClassifier,
+    KrigedRegressor,
+    TROClassifier,
+    TRORegressor,
+)
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
@@ -35,6 +42,10 @@ METHODS = {
     "group-dro": "looks at the worst group alone",
     "erm": "weighs all groups alike",
 }
+#: What is fitted.
+MODELS = ("linear", "mlp", "kriged")
+#: Kriged models by task.
+KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
@@ -96,14 +107,16 @@ def fit_table(
     drop_missing : leave out rows that lack a group, a target or a weight; else they are an error. Features that are
         missing are filled in.
     method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
-    model : ``"linear"`` (exact) or ``"mlp"``.
+    model : ``"linear"`` (exact), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the
+        rows say so (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method,
+        radius or prior, and a penalty only of numbers and if one is given.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
     """
-    _check_names(method, task, graph, learn_graph)
+    _check_names(method, model, task, graph, learn_graph)
     named = None if features is None else _listed(features, "features")
     exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
     asked = list(dict.fromkeys(str(name) for name in _listed(test_groups, "test_groups")))
@@ -128,7 +141,10 @@ def fit_table(
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
     wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
-    estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
+    if model == "kriged":
+        estimator, method = _kriged(kind, method, ids, topology, wanted), "kriged"
+    else:
+        estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
         estimator=estimator,
@@ -167,7 +183,9 @@ def guess_task(column: Column) -> str:
 # ---------------------------------------------------------------- what is asked
 
 
-def _check_names(method: str, task: str, graph: Any, learn_graph: bool) -> None:
+def _check_names(method: str, model: Any, task: str, graph: Any, learn_graph: bool) -> None:
+    if isinstance(model, str) and model not in MODELS:
+        raise UnknownNameError("model", model, MODELS)
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
     if task not in ("auto", *TASKS):
@@ -324,6 +342,24 @@ def _estimator(
     if graph is not None:
         wanted |= {"graph": graph, "test_groups": test_groups or None}
     return (TROClassifier if classes else TRORegressor)(**wanted)
+
+
+def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wanted: dict[str, Any]) -> Any:
+    """A kriged estimator, which has settings of its own."""
+    known = [name for name in KRIGED[task]().get_params() if name != "graph"]
+    given = {k: v for k, v in wanted.items() if k != "model" and v is not None and (k, v) != ("penalty", "auto")}
+    for name in given:
+        if name not in known and name not in TRORegressor().get_params():
+            raise UnknownNameError("setting", name, known)
+    strange = [*(["method"] if method != "tro" else []), *(name for name in given if name not in known)]
+    if strange:
+        raise SettingError(
+            f"model 'kriged' decides by likelihood how far groups differ, and does not take {' and '.join(strange)} "
+            f"for {task}: leave {' and '.join(strange)} out."
+        )
+    if len(ids.groups) == 1:
+        warn(f"all {len(ids)} rows are of one group, {ids.groups.names[0]!r}: nothing is known of how groups differ.")
+    return KRIGED[task](graph=graph, **given)
 
 
 def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,11 +12,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import is_classifier
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
-from toporo.estimators.base import ClassifierPart
+from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
@@ -30,6 +31,8 @@ TASKS = ("classification", "regression")
 ROLES = ("feature", "target", "group", "weight", "left out")
 #: What a column may hold; nothing is known of one that was left out unread.
 KINDS = ("number", "date", "text", "")
+#: Of predictions, how much their intervals hold when they are judged.
+INTERVAL = 0.9
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
 
@@ -62,12 +65,15 @@ class Prediction:
     probabilities : rows × classes; None for numbers.
     frame : the columns that were read.
     encoded : what the model saw, with counts of what was filled in, unseen or outside the training range.
+    lower, upper : the ends of intervals; None where none were asked for.
     """
 
     values: npt.NDArray[Any]
     probabilities: Array | None
     frame: Frame
     encoded: Encoded
+    lower: Array | None = None
+    upper: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +112,11 @@ class TableModel:
         """The groups it was trained on."""
         return tuple(Groups(self.estimator.group_sizes_).names)  # type: ignore[arg-type]  # names in tables are text
 
+    @property
+    def kriged(self) -> bool:
+        """Whether it has coefficients by group, and so takes the group of every row to predict."""
+        return isinstance(self.estimator, KrigedPart)
+
     def kind(self, name: str) -> str:
         """How a column of the training table was read."""
         return next((column.kind for column in self.columns if column.name == name), "text")
@@ -122,8 +133,13 @@ class TableModel:
         format: str | None = None,  # noqa: A002  # as read_frame calls it
         delimiter: str = ",",
         rows: int | None = None,
+        interval: float | None = None,
+        neighbors: Mapping[str, Iterable[str]] | None = None,
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
+
+        A kriged model looks at all rows of a group together, so it holds them all, unless it was fitted with
+        ``context="row"``.
 
         Parameters
         ----------
@@ -134,40 +150,90 @@ class TableModel:
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
+        interval : of a kriged model of numbers, also the ends of intervals that hold a row's target with this
+            probability, such as 0.9.
+        neighbors : of a kriged model, groups that are not in its graph and which groups there they are next to.
         """
+        asked = self._asked(interval, neighbors)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
+        if self.kriged:
+            kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
         frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
-        for frame in _ahead(frames) if isinstance(source, str | os.PathLike) else frames:
-            yield self._predict(frame, self.encoder.transform(frame))
+        frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
+        together = self.kriged and self.estimator.context == "rows"
+        for some in [list(frames)] if together else ([frame] for frame in frames):
+            yield from self._predict(some, asked)
 
-    def _predict(self, frame: Frame, encoded: Encoded) -> Prediction:
+    def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
+        """What an estimator is told beside the rows, if it is one that can be."""
+        asked = {"interval": interval, "neighbors": neighbors}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        if asked and not self.kriged:
+            raise SettingError(
+                f"only a kriged model takes {' and '.join(asked)}, and this is a {type(self.estimator).__name__}: fit "
+                "one with --model kriged (model='kriged')."
+            )
+        if interval is not None and self.task != "regression":
+            raise SettingError(f"the target {self.target!r} is a class: it has probabilities, and no interval.")
+        return asked
+
+    def _predict(self, frames: list[Frame], asked: dict[str, Any]) -> Iterator[Prediction]:
+        encoded = [self.encoder.transform(frame) for frame in frames]
+        matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
+        groups = {"groups": [name for frame in frames for name in self._groups(frame)]} if self.kriged else {}
         with np.errstate(over="ignore", invalid="ignore"):
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
-            output = np.asarray(work(encoded.matrix))
+            output = work(matrix, **groups, **asked)
+        ends = output[1:] if "interval" in asked else (None, None)
+        output = np.asarray(output[0] if "interval" in asked else output)
         finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
-        if not finite.all():
-            raise DataError(
-                f"{frame.where}, row {frame.first + int(finite.argmin())}: the prediction is not finite, because the "
-                "row holds a number that is too large to use. Correct it, or leave the cell empty."
-            )
-        if self.task == "regression":
-            return Prediction(output, None, frame, encoded)
-        names = np.asarray(self.classes, dtype=object)
-        return Prediction(names[output.argmax(axis=1)], output, frame, encoded)
+        start = 0
+        for frame, part in zip(frames, encoded, strict=True):
+            rows = slice(start, start + len(frame))
+            start = rows.stop
+            if not finite[rows].all():
+                raise DataError(
+                    f"{frame.where}, row {frame.first + int(finite[rows].argmin())}: the prediction is not finite, "
+                    "because the row holds a number that is too large to use. Correct it, or leave the cell empty."
+                )
+            if self.task == "regression":
+                lower, upper = (None if end is None else end[rows] for end in ends)
+                yield Prediction(output[rows], None, frame, part, lower, upper)
+            else:
+                names = np.asarray(self.classes, dtype=object)
+                yield Prediction(names[output[rows].argmax(axis=1)], output[rows], frame, part)
 
-    def predict(self, source: Any, **reading: Any) -> npt.NDArray[Any]:
-        """Predicted numbers or classes, one per row.
+    def _groups(self, frame: Frame) -> npt.NDArray[Any]:
+        """The group of every row."""
+        if self.group not in frame.columns:
+            raise DataError(
+                f"{frame.where} lacks the column {self.group!r}. A kriged model has coefficients by group, so it takes "
+                "the group of every row it predicts: add the column."
+            )
+        group = frame.text(self.group)
+        if group.missing.any():
+            raise DataError(
+                f"{frame.where}, row {int(group.missing.argmax()) + frame.first}: no group in column {self.group!r}. "
+                "Fill it in, or leave such rows out."
+            )
+        return np.asarray(group.levels, dtype=object)[group.codes]
+
+    def predict(self, source: Any, *, interval: float | None = None, **reading: Any) -> Any:
+        """Predicted numbers or classes, one per row; with ``interval``, ``(values, lower, upper)``.
 
         Parameters
         ----------
-        source : as for :meth:`portions`.
+        source, interval : as for :meth:`portions`.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
-        return np.concatenate([portion.values for portion in self.portions(source, **reading)])
+        portions = list(self.portions(source, interval=interval, **reading))
+        if interval is None:
+            return np.concatenate([portion.values for portion in portions])
+        return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in ("values", "lower", "upper"))
 
     def predict_proba(self, source: Any, **reading: Any) -> Array:
         """The probability of every class, rows × classes in the order of :attr:`classes`.
@@ -181,8 +247,10 @@ class TableModel:
         portions = [portion.probabilities for portion in self.portions(source, **reading)]
         return np.concatenate([chances for chances in portions if chances is not None])
 
-    def explain(self) -> GroupTable:
-        """Which training groups count how much, and why: one row per group."""
+    def explain(self) -> GroupTable | CoefficientTable:
+        """Which training groups count how much, and why; of a kriged model, coefficients by group and the evidence."""
+        if isinstance(self.estimator, KrigedPart):
+            return self.estimator.explain(self.encoder.names)
         table: GroupTable = self.estimator.explain()
         return table
 
@@ -198,7 +266,8 @@ class TableModel:
     ) -> Evaluation:
         """Judge predictions by group, with bootstrap intervals.
 
-        Rows without a target are left out; rows without a group are an error.
+        Rows without a target are left out; rows without a group are an error. A kriged model of numbers is also judged
+        by ``coverage``: the share of rows whose target lies in their 90 % interval.
 
         Parameters
         ----------
@@ -207,15 +276,11 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
-        targets, values, chances, names, strangers = [], [], [], [], 0
+        targets, values, chances, names, inside, strangers = [], [], [], [], [], 0
+        if self.kriged and self.task == "regression":
+            reading = {"interval": INTERVAL} | reading
         for portion in self.portions(source, require=[self.target, self.group], **reading):
-            group = portion.frame.text(self.group)
-            if group.missing.any():
-                row = int(group.missing.argmax()) + portion.frame.first
-                raise DataError(
-                    f"{portion.frame.where}, row {row}: no group in column {self.group!r}. Fill it in, or leave such "
-                    "rows out."
-                )
+            group, of_rows = portion.frame.text(self.group), self._groups(portion.frame)
             target, known = self._targets(portion.frame)
             if unseen:
                 trained = [group.levels.index(name) for name in self.groups if name in group.levels]
@@ -223,7 +288,9 @@ class TableModel:
                 known &= ~np.isin(group.codes, trained)
             targets.append(target[known])
             values.append(portion.values[known])
-            names.append(np.asarray(group.levels, dtype=object)[group.codes[known]])
+            names.append(of_rows[known])
+            if portion.lower is not None and portion.upper is not None:
+                inside.append(((portion.lower <= target) & (target <= portion.upper))[known])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
         if unseen and not strangers:
@@ -245,6 +312,7 @@ class TableModel:
             ids,
             probabilities=np.concatenate(chances) if chances else None,
             classes=self.classes,
+            inside=np.concatenate(inside) if inside else None,
             hops=self._hops(ids),
             trained=self.groups,
             resamples=resamples,
@@ -332,7 +400,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         raise DataError(
             f"the preprocessing gives {len(encoder.names)} inputs, the model takes {estimator.n_features_in_}."
         )
-    if isinstance(estimator, ClassifierPart) != (stored.task == "classification"):
+    if is_classifier(estimator) != (stored.task == "classification"):
         raise DataError(f"its task is {stored.task}, its estimator a {type(estimator).__name__}.")
     if not getattr(estimator, "_one_column", True):
         raise DataError("it has several targets.")

@@ -1,0 +1,269 @@
+"""A fitted kriged model as plain values and arrays, and back.
+
+What is kept is what the rows of every group say and the variances that were settled on. All else follows from these and
+is solved for again, which takes a moment and spares a matrix of the size of all effects for every nested model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from toporo.checks import number, one_of
+from toporo.errors import DataError, SettingError, listed
+from toporo.estimators.kriged import CONTEXTS, KrigedClassifier, KrigedRegressor
+from toporo.estimators.rows import Scaling
+from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
+from toporo.groups import Groups, name_from_json, name_to_json
+from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.kriged import MODELS, FittedModel, KrigedFit, Likelihood, Solved
+from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
+from toporo.text import number_to_json
+from toporo.topology.graph import GroupGraph
+from toporo.types import Name
+
+#: How far a likelihood may be from the one stored, in all and relative to it: other machines round in other ways.
+SAME = 1e-4, 1e-6
+#: Kriged estimators by the name of their class.
+KRIGED: dict[str, type[KrigedRegressor | KrigedClassifier]] = {
+    kind.__name__: kind for kind in (KrigedRegressor, KrigedClassifier)
+}
+
+
+class StoredNested(msgspec.Struct):
+    """One of the nested models: its variances, and its weight by their likelihood."""
+
+    name: str
+    parameters: dict[str, Positive]
+    nll: Finite
+    score: Finite
+    weight: Share
+    converged: bool
+
+
+class StoredPlace(msgspec.Struct):
+    """A training group, its rows, and how much it counts where there is a penalty."""
+
+    name: Any
+    size: AtLeastOne
+    weight: NonNegative | None = None
+
+
+class StoredKriged(msgspec.Struct):
+    """What :func:`dump_kriged` gives."""
+
+    kind: str = msgspec.field(name="class")
+    settings: dict[str, Any]
+    inputs: AtLeastOne
+    feature_names: list[str] | None
+    one_column: bool
+    groups: list[StoredPlace]
+    graph: dict[str, Any] | None
+    models: list[StoredNested]
+    classes: StoredClasses | None = None
+    held_out: list[list[Any]] | None = None
+
+
+def dump_kriged(estimator: KrigedRegressor | KrigedClassifier) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """What a fitted estimator is: values that JSON can hold, and arrays.
+
+    Parameters
+    ----------
+    estimator : a fitted one of :data:`KRIGED`.
+    """
+    if isinstance(estimator, KrigedRegressor):
+        return _dumped(estimator)
+    content, arrays = _dumped(estimator.model_)
+    columns = getattr(estimator, "feature_names_in_", None)
+    content |= {
+        "class": type(estimator).__name__,
+        "feature_names": None if columns is None else [str(name) for name in columns],
+        "classes": classes_to_json(estimator.classes_),
+        "held_out": [[name_to_json(name) for name in part] for part in estimator.held_out_],
+    }
+    return content, {**arrays, "calibration.scale": estimator.scale_, "calibration.bias": estimator.bias_}
+
+
+def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    if estimator.panel_ is not None:
+        raise SettingError(
+            "a kriged model that was fitted with time= cannot be stored: fit it without, or keep it in use."
+        )
+    columns = getattr(estimator, "feature_names_in_", None)
+    content = {
+        "class": type(estimator).__name__,
+        "settings": {
+            name: number_to_json(value) if isinstance(value, float) else value
+            for name, value in estimator.get_params(deep=False).items()
+            if name != "graph"
+        },
+        "inputs": int(estimator.n_features_in_),
+        "feature_names": None if columns is None else [str(name) for name in columns],
+        "one_column": estimator._one_column,
+        "groups": [
+            {"name": name_to_json(name), "size": size, "weight": (estimator.weights_ or {}).get(name)}
+            for name, size in estimator.group_sizes_.items()
+        ],
+        "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
+        "models": [
+            {
+                "name": model.name,
+                "parameters": model.solved.parameters,
+                "nll": model.nll,
+                "score": model.score,
+                "weight": float(weight),
+                "converged": model.converged,
+            }
+            for model, weight in zip(estimator.fit_.models, estimator.fit_.weights, strict=True)
+        ],
+    }
+    factors, modes = estimator.fit_.likelihood.factors, estimator.fit_.likelihood.modes
+    arrays = {
+        "scaling.center": estimator.scaling_.center,
+        "scaling.scale": estimator.scaling_.scale,
+        "targets.center": estimator.target_scaling_.center,
+        "targets.scale": estimator.target_scaling_.scale,
+        "range.low": estimator.range_[0],
+        "range.high": estimator.range_[1],
+        "spread.between": estimator.spread_[0],
+        "spread.within": estimator.spread_[1],
+        **{f"factors.{name}": getattr(factors, name) for name in ("means", "roots", "targets", "residual", "rows")},
+    }
+    if modes is not None:
+        arrays |= {"modes.values": modes.values, "modes.vectors": modes.vectors}
+    return content, {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
+
+
+def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassifier:
+    """The estimator that :func:`dump_kriged` was given; it predicts and explains the same.
+
+    Parameters
+    ----------
+    content, arrays : from :func:`dump_kriged`; anything else is a :class:`~toporo.errors.DataError`.
+    """
+    stored = as_type(content, StoredKriged, "its form is wrong")
+    if stored.kind == KrigedRegressor.__name__:
+        return _loaded(stored, arrays)
+    classes = classes_from_json(stored.classes)
+    own = {"calibration.scale", "calibration.bias"}
+    check_arrays({key: arrays[key] for key in own & set(arrays)}, dict.fromkeys(own, (len(classes),)))
+    model = _loaded(stored, {key: value for key, value in arrays.items() if key not in own})
+    outputs = model.fit_.likelihood.factors.outputs
+    if model._one_column or outputs != (1 if len(classes) == 2 else len(classes)):
+        raise DataError(f"it has {outputs} target(s) for {len(classes)} classes.")
+    given = model.get_params(deep=False)
+    estimator = KrigedClassifier(**{name: given[name] for name in KrigedClassifier().get_params()})
+    estimator.classes_, estimator.n_features_in_ = classes, model.n_features_in_
+    if hasattr(model, "feature_names_in_"):
+        estimator.feature_names_in_ = model.feature_names_in_
+        del model.feature_names_in_  # rows come to it without names
+    estimator.scale_, estimator.bias_ = (np.array(arrays[key]) for key in ("calibration.scale", "calibration.bias"))
+    estimator.held_out_ = [tuple(name_from_json(name) for name in part) for part in stored.held_out or ()]
+    estimator._adopt(model)
+    return estimator
+
+
+def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
+    graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
+    estimator = KrigedRegressor(graph=graph, **_settings(stored.settings))
+    one_of(estimator.context, "context", CONTEXTS)
+    number(estimator.local, "local", "a share from 0 to 1", least=0.0, below=1.0 + 1e-9)
+    estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
+    if stored.feature_names is not None:
+        if len(stored.feature_names) != stored.inputs:
+            raise DataError(f"it has {len(stored.feature_names)} names of features, expected {stored.inputs}.")
+        estimator.feature_names_in_ = np.asarray(stored.feature_names, dtype=object)
+    names = [name_from_json(row.name) for row in stored.groups]
+    estimator.groups_ = Groups(names)
+    if list(estimator.groups_) != names:
+        raise DataError("its groups are out of order, or one is there twice.")
+    estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
+    weights = {name: row.weight for name, row in zip(names, stored.groups, strict=True) if row.weight is not None}
+    estimator.weights_ = weights or None
+    estimator.topology_ = graph
+    if graph is not None:
+        graph.require(names)
+    plain = _checked(arrays, stored, 0 if graph is None else len(graph), graph is not None)
+    estimator.scaling_ = Scaling(plain["scaling.center"], plain["scaling.scale"])
+    estimator.target_scaling_ = Scaling(plain["targets.center"], plain["targets.scale"])
+    estimator.range_ = plain["range.low"], plain["range.high"]
+    estimator.spread_ = plain["spread.between"], plain["spread.within"]
+    estimator.fit_ = _fit(stored, plain, graph, names)
+    estimator._weigh()
+    estimator.panel_ = None
+    return estimator
+
+
+def _settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a regression, which is inside of a classifier too."""
+    kind = KrigedRegressor
+    types = {name: hint for name, hint in get_type_hints(kind.__init__).items() if name not in ("return", "graph")}
+    differ = set(stored) ^ set(types)
+    if differ:
+        raise DataError(f"a {kind.__name__} has no such setting, or it is missing: {listed(sorted(differ))}.")
+    given = {name: math.inf if value == "inf" else value for name, value in stored.items()}
+    return {name: as_type(given[name], hint, f"its setting {name!r}") for name, hint in types.items()}
+
+
+def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> dict[str, npt.NDArray[Any]]:
+    """The arrays, which are of the shapes that the values speak of."""
+    d, m, k = stored.inputs, len(stored.groups), int(np.size(arrays.get("targets.scale", ())))
+    if k < 1 or (k > 1 and stored.one_column):
+        raise DataError(f"it has {k} targets in {'one column' if stored.one_column else 'columns'}.")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("scaling.center", "scaling.scale", "range.low", "range.high", "spread.between", "spread.within"), (d,)
+    )
+    shapes |= {"targets.center": (k,), "targets.scale": (k,), "factors.means": (m, d), "factors.rows": (m,)}
+    shapes |= {"factors.roots": (m, d + 1, d + 1), "factors.targets": (m, d + 1, k), "factors.residual": (k,)}
+    if graph:
+        modes = int(np.size(arrays.get("modes.values", ())))
+        shapes |= {"modes.values": (modes,), "modes.vectors": (places, modes)}
+    check_arrays(arrays, shapes)
+    positive = ("spread.between", "spread.within", "factors.residual", "factors.rows", "modes.values")
+    wrong = [key for key in positive if key in arrays and (arrays[key] < 0).any()]
+    if wrong or (arrays["range.low"] > arrays["range.high"]).any():
+        raise DataError(f"its array {(wrong or ['range.low'])[0]!r} holds numbers beyond what it may.")
+    return {key: np.array(arrays[key], order="C") for key in shapes}
+
+
+def _fit(
+    stored: StoredKriged, plain: Mapping[str, npt.NDArray[Any]], graph: GroupGraph | None, names: list[Name]
+) -> KrigedFit:
+    """The nested models, solved again for what follows from their variances."""
+    for model in stored.models:
+        wanted = MODELS.get(model.name)
+        if wanted is None or set(model.parameters) != set(wanted) or (graph is None and "time" in wanted):
+            raise DataError(f"its model {model.name!r:.50} has {listed(model.parameters)}: not one of this version's.")
+    weights = np.array([model.weight for model in stored.models])
+    if abs(math.fsum(weights) - 1.0) > 1e-6:
+        raise DataError("the weights of its models do not sum to one.")
+    of_factors = {key.removeprefix("factors."): value for key, value in plain.items() if key.startswith("factors.")}
+    modes, places = None, []
+    if graph is not None:
+        modes = GraphModes(plain["modes.values"], plain["modes.vectors"])
+        places = [graph.names.index(name) for name in names]
+    try:
+        with np.errstate(all="ignore"):
+            likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places)
+            models = tuple(
+                FittedModel(model.name, likelihood.solve(model.parameters), model.nll, model.score, model.converged)
+                for model in stored.models
+            )
+            sound = all(abs(_nll(likelihood, m.solved) - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
+    except (np.linalg.LinAlgError, ValueError):
+        sound = False
+    if not sound:
+        raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
+    return KrigedFit(likelihood, models, weights)
+
+
+def _nll(likelihood: Likelihood, solved: Solved) -> float:
+    """Minus the logarithm of the likelihood: that the solution is the one that was stored, nearly all digits know."""
+    outputs = likelihood.factors.outputs
+    return 0.5 * (likelihood.freedom * float(np.log(solved.q).sum()) + outputs * solved.log_determinant)

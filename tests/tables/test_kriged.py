@@ -1,0 +1,348 @@
+"""Kriged models of tables: fitted by name, kept in a folder, asked with groups, judged by hop, explained."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save
+
+from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
+from toporo import KrigedRegressor
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, UnsafeFileError
+from toporo.tables import TableModel, fit_table, load_model
+
+TABLE = river(groups=STATIONS)
+AFTER = river(3, groups=STATIONS)
+
+
+def fit(table: Any = None, **settings: Any) -> TableModel:
+    """Kriged, on the stream, without its last two stations unless told otherwise."""
+    given = {"target": "y", "group": "station", "graph": STREAM, "test_groups": NEW, "model": "kriged"}
+    return fit_table(TABLE if table is None else table, **{**given, **settings})
+
+
+@pytest.fixture(scope="module")
+def model() -> TableModel:
+    return fit()
+
+
+@pytest.fixture
+def saved(model: TableModel, tmp_path: Path) -> Path:
+    model.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+# ---------------------------------------------------------------- fitted, asked, judged
+
+
+def test_it_is_the_estimator_on_rows_that_are_not_set_aside(model: TableModel) -> None:
+    kept = only(TABLE, station=[name for name in STATIONS if name not in NEW])
+    x = model.encoder.transform(next(model.portions(kept)).frame).matrix
+    alone = KrigedRegressor(graph=STREAM).fit(x, kept["y"], groups=kept["station"])
+    assert alone.evidence_ == model.estimator.evidence_
+    assert model.groups == tuple(sorted(set(kept["station"])))
+    assert model.estimator.group_sizes_ == dict.fromkeys(model.groups, 40)
+    assert model.about["rows_set_aside"] == 80
+    assert np.array_equal(model.predict(kept), alone.predict(x, groups=kept["station"]))
+
+
+def test_new_groups_get_what_the_graph_suggests(model: TableModel) -> None:
+    """The slope grows downstream: it is 3.1 and 3.4 at the last two stations, and 1.9 on average before."""
+    new = only(AFTER, station=NEW)
+    plain = fit(model="linear", method="erm")
+    errors = [np.sqrt(np.mean((each.predict(new) - new["y"]) ** 2)) for each in (model, plain)]
+    assert errors[0] < 0.4 < 1.0 < errors[1]
+
+
+def test_it_is_judged_by_hop_and_by_its_intervals(model: TableModel) -> None:
+    judged = model.evaluate(AFTER, resamples=50)
+    assert list(judged.by_hop) == ["0 (trained on)", "1", "2"]
+    assert list(judged.overall) == ["rmse", "mae", "r2", "coverage"]
+    values, lower, upper = model.predict(AFTER, interval=0.9)
+    inside = (lower <= AFTER["y"]) & (upper >= AFTER["y"])
+    assert judged.pooled["coverage"].value == pytest.approx(inside.mean(), abs=1e-12)
+    assert 0.8 < judged.pooled["coverage"].low < judged.pooled["coverage"].high < 1.0
+    assert np.array_equal(values, model.predict(AFTER))
+    plain = fit(model="linear", penalty=1.0).evaluate(AFTER, resamples=0)
+    assert list(plain.by_hop) == ["0 (trained on)", "1", "2"]
+    assert list(plain.overall) == ["rmse", "mae", "r2"]
+
+
+def test_portions_do_not_change_predictions(model: TableModel) -> None:
+    """The mean inputs of a new group are those of all its rows, however few are read at a time."""
+    assert np.array_equal(model.predict(AFTER, rows=7), model.predict(AFTER))
+    alone = fit(context="row")
+    assert np.allclose(alone.predict(AFTER, rows=7), alone.predict(AFTER), rtol=1e-12)
+    one = only(AFTER, station=["mouth"])
+    apart = [alone.predict({name: values[i : i + 1] for name, values in one.items()})[0] for i in range(5)]
+    assert np.allclose(apart, alone.predict(one)[:5], rtol=1e-12)
+
+
+def test_a_group_beside_the_graph_has_neighbors(model: TableModel) -> None:
+    sea = only(AFTER, station=["mouth"])
+    at_sea = sea | {"station": ["sea"] * 40}
+    with pytest.raises(GroupMismatchError, match=r"not in the graph: 'sea'.*neighbors=.*--neighbors"):
+        model.predict(at_sea)
+    assert np.allclose(model.predict(at_sea, neighbors={"sea": ["mouth"]}), model.predict(sea))
+
+
+# ---------------------------------------------------------------- explained
+
+
+def test_the_evidence_is_said_in_words(model: TableModel) -> None:
+    table = model.explain()
+    assert {row.group for row in table} == set(STATIONS)
+    differences = [row.difference for row in table]
+    assert differences == sorted(differences, reverse=True)
+    slopes = {row.group: row.slopes["x"] for row in table}
+    truth = {name: 1 + 0.3 * place for place, name in enumerate(STATIONS)}
+    assert all(abs(slopes[name] - truth[name]) < 0.5 for name in STATIONS)
+    assert table.columns[7] == "slope of x"  # it varies most
+    words = " ".join(table.notes)
+    assert "The graph counts for over 99 %: neighbours are alike." in words
+    assert "their place in the graph and their inputs" in words
+    assert "Without the graph, predictions in groups that were not trained on (2) would change by 1." in words
+    assert table.about["follows_graph"]["slopes"]["share"] > 0.9
+    assert {row.group: row.hops for row in table}["mouth"] == 2
+    json.dumps([table.about, table.to_dict()], allow_nan=False)
+
+
+def test_without_a_graph_nothing_is_said_of_it() -> None:
+    table = fit(graph=None, test_groups=()).explain()
+    assert all(row.hops is None and row.without_graph is None for row in table)
+    assert "without_graph" not in str(table)
+    assert "There is no graph" in " ".join(table.notes)
+
+
+def test_where_groups_do_not_differ_the_words_say_so() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=360)
+    table = {"station": TABLE["station"], "x": x.tolist(), "y": (x + rng.normal(size=360)).tolist()}
+    model = fit(table, test_groups=())
+    words = " ".join(model.explain().notes)
+    assert model.estimator.evidence_["one model"] > 0.5
+    assert "Differences between groups count for 30 %: the rows leave open whether groups differ." in words
+    assert "The graph counts for 1 %: neighbours are no more alike than other groups" in words
+
+
+# ---------------------------------------------------------------- kept
+
+
+def test_a_saved_model_is_the_same_to_the_last_bit(model: TableModel, saved: Path) -> None:
+    again = load_model(saved)
+    for was, now in zip(model.predict(AFTER, interval=0.8), again.predict(AFTER, interval=0.8), strict=True):
+        assert np.array_equal(was, now)
+    assert again.explain() == model.explain()
+    assert again.evaluate(AFTER, resamples=20) == model.evaluate(AFTER, resamples=20)
+    for name in ("evidence_", "gate_", "saw_", "group_sizes_"):
+        assert getattr(again.estimator, name) == getattr(model.estimator, name)
+    assert sorted(path.name for path in saved.iterdir()) == ["model.json", "weights.safetensors"]
+    model.save(saved.parent / "again")
+    for file in saved.iterdir():
+        assert file.read_bytes() == (saved.parent / "again" / file.name).read_bytes()
+
+
+def test_more_effects_than_there_is_room_for_are_kept_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toporo.robust.kriged.MOST_EFFECTS", 45)
+    model = fit()
+    assert model.estimator.fit_.models[-1].solved.layout.slopes < 8
+    model.save(tmp_path / "m")
+    assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
+
+
+def test_weights_of_a_penalty_are_kept(tmp_path: Path) -> None:
+    for penalty in (1.0, np.inf):
+        model = fit(penalty=penalty)
+        model.save(tmp_path / "m", overwrite=True)
+        again = load_model(tmp_path / "m").estimator
+        assert again.penalty == penalty
+        assert again.weights_ == model.estimator.weights_
+        assert np.array_equal(load_model(tmp_path / "m").predict(AFTER), model.predict(AFTER))
+    with pytest.raises(SettingError, match="does not take penalty for classification"):
+        fit_table(floods(), target="flood", group="station", model="kriged", penalty=1.0)
+
+
+def altered(folder: Path, change: Any) -> None:
+    """Change what is stored, and make the checksums agree again."""
+    from hashlib import sha256
+
+    from toporo.tables import folder as folders
+
+    content = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    arrays = load_file(folder / "weights.safetensors")
+    change(content["estimator"], arrays)
+    weights = save(arrays)
+    (folder / "weights.safetensors").write_bytes(weights)
+    content["files"] = {"weights.safetensors": sha256(weights).hexdigest()}
+    content["checksum"] = folders._checksum(content)
+    (folder / "model.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def put(key: str, value: Any) -> Any:
+    return lambda content, _: content.__setitem__(key, value)
+
+
+SETTINGS = {"context": "rows", "local": 0.2, "penalty": None}
+DAMAGE = {
+    "an array is missing": (lambda _, arrays: arrays.pop("factors.roots"), "its arrays are"),
+    "another type": (lambda _, arrays: arrays.update({"factors.rows": arrays["factors.rows"].astype("f4")}), "float32"),
+    "another shape": (lambda _, arrays: arrays.update({"modes.vectors": arrays["modes.vectors"][1:]}), "modes.vectors"),
+    "not a number": (lambda _, arrays: arrays["factors.means"].__setitem__((0, 0), np.nan), "expected finite"),
+    "no spread": (lambda _, arrays: arrays["scaling.scale"].__setitem__(0, 0.0), "not positive"),
+    "less than no rows": (lambda _, arrays: arrays["factors.rows"].__setitem__(0, -1.0), "factors.rows"),
+    "no rows": (lambda _, arrays: arrays["factors.rows"].fill(0.0), "no solution"),
+    "an end before its start": (lambda _, arrays: arrays["range.low"].fill(1e9), "range.low"),
+    "other rows": (lambda _, arrays: arrays["factors.targets"].__imul__(2.0), "no solution"),
+    "another likelihood": (lambda c, _: c["models"][2].update(nll=1.0), "no solution"),
+    "beyond measure": (lambda _, arrays: arrays["factors.roots"].fill(1e200), "no solution"),
+    "a setting": (put("settings", {**SETTINGS, "context": 3}), "context"),
+    "no such context": (put("settings", {**SETTINGS, "context": "weather"}), "unknown context"),
+    "more than all": (put("settings", {**SETTINGS, "local": 2.0}), "local is 2.0"),
+    "another setting": (put("settings", {**SETTINGS, "depth": 3}), "no such setting"),
+    "no models": (put("models", []), "do not sum to one"),
+    "a model's name": (lambda c, _: c["models"][0].update(name="two models"), "two models"),
+    "a negative variance": (lambda c, _: c["models"][0]["parameters"].update(omega_b=-1.0), "> 0"),
+    "weights": (lambda c, _: c["models"][3].update(weight=0.1), "do not sum to one"),
+    "a group twice": (lambda c, _: c["groups"].append(c["groups"][0]), "out of order"),
+    "a group elsewhere": (lambda c, _: c["groups"][-1].update(name="zoo"), "'zoo'"),
+    "no graph": (put("graph", None), "its arrays are"),
+    "inputs": (put("inputs", 3), "scaling.center"),
+    "class": (put("class", "KrigedOracle"), "its form is wrong"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_folder_is_refused(saved: Path, damage: str) -> None:
+    change, words = DAMAGE[damage]
+    altered(saved, change)
+    with pytest.raises(DataError, match=words):
+        load_model(saved)
+
+
+def test_what_is_altered_without_a_checksum_is_refused(saved: Path) -> None:
+    content = bytearray((saved / "weights.safetensors").read_bytes())
+    content[-1] ^= 1
+    (saved / "weights.safetensors").write_bytes(content)
+    with pytest.raises(UnsafeFileError, match="does not match the checksum"):
+        load_model(saved)
+
+
+# ---------------------------------------------------------------- odd tables
+
+
+def test_predicting_takes_groups(model: TableModel) -> None:
+    without = {name: values for name, values in AFTER.items() if name != "station"}
+    with pytest.raises(DataError, match=r"lacks the column 'station'\. A kriged model .* add the column"):
+        model.predict(without)
+    with pytest.raises(DataError, match=r"row 3: no group in column 'station'"):
+        model.predict(AFTER | {"station": [*AFTER["station"][:2], None, *AFTER["station"][3:]]})
+
+
+def test_one_group_is_an_ordinary_regression() -> None:
+    with pytest.warns(TopoRoWarning, match="of one group, 'spring'"):
+        model = fit(only(TABLE, station=["spring"]), test_groups=())
+    assert model.estimator.evidence_ == {"one model": 1.0}
+    assert "There is one training group" in model.explain().notes[0]
+    here = only(TABLE, station=["spring"])
+    assert np.allclose(model.predict(here), model.predict(here | {"station": ["brook"] * 40}), atol=0.1)
+
+
+@pytest.mark.filterwarnings("ignore::toporo.errors.TopoRoWarning")
+@pytest.mark.parametrize(("rows", "columns"), [(1, 2), (1, 20), (2, 25), (40, 0)])
+def test_narrow_and_wide_tables_have_finite_predictions(rows: int, columns: int, tmp_path: Path) -> None:
+    """Groups of one row, more columns than rows, and a column that never varies beside one that does in no group."""
+    rng = np.random.default_rng(1)
+    station = np.repeat(STATIONS, rows)
+    table = {"station": station.tolist(), "constant": [1.0] * len(station)}
+    table |= {"of_group": np.repeat(np.arange(9.0), rows).tolist()}
+    table |= {f"x{j}": rng.normal(size=len(station)).tolist() for j in range(columns)}
+    table |= {"y": rng.normal(size=len(station)).tolist()}
+    model = fit(table, test_groups=("mouth",))
+    values, lower, upper = model.predict(table, interval=0.9)
+    assert np.isfinite([values, lower, upper]).all()
+    assert (lower < values).all()
+    model.save(tmp_path / "m")
+    assert np.array_equal(load_model(tmp_path / "m").predict(table), values)
+    assert len(model.explain()) == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"method": "erm"}, SettingError, "does not take method for regression: leave method out"),
+        ({"normalization": "sum", "prior": "uniform"}, SettingError, "leave normalization and prior out"),
+        ({"radius": 0.1}, SettingError, "leave radius out"),
+        ({"ridge": 0.1, "epochs": 3}, SettingError, "leave ridge and epochs out"),
+        ({"contxt": "row"}, UnknownNameError, "Did you mean 'context'"),
+        ({"context": "weather"}, UnknownNameError, "unknown context 'weather'"),
+        ({"model": "krigged"}, UnknownNameError, "Did you mean 'kriged'"),
+        ({"graph": STREAM[:3], "test_groups": ()}, GroupMismatchError, "not in the graph"),
+    ],
+)
+def test_what_it_does_not_take_is_said(settings: dict[str, Any], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        fit(**settings)
+
+
+# ---------------------------------------------------------------- classes
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_have_probabilities_and_are_kept(classes: int, tmp_path: Path) -> None:
+    level = np.digitize(TABLE["y"], [0.0] if classes == 2 else [-0.7, 0.7])
+    table = {name: values for name, values in TABLE.items() if name != "y"} | {"y": [f"level {i}" for i in level]}
+    model = fit(table)
+    assert model.task == "classification"
+    chances = model.predict_proba(table)
+    assert chances.shape == (360, classes)
+    judged = model.evaluate(table, resamples=0)
+    assert list(judged.by_hop) == ["0 (trained on)", "1", "2"]
+    assert judged.overall["accuracy"].value > 0.8
+    assert "coverage" not in judged.overall
+    model.save(tmp_path / "m")
+    again = load_model(tmp_path / "m")
+    assert np.array_equal(again.predict_proba(table), chances)
+    assert again.explain() == model.explain()
+    assert again.estimator.held_out_ == model.estimator.held_out_
+    assert "Coefficients are of the share of" in " ".join(model.explain().notes)
+    with pytest.raises(SettingError, match="it has probabilities, and no interval"):
+        model.predict(table, interval=0.9)
+
+
+CLASS_DAMAGE = {
+    "no classes": (put("classes", None), "no classes"),
+    "more classes": (lambda c, _: c["classes"]["values"].append("maybe"), "calibration"),
+    "no scale": (lambda _, arrays: arrays.pop("calibration.scale"), "calibration"),
+    "a scale below 0": (lambda _, arrays: arrays["calibration.scale"].fill(-1.0), "not positive"),
+    "one column": (put("one_column", True), "1 target"),
+    "numbers instead": (put("class", "KrigedRegressor"), "its arrays are"),
+}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classes") / "model"
+    fit_table(floods(), target="flood", group="station", graph=RIVER, model="kriged").save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("damage", CLASS_DAMAGE)
+def test_a_damaged_classifier_is_refused(classifier: Path, tmp_path: Path, damage: str) -> None:
+    folder = Path(shutil.copytree(classifier, tmp_path / "model"))
+    change, words = CLASS_DAMAGE[damage]
+    altered(folder, change)
+    with pytest.raises(DataError, match=words):
+        load_model(folder)
+
+
+def test_others_have_no_intervals() -> None:
+    plain = fit(model="linear", penalty=1.0)
+    with pytest.raises(SettingError, match=r"only a kriged model takes interval.*--model kriged"):
+        plain.predict(AFTER, interval=0.9)
+    with pytest.raises(SettingError, match="only a kriged model takes neighbors"):
+        plain.predict(AFTER, neighbors={"sea": ["mouth"]})
