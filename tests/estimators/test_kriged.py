@@ -353,3 +353,16 @@ def test_groups_far_from_any_training_group_are_warned_of():
         model.predict(x[:2], groups=[13, 14])
     with pytest.warns(TopoRoWarning, match=r"not connected to any training group \(30\)"):
         model.predict(x[:2], groups=[13, 30])
+
+
+def test_inputs_that_say_the_same_take_no_trust_away():
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(12), 20)
+    x = rng.normal(size=(240, 1))
+    y = g * x[:, 0] + rng.normal(size=240)
+    kinds = np.eye(3)[rng.integers(0, 3, 240)]
+    chain = [(i, i + 1) for i in range(12)]
+    plain = KrigedRegressor(graph=chain).fit(x, y, groups=g)
+    more = KrigedRegressor(graph=chain).fit(np.column_stack([x, kinds]), y, groups=g)
+    assert min(plain.trust_[name] for name in range(12)) > 0.8
+    assert min(more.trust_[name] for name in range(12)) > 0.5

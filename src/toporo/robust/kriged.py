@@ -322,21 +322,33 @@ class Solved:
     shapes: Array
     pull: Array
 
-    def variances(self, z: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
-        r"""Of :math:`z^\top \theta_g`, over s²: between groups before any row is seen, and after.
+    def variances(self, z: Array, means: Array, vectors: Array, own: Any, *, apart: bool = False) -> Array:
+        r"""Of :math:`z^\top \theta_g` given the rows, over s².
 
         Parameters
         ----------
         z : of every row, (rows, d + 1).
         means, vectors, own : of every row's group, as in :meth:`KrigedFit.moments`.
+        apart : only of what groups do not have in common.
         """
         inside, scaled = own >= 0, self.independent * z
         known = np.zeros_like(z)  # of a group's own part, what its rows have told
         known[inside] = np.einsum("nij,nj->ni", self.shapes[own[inside]], scaled[inside])
-        shared = self.layout.rows(z - known, means, vectors) * self.scale
-        after = np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
-        from_graph = (self.layout.rows(z, means, vectors) * self.scale)[:, self.layout.parts["tau_0"].start :]
-        return np.einsum("ni,ni->n", from_graph, from_graph) + np.einsum("nj,nj->n", scaled, z), after
+        shared = self.layout.rows(z, means, vectors)
+        if apart:
+            shared[:, : self.layout.parts["tau_0"].start] = 0.0
+        shared = (shared - self.layout.rows(known, means, vectors)) * self.scale
+        return np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+
+    def between(self, z: Array, means: Array, vectors: Array) -> Array:
+        r"""The variance of :math:`z^\top \theta_g` between groups, over s², before any row is seen.
+
+        Parameters
+        ----------
+        z, means, vectors : as in :meth:`variances`.
+        """
+        shared = (self.layout.rows(z, means, vectors) * self.scale)[:, self.layout.parts["tau_0"].start :]
+        return np.einsum("ni,ni->n", shared, shared) + z**2 @ self.independent
 
 
 # ---------------------------------------------------------------------- fitting
@@ -406,7 +418,7 @@ class KrigedFit:
             centre = solved.layout.rows(z, means, vectors) @ solved.gamma
             scaled = omega * z
             centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
-            spread = solved.variances(z, means, vectors, own)[1]
+            spread = solved.variances(z, means, vectors, own)
             centres.append(centre)
             variances.append(spread[:, None] * self.variance(model))
         centre = np.tensordot(self.weights, centres, axes=1)
