@@ -239,9 +239,10 @@ def test_trust_falls_with_the_distance_from_training_groups():
     y = g * x[:, 0] + rng.normal(size=240)
     known = g < 8
     model = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x[known], y[known], groups=g[known])
-    beyond = [model.trust_[name] for name in (7, 8, 9, 10, 11)]
+    beyond = [model.trust_[name] for name in (8, 9, 10, 11, 12)]
     assert beyond == sorted(beyond, reverse=True)
-    assert beyond[0] > 0.9 > 0.8 > beyond[-1]
+    assert min(model.trust_[name] for name in range(8)) > 0.9
+    assert beyond[0] > beyond[-1] + 0.05
     assert set(model.trust_) == set(range(13))
     alike = KrigedRegressor(graph=[(i, i + 1) for i in range(12)]).fit(x, x[:, 0] + rng.normal(size=240), groups=g)
     assert min(alike.trust_.values()) >= 0.0

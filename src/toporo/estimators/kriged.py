@@ -59,12 +59,12 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
 
     The model, with :math:`\bar x_g` the mean input of group g, is
 
-    .. math:: y = b_0 + x^\top b + \bar x_g^\top c + u_g + (x - \bar x_g)^\top v_g + \varepsilon .
+    .. math:: y = b_0 + x^\top b + \bar x_g^\top c + u_g + (x - \bar x_g)^\top v_g + \varepsilon ,
 
-    Intercepts u and slopes v have a part that follows the graph and one that does not; how much of each there is, and
-    whether groups differ at all, is decided by the likelihood of the training rows, and five nested models are averaged
-    by their evidence (:mod:`toporo.robust.kriged`). For a group never trained on, the graph says what its coefficients
-    are likely to be; without evidence for it they are those of all groups together.
+    or with :math:`x^\top v_g` in it. Intercepts u and slopes v have a part that follows the graph and one that does
+    not; how much of each there is, and whether groups differ at all, is decided by the likelihood of the training rows,
+    and nested models are averaged by their evidence (:mod:`toporo.robust.kriged`). For a group never trained on, the
+    graph says what its coefficients are likely to be; without evidence for it they are those of all groups together.
 
     Parameters
     ----------

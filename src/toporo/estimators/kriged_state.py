@@ -22,7 +22,7 @@ from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.group_factors import GraphModes, GroupFactors
-from toporo.robust.kriged import MODELS, FittedModel, KrigedFit, Likelihood, Solved
+from toporo.robust.kriged import MODELS, OF_X, FittedModel, KrigedFit, Likelihood, Solved, finished
 from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
@@ -252,7 +252,13 @@ def _fit(
         with np.errstate(all="ignore"):
             likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places)
             models = tuple(
-                FittedModel(model.name, likelihood.solve(model.parameters), model.nll, model.score, model.converged)
+                FittedModel(
+                    model.name,
+                    likelihood.solve(model.parameters, centred=not model.name.endswith(OF_X)),
+                    model.nll,
+                    model.score,
+                    model.converged,
+                )
                 for model in stored.models
             )
             sound = all(abs(_nll(likelihood, m.solved) - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
@@ -260,7 +266,7 @@ def _fit(
         sound = False
     if not sound:
         raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
-    return KrigedFit(likelihood, models, weights)
+    return finished(KrigedFit(likelihood, models, weights))
 
 
 def _nll(likelihood: Likelihood, solved: Solved) -> float:

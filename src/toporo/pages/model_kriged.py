@@ -76,7 +76,7 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
     lost = [name for name, away in hops.items() if math.isinf(away)]
     far = [name for name, away in hops.items() if FAR <= away < math.inf]
     return said(
-        (True, "The evidence weighs five models of one kind against each other. It cannot say that none of them is "
+        (True, "The evidence weighs models of one kind against each other. It cannot say that none of them is "
          "right, and it is of the training groups, not of new ones."),
         (evaluation is None, "Nothing was evaluated. It takes a table with targets, best of groups that were not "
          "trained on."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,15 +91,20 @@ class GroupFactors:
         weights : of the groups, however many rows they have, (regressions, m), each summing to 1.
         ridge : added to the mean squares of the inputs.
         """
-        m, d = self.means.shape
-        shift = np.tile(np.eye(d + 1), (m, 1, 1))  # from [1, x - mean] to [1, x]
-        shift[:, 0, 1:] = self.means
-        roots = self.roots @ shift / np.sqrt(self.rows)[:, None, None]
+        d = self.width
+        roots = self.plain_roots / np.sqrt(self.rows)[:, None, None]
         targets = self.targets / np.sqrt(self.rows)[:, None, None]
         squares = np.tensordot(weights, roots.transpose(0, 2, 1) @ roots, axes=1)
         squares[:, range(1, d + 1), range(1, d + 1)] += ridge
         moments = np.tensordot(weights, roots.transpose(0, 2, 1) @ targets, axes=1)
         return np.asarray(np.linalg.solve(squares, moments), dtype=np.float64)
+
+    @cached_property
+    def plain_roots(self) -> Array:
+        r"""R of :math:`W^{1/2}[1, x]`: triangular no more, but with the same Q."""
+        shift = np.tile(np.eye(self.width + 1), (len(self.means), 1, 1))
+        shift[:, 0, 1:] = self.means
+        return np.asarray(self.roots @ shift)
 
     @property
     def width(self) -> int:

@@ -8,7 +8,8 @@ The model of row i in group g, inputs standardised, :math:`\bar x_g` the group's
 .. math:: b \sim N(0, s^2 \omega_b I), \quad c \sim N(0, s^2 \omega_c I), \quad
           u \sim N(0, s^2 (\tau_0 K + \omega_0 I)), \quad v_{\cdot j} \sim N(0, s^2 (\tau_1 K + \omega_1 I)),
 
-with a flat prior on :math:`b_0`. c is the *context*: what groups with larger means have in common beside the rows'
+with a flat prior on :math:`b_0`; or with :math:`x_i^\top v_g` in the place of :math:`(x_i - \bar x_g)^\top v_g`, which
+the evidence tells apart, too. c is the *context*: what groups with larger means have in common beside the rows'
 own inputs. K says which groups are alike,
 
 .. math:: K \propto \exp(-t L / \bar d), \qquad \text{constant mode taken out, mean of the diagonal } 1,
@@ -37,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,12 @@ MODELS: dict[str, tuple[str, ...]] = {
     "context": ("omega_b", "omega_c", "omega_0", "omega_1"),
     "graph": ("omega_b", "omega_0", "omega_1", "tau_0", "tau_1", "time"),
     "context and graph": PARAMETERS,
+    "independent groups, slopes of x": ("omega_b", "omega_0", "omega_1"),
+    "graph, slopes of x": ("omega_b", "omega_0", "omega_1", "tau_0", "tau_1", "time"),
+    "context and graph, slopes of x": PARAMETERS,
 }
+#: How names of models end in which x'v takes the place of (x - mean)'v.
+OF_X = ", slopes of x"
 #: With up to so many effects all modes of K count. With more, variances are searched for with the smoothest modes that
 #: make up to ``SEARCHED`` effects, and what follows from them is computed with up to ``SOLVED``.
 MOST_EFFECTS, SEARCHED, SOLVED = 1600, 1200, 3000
@@ -84,6 +90,7 @@ class Layout:
     width : features.
     common, context : whether there are b and c.
     levels, slopes : how many of the smoothest modes intercepts and slopes have.
+    centred : whether slopes are of :math:`x - \bar x_g`, and intercepts at the mean; else of x.
     """
 
     width: int
@@ -91,6 +98,7 @@ class Layout:
     context: bool
     levels: int
     slopes: int
+    centred: bool = True
 
     @cached_property
     def parts(self) -> dict[str, slice]:
@@ -111,8 +119,12 @@ class Layout:
 
     def level(self, means: Array, vectors: Array) -> Array:
         """What an intercept is made of, (groups, effects before those of slopes)."""
-        of_means = [means] * (self.common + self.context)
+        of_means = [means * self.centred] * self.common + [means] * self.context
         return np.column_stack([np.ones(len(means)), *of_means, vectors[:, : self.levels]])
+
+    def terms(self, x: Array, means: Array) -> Array:
+        """What coefficients of rows are of, (rows, d + 1)."""
+        return np.column_stack([np.ones(len(x)), x - means if self.centred else x])
 
     def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
         r""":math:`B_g \gamma` of groups with these means and places in the modes, (groups, d + 1, outputs)."""
@@ -141,7 +153,7 @@ class Layout:
         return np.concatenate([out, of_modes.reshape(-1, sums.shape[2])])
 
     def gather(self, shapes: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`\sum_g B_g^\top S_g B_g` for blocks that join no intercept to a slope."""
+        r""":math:`\sum_g B_g^\top S_g B_g`; where slopes are centred, blocks join no intercept to a slope."""
         of_level, of_slopes = shapes[:, 0, 0], shapes[:, 1:, 1:]
         level, u, d = self.level(means, vectors), vectors[:, : self.slopes], self.width
         count, k = level.shape[1], self.slopes
@@ -156,6 +168,14 @@ class Layout:
         pairs = (u[:, :, None] * u[:, None, :]).reshape(len(u), k * k)
         inner = (pairs.T @ of_slopes.reshape(len(u), d * d)).reshape(k, k, d, d)
         out[v, v] = inner.transpose(0, 2, 1, 3).reshape(k * d, k * d)
+        if not self.centred:
+            joined = shapes[:, 0, 1:]
+            of_modes = level.T @ (u[:, :, None] * joined[:, None, :]).reshape(len(u), k * d)
+            out[:count, v] += of_modes
+            out[v, :count] += of_modes.T
+            if self.common:
+                out[:count, b] += level.T @ joined
+                out[b, :count] += joined.T @ level
         return out
 
 
@@ -179,14 +199,14 @@ class Likelihood:
         self.freedom = rows - level
         if rows <= 1:
             raise DataError(f"{rows:g} row(s): expected at least two.")
-        squares = np.einsum("gij,gij->gj", factors.roots, factors.roots)
+        squares = np.einsum("gij,gij->gj", factors.plain_roots, factors.plain_roots)
         k, d = self.vectors.shape[1], factors.width
         #: Effects that are counted with, at most.
         self.limit = MOST_EFFECTS if 1 + 2 * d + k * (d + 1) <= MOST_EFFECTS else SEARCHED
         #: The most that rows of one group say of an intercept and of a slope.
         self.most = float(squares[:, 0].max()), float(squares[:, 1:].sum(axis=1).max(initial=0.0))
 
-    def layout(self, parameters: Mapping[str, float]) -> Layout:
+    def layout(self, parameters: Mapping[str, float], *, centred: bool = True) -> Layout:
         """The effects that count at these parameters: of a graph's modes, only the smooth ones have any variance."""
         d, counts = self.factors.width, [0, 0]
         if self.modes is not None and "time" in parameters:
@@ -196,12 +216,12 @@ class Likelihood:
             left = self.limit - 1 - 2 * d
             counts[0] = min(counts[0], max(1, left // 2 if counts[1] and d else left))
             counts[1] = min(counts[1], max(1, (left - counts[0]) // max(1, d)))
-        return Layout(d, "omega_b" in parameters, "omega_c" in parameters, counts[0], counts[1] if d else 0)
+        return Layout(d, "omega_b" in parameters, "omega_c" in parameters, counts[0], counts[1] if d else 0, centred)
 
-    def value(self, names: Sequence[str], logs: Array) -> tuple[float, Array]:
+    def value(self, names: Sequence[str], logs: Array, *, centred: bool = True) -> tuple[float, Array]:
         """Minus its logarithm at these parameters, and the derivatives; the others are absent."""
         given = dict(zip(names, np.asarray(logs, dtype=float), strict=True))
-        state = self.solve({name: math.exp(value) for name, value in given.items()})
+        state = self.solve({name: math.exp(value) for name, value in given.items()}, centred=centred)
         outputs, layout = self.factors.outputs, state.layout
         nll = 0.5 * (self.freedom * float(np.log(state.q).sum()) + outputs * state.log_determinant)
         # By the logarithm of every effect's variance.
@@ -222,25 +242,30 @@ class Likelihood:
         part = slice(0, 1) if index == 0 else slice(1, None)
         shapes = state.shapes
         own = float(np.trace(shapes[:, part, part], axis1=1, axis2=2).sum())
-        squares = np.zeros_like(shapes)
-        squares[:, part, part] = shapes[:, part, part] @ shapes[:, part, part]
+        squares = shapes[:, :, part] @ shapes[:, part, :]
         shared = state.layout.gather(squares, self.factors.means, self.vectors)
         determinant = own - float(state.scale @ (state.inverse * shared) @ state.scale)
         pull = state.pull[:, part]
         return self.factors.outputs * determinant - self.freedom * float(((pull**2).sum(axis=(0, 1)) / state.q).sum())
 
-    def solve(self, parameters: Mapping[str, float]) -> Solved:
-        """All that follows from the parameters."""
+    def solve(self, parameters: Mapping[str, float], *, centred: bool = True) -> Solved:
+        r"""All that follows from the parameters.
+
+        Parameters
+        ----------
+        parameters : those that are present.
+        centred : whether slopes are of :math:`x - \bar x_g`.
+        """
         f, d = self.factors, self.factors.width
-        layout = self.layout(parameters)
+        layout, own = self.layout(parameters, centred=centred), f.roots if centred else f.plain_roots
         independent = np.concatenate([[parameters.get("omega_0", 0.0)], np.full(d, parameters.get("omega_1", 0.0))])
-        blocks = np.eye(d + 1) + (f.roots * independent) @ f.roots.transpose(0, 2, 1)
+        blocks = np.eye(d + 1) + (own * independent) @ own.transpose(0, 2, 1)
         lower = np.linalg.cholesky(blocks)
-        white = np.linalg.solve(lower, np.concatenate([f.roots, f.targets], axis=2))
+        white = np.linalg.solve(lower, np.concatenate([own, f.targets], axis=2))
         roots, targets = white[:, :, : d + 1], white[:, :, d + 1 :]
         shapes = roots.transpose(0, 2, 1) @ roots
-        # Rows are centred in their group: intercept and slopes have nothing to do with each other but for rounding.
-        shapes[:, 0, 1:] = shapes[:, 1:, 0] = 0.0
+        if centred:  # intercept and slopes have nothing to do with each other but for rounding
+            shapes[:, 0, 1:] = shapes[:, 1:, 0] = 0.0
         sums = roots.transpose(0, 2, 1) @ targets
         scale = self._scale(parameters, layout)
         inner = layout.gather(shapes, f.means, self.vectors)
@@ -338,7 +363,8 @@ class Solved:
         if apart:
             shared[:, : self.layout.parts["tau_0"].start] = 0.0
         shared = (shared - self.layout.rows(known, means, vectors)) * self.scale
-        return np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+        spread = np.einsum("ni,ni->n", shared @ self.inverse, shared) + np.einsum("nj,nj->n", scaled, z - known)
+        return np.asarray(spread)
 
     def between(self, z: Array, means: Array, vectors: Array) -> Array:
         r"""The variance of :math:`z^\top \theta_g` between groups, over s², before any row is seen.
@@ -348,7 +374,7 @@ class Solved:
         z, means, vectors : as in :meth:`variances`.
         """
         shared = (self.layout.rows(z, means, vectors) * self.scale)[:, self.layout.parts["tau_0"].start :]
-        return np.einsum("ni,ni->n", shared, shared) + z**2 @ self.independent
+        return np.asarray(np.einsum("ni,ni->n", shared, shared) + z**2 @ self.independent)
 
 
 # ---------------------------------------------------------------------- fitting
@@ -410,11 +436,11 @@ class KrigedFit:
         means, vectors : every row's group: its mean input and its place in the modes.
         own : which training group that is, -1 for one never trained on.
         """
-        z = np.column_stack([np.ones(len(x)), x - means])
         inside = own >= 0
         centres, variances = [], []
         for model in self.models:
             solved, omega = model.solved, model.solved.independent
+            z = solved.layout.terms(x, means)
             centre = solved.layout.rows(z, means, vectors) @ solved.gamma
             scaled = omega * z
             centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
@@ -439,6 +465,8 @@ class KrigedFit:
         for place, index in enumerate(own):
             if index is not None:
                 theta[place] += model.solved.independent[:, None] * model.solved.pull[index]
+        if not model.solved.layout.centred:
+            theta[:, 0] += np.einsum("gj,gjk->gk", means, theta[:, 1:])
         return theta
 
     @property
@@ -483,21 +511,37 @@ def fit_kriged(
     scores = np.array([model.score for model in fitted])
     weights = np.exp(scores.min() - scores)
     weights /= weights.sum()
-    if likelihood.limit == SEARCHED:
-        likelihood.limit = SOLVED
-        fitted = [
-            replace(model, solved=likelihood.solve(model.solved.parameters)) if weight > NEGLIGIBLE else model
-            for model, weight in zip(fitted, weights, strict=True)
-        ]
-    return KrigedFit(likelihood, tuple(fitted), weights)
+    return finished(KrigedFit(likelihood, tuple(fitted), weights))
+
+
+def finished(fit: KrigedFit) -> KrigedFit:
+    """The same with as many modes as a solution may have, where the search was made with fewer.
+
+    Parameters
+    ----------
+    fit : as the search left it.
+    """
+    likelihood = fit.likelihood
+    if likelihood.limit != SEARCHED:
+        return fit
+    likelihood.limit = SOLVED
+    again = [
+        replace(model, solved=likelihood.solve(model.solved.parameters, centred=model.solved.layout.centred))
+        if weight > NEGLIGIBLE
+        else model
+        for model, weight in zip(fit.models, fit.weights, strict=True)
+    ]
+    return KrigedFit(likelihood, tuple(again), fit.weights)
 
 
 def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known: Mapping[str, float]) -> FittedModel:
+    centred = not name.endswith(OF_X)
     usual = likelihood.layout({key: math.exp(START[key]) for key in parameters})
-    logs, nll, converged = search(likelihood.value, parameters, known, twice=usual.effects <= LARGE)
-    solved = likelihood.solve({key: math.exp(value) for key, value in zip(parameters, logs, strict=True)})
+    value = partial(likelihood.value, centred=centred)
+    logs, nll, converged = search(value, parameters, known, twice=usual.effects <= LARGE)
+    there = {key: math.exp(log) for key, log in zip(parameters, logs, strict=True)}
     punished = 0.5 * math.log(len(likelihood.factors.groups)) * len(parameters)
-    return FittedModel(name, solved, nll, nll + punished, converged)
+    return FittedModel(name, likelihood.solve(there, centred=centred), nll, nll + punished, converged)
 
 
 def search(
