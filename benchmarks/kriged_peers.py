@@ -21,7 +21,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
 
 import toporo as tr
-from toporo.estimators.kriged import placed
+from toporo.estimators.places import placed
 from toporo.robust.kriged import GroupFactors, KrigedFit, fit_kriged
 
 #: Rows that a Gaussian process is fitted to at most, drawn anew for every problem, and modes of the graph it sees.

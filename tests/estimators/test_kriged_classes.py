@@ -19,7 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import toporo as tr
 from toporo.choice.splits import GraphHopSplit
 from toporo.errors import DataError, GroupMismatchError, TopoRoWarning, UnknownNameError
-from toporo.estimators.kriged import KrigedClassifier, KrigedRegressor
+from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged_classes import KrigedClassifier
 
 CHAIN = [(place, place + 1) for place in range(15)]
 TEST = (4, 5, 12)

@@ -2,7 +2,8 @@
 
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.effects import Kriged
-from toporo.estimators.kriged import KrigedClassifier, KrigedRegressor
+from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged_classes import KrigedClassifier
 
 __all__ = [
     "GroupDROClassifier",

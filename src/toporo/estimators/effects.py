@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from toporo.checks import number, whole
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, warn
-from toporo.estimators.kriged import held_out_parts, placed, some_of, vectors_of
+from toporo.estimators.kriged_classes import held_out_parts, some_of
+from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import group_ids
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups

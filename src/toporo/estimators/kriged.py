@@ -3,55 +3,39 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
-from toporo.choice.splits import hop_folds
-from toporo.data.grouped import group_rng
-from toporo.errors import DataError, GroupMismatchError, TopoRoWarning, listed, warn
+from toporo.errors import DataError, listed, warn
 from toporo.estimators.coefficients import KrigedPart
+from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
-from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.group_factors import GroupFactors
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, SOLVED, KrigedFit, fit_kriged
+from toporo.robust.kriged import MODELS, SOLVED, fit_kriged
 from toporo.robust.panel import fit_panel
-from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
 #: Inputs count up to so many standard deviations beyond what was seen in training: a linear model bears that, and an
 #: outlier is cut. Settled on temperatures of 1900 to 2007.
 FAR = 1.0
-#: In place of a variance of nothing.
-SMALL = 1e-12
 #: Where the mean inputs of a group to predict come from.
 CONTEXTS = ("rows", "row", "none")
 #: The usual share of a local regression, and its ridge. Settled on temperatures of 1900 to 2007 and made-up data.
 LOCAL, LOCAL_RIDGE = 0.25, 0.01
 #: How often groups are weighed anew, with a penalty.
 RESPONSES = 4
-#: Parts of the training groups that are held out in turn to calibrate probabilities.
-FOLDS = 5
-#: A class that inputs explain wholly is still no certainty: the least share of its variance that is left.
-LEAST_LEFT = 0.04
-#: Standard deviations of what calibration changes: the logarithm of a scale common to all classes, what one class has
-#: beside it, and a bias. So many rows of a group count as independent. Settled on made-up data, nothing published.
-COMMON, APART, BIAS, INDEPENDENT = 1.0, 0.1, 0.1, 5
 
 
 class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -177,11 +161,11 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.saw_ = (("test adjacency",) if self.topology_ is not None else ()) + (
             ("test inputs",) if self.context == "rows" else ()
         )
-        self.trust_ = _trust(self.fit_, self.topology_)
+        self.trust_ = trust(self.fit_, self.topology_)
         self.local_ = None
         if self.topology_ is not None and self.local * self.gate_ > 0:
-            walks = _walks(self.topology_, self.groups_)
-            self.local_ = self.fit_.likelihood.factors.weighted_ridge(walks, LOCAL_RIDGE)
+            counts = walks(self.topology_, self.groups_)
+            self.local_ = self.fit_.likelihood.factors.weighted_ridge(counts, LOCAL_RIDGE)
 
     def _against_the_worst(
         self,
@@ -411,307 +395,9 @@ def _times(time: Any, rows: int) -> Array:
     return numbers
 
 
-def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None, list[int]]:
-    """The modes of a graph, and where the training groups are in it."""
-    if graph is None:
-        return None, []
-    graph.require(groups, what="group(s) of the data")
-    modes = GraphModes.of(_conductances(graph))
-    # In the layout that a model folder gives them back in: products of matrices differ by it in their last bits.
-    modes = GraphModes(modes.values, np.ascontiguousarray(modes.vectors))
-    return modes, [graph.names.index(name) for name in groups]
-
-
-def vectors_of(
-    fit: KrigedFit, graph: GroupGraph | None, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]
-) -> Array:
-    """Places of groups in the modes that a fit kept; of those not in the graph, between their neighbours."""
-    modes = fit.likelihood.modes
-    if modes is None or graph is None:
-        return np.zeros((len(groups), 0))
-    return near(modes.vectors, graph, groups, neighbors)
-
-
-def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]) -> Array:
-    """Values by group of the graph, for these groups; of those not in it, the mean over their neighbours."""
-    index = {name: place for place, name in enumerate(graph.names)}
-    strange = [name for name in groups if name not in index and name not in neighbors]
-    if strange:
-        raise GroupMismatchError(
-            f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
-            f"neighbors={{{strange[0]!r}: [...]}} (toporo predict --neighbors), or fit with a graph that has them."
-        )
-    rows = []
-    for name in groups:
-        beside = [name] if name in index else list(neighbors[name])
-        graph.require(beside, what=f"neighbour(s) of {name!r}")
-        rows.append(values[[index[other] for other in beside]].mean(axis=0))
-    return np.array(rows)
-
-
-def _walks(graph: GroupGraph, groups: Groups) -> Array:
-    """Where a random walk from each group of the graph first meets a training group, (groups of the graph, m)."""
-    weights = _conductances(graph)
-    inside = np.array([name in groups for name in graph.names])
-    out = np.zeros((len(inside), len(groups)))
-    out[inside, [groups.names.index(name) for name in graph.names if name in groups]] = 1.0
-    if not inside.all():
-        laplacian = np.diag(weights.sum(axis=1)) - weights
-        new = np.ix_(~inside, ~inside)
-        # Who meets nobody, in a piece of the graph without training groups, meets all alike.
-        faint = SMALL * max(1.0, float(weights.max(initial=0.0)))
-        enter = weights[np.ix_(~inside, inside)] @ out[inside] + faint / len(groups)
-        out[~inside] = np.linalg.solve(laplacian[new] + faint * np.eye(len(laplacian[new])), enter)
-        out[~inside] /= out[~inside].sum(axis=1, keepdims=True)
-    return out
-
-
-def _trust(fit: KrigedFit, graph: GroupGraph | None) -> dict[Name, float]:
-    """One less the variance of a group's coefficients over the usual one between groups, intercept and slopes alike."""
-    trained = fit.likelihood.factors.groups
-    names = tuple(trained) if graph is None else graph.names
-    modes = fit.likelihood.modes
-    vectors = np.zeros((len(names), 0)) if modes is None else modes.vectors
-    own = np.array([trained.names.index(name) if name in trained else -1 for name in names])
-    d = fit.likelihood.factors.width
-    nowhere = np.zeros((len(names), d))
-    before, after = (np.zeros(len(names)) for _ in range(2))
-    for place in range(d + 1):
-        unit = np.zeros((len(names), d + 1))
-        unit[:, place] = 1.0
-        for model, weight in zip(fit.models, fit.weights, strict=True):
-            before += weight * model.solved.between(unit, nowhere, vectors)
-            after += weight * model.solved.variances(unit, nowhere, vectors, own, apart=True)
-    usual = float(before.mean())
-    share = 1.0 - after / usual if usual > SMALL else np.ones(len(names))
-    return {name: float(value) for name, value in zip(names, np.clip(share, 0.0, 1.0), strict=True)}
-
-
 def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:
     """Variances of the columns between groups and within them."""
     sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
     within = weights @ (scaled - means[ids.codes]) ** 2 / max(1.0, weights.sum() - len(ids.groups))
     between = means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
     return np.maximum(between - within * np.mean(1 / sizes), 0.0), within
-
-
-def _conductances(graph: GroupGraph) -> npt.NDArray[np.float64]:
-    """How much neighbours have to do with each other: one over the length of the edge."""
-    places = {name: place for place, name in enumerate(graph.names)}
-    matrix = np.zeros((len(places), len(places)))
-    for (a, b), length in graph.edges.items():
-        matrix[places[a], places[b]] = matrix[places[b], places[a]] = 1.0 / length
-    return matrix
-
-
-# ---------------------------------------------------------------------- classes
-
-
-class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    r"""Classes by :class:`KrigedRegressor`, with probabilities that are calibrated on held-out regions.
-
-    Whether a row is of class k is a target of 0 or 1, and all of them are fitted together: they share the variances,
-    and so the say that the graph has. Of a row the model gives a mean :math:`s_k` and a variance :math:`v_k`, large
-    where its group is far from any that was trained on. With :math:`\pi_k` the share of the class in training, and
-    :math:`\sigma_k^2 = \pi_k (1 - \pi_k)`,
-
-    .. math:: p_k \propto \pi_k \exp(a_k z_k + b_k), \qquad z_k = (1 - \pi_k) \Bigl[\frac{s_k - \pi_k}{v_k} -
-              \bigl(\tfrac12 - \pi_k\bigr) \Bigl(\frac{1}{v_k} - \frac{1}{\sigma_k^2}\Bigr)_+\Bigr],
-
-    which for two classes with normal inputs, a = 1 and b = 0 is what discriminant analysis says; where v is large, no
-    more than the shares are left. a and b are moved from there, as far as the data say so, to where the log loss is
-    least in regions of the graph that are held out in turn, as far from the others as the groups that the graph has
-    beyond those in training. Without a graph whole groups are held out, without groups rows. It costs six fits.
-
-    Parameters
-    ----------
-    graph, context : as in :class:`KrigedRegressor`.
-
-    Attributes
-    ----------
-    classes_ : sorted.
-    evidence_, gate_, saw_, groups_ : as in :class:`KrigedRegressor`.
-    scale_, bias_ : a and b, by class.
-    held_out_ : the groups that were held out together to find them, region by region; empty if none could be.
-    model_ : the regression; for two classes, of the second one's indicator.
-
-    >>> rng = np.random.default_rng(0)
-    >>> groups = np.repeat(range(12), 40)  # twelve in a row; what the input means turns around on the way
-    >>> x = rng.normal(size=(480, 1))
-    >>> y = np.where((groups - 5.5) * x[:, 0] + rng.normal(size=480) > 0, "yes", "no")
-    >>> model = KrigedClassifier(graph=[(place, place + 1) for place in range(11)])
-    >>> model = model.fit(x[groups != 9], y[groups != 9], groups=groups[groups != 9])
-    >>> model.predict([[1.0], [-1.0]], groups=[9, 9]).tolist()
-    ['yes', 'no']
-    """
-
-    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
-    __metadata_request__predict = {"groups": True}  # noqa: RUF012
-    __metadata_request__score = {"groups": True}  # noqa: RUF012
-    __metadata_request__predict_proba = {"groups": True}  # noqa: RUF012
-
-    def __init__(self, *, graph: Any = None, context: str = "rows") -> None:
-        self.graph = graph
-        self.context = context
-
-    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
-        """Fit the regression, and calibrate what follows from it.
-
-        Parameters
-        ----------
-        X : rows × features.
-        y : every row's class.
-        groups : every row's group, by name. Without them all rows are one group.
-        sample_weight : a row with weight 2 counts as two.
-        """
-        x, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        try:
-            check_classification_targets(target)
-        except ValueError as error:
-            raise DataError(f"{error} For numbers use KrigedRegressor.") from None
-        ids = GroupIds(np.zeros(len(x), np.int64), Groups([EVERYONE])) if groups is None else group_ids(groups, len(x))
-        mass = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64).sum()
-        x, target, ids, shares = counted(x, target, ids, sample_weight)
-        weights = np.ones(len(x)) if shares is None else shares * (mass / shares.sum())
-        self.classes_, codes = np.unique(target, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(
-                f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
-                "tell apart."
-            )
-        self._adopt(self._regression(x, codes, ids, weights))
-        self._calibrate(x, codes, ids, weights)
-        return self
-
-    def _adopt(self, model: KrigedRegressor) -> None:
-        """Take the regression, and what of it a user asks for."""
-        self.model_ = model
-        for name in ("fit_", "scaling_", "target_scaling_", "topology_", "groups_", "group_sizes_"):
-            setattr(self, name, getattr(model, name))
-        self.evidence_, self.gate_, self.saw_ = model.evidence_, model.gate_, model.saw_
-
-    def predict(self, X: Any, groups: Any = None, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Any:  # noqa: N803
-        """The likeliest class of every row.
-
-        Parameters
-        ----------
-        X, groups, neighbors : see :meth:`KrigedRegressor.predict`.
-        """
-        check_is_fitted(self)
-        return self.classes_[self.predict_proba(X, groups, neighbors=neighbors).argmax(axis=1)]
-
-    def predict_proba(
-        self,
-        X: Any,  # noqa: N803
-        groups: Any = None,
-        *,
-        neighbors: Mapping[Name, Iterable[Name]] | None = None,
-    ) -> Array:
-        """The probability of every class, in the order of ``classes_``.
-
-        Parameters
-        ----------
-        X, groups, neighbors : see :meth:`KrigedRegressor.predict`.
-        """
-        check_is_fitted(self)
-        x = validate_data(self, X, reset=False, dtype=np.float64)
-        scores, shares = _class_scores(self.model_, x, groups, neighbors)
-        return np.asarray(softmax(shares + self.scale_ * scores + self.bias_, axis=1))
-
-    def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
-        """The share of rows whose class is right.
-
-        Parameters
-        ----------
-        X, y, groups, sample_weight : as in :meth:`fit`.
-        """
-        return float(accuracy_score(y, self.predict(X, groups), sample_weight=sample_weight))
-
-    def _regression(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> KrigedRegressor:
-        shown = np.eye(len(self.classes_))[codes][:, 1 if len(self.classes_) == 2 else 0 :]
-        return KrigedRegressor(graph=self.graph, context=self.context).fit(x, shown, ids, weights)
-
-    def _calibrate(self, x: Array, codes: npt.NDArray[np.intp], ids: GroupIds, weights: Array) -> None:
-        """Find scales and biases from what models say of rows whose groups they have not seen."""
-        scores, rows, self.held_out_ = [], [], []
-        for part in held_out_parts(self.topology_, ids, x):
-            kept = np.flatnonzero(~part)
-            if len(np.unique(codes[kept])) < len(self.classes_):
-                continue  # a model that has never met a class has no say on it
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TopoRoWarning)  # what they warn of, the whole model warns of
-                model = self._regression(x[kept], codes[kept], some_of(ids, kept), weights[kept])
-                rows.append(np.flatnonzero(part))
-                scores.append(_class_scores(model, x[part], some_of(ids, rows[-1]), None, weights[part]))
-            self.held_out_.append(tuple(some_of(ids, rows[-1]).groups))
-        self.scale_, self.bias_ = np.ones(len(self.classes_)), np.zeros(len(self.classes_))
-        if not rows:
-            warn(
-                "probabilities are not calibrated: whichever groups are held out, the others lack some class. Join "
-                "classes or groups; until then probabilities are those of a normal model."
-            )
-            return
-        places = np.concatenate(rows)
-        groups = len(ids.groups) if len(ids.groups) > 1 else math.inf
-        z, shares = (np.concatenate(each) for each in zip(*scores, strict=True))
-        self.scale_, self.bias_ = _calibrated(z, shares, codes[places], weights[places], groups)
-
-
-def held_out_parts(graph: GroupGraph | None, ids: GroupIds, x: Array) -> Iterator[npt.NDArray[np.bool_]]:
-    """Rows to hold out together: regions as far away as the graph's other groups are, whole groups, or rows."""
-    names, m = ids.groups.names, len(ids.groups)
-    if m > 2 and graph is not None:
-        reached = graph.hops(names)
-        others = [name for name in graph.names if name not in ids.groups and math.isfinite(reached[name])]
-        for fold in hop_folds(graph, names, others or None, FOLDS):
-            yield np.isin(ids.codes, ids.groups.encode(fold.held_out))
-        return
-    # Without groups, equal rows stay together, in whatever order they come: a row twice is a row of weight 2.
-    units = ids.codes if m > 1 else np.unique(x, axis=0, return_inverse=True)[1].ravel()
-    order = group_rng("calibration", 0).permutation(units.max() + 1)
-    part = order[units] % min(FOLDS, len(order))
-    for place in range(part.max() + 1):
-        yield part == place
-
-
-def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
-    """The groups of some rows, without those that have none among them."""
-    return group_ids(GroupIds(ids.codes[rows], ids.groups), len(rows))
-
-
-def _class_scores(
-    model: KrigedRegressor, x: Array, groups: Any, neighbors: Any, weights: Array | None = None
-) -> tuple[Array, Array]:
-    """z and the logarithms of the classes' shares in training, (rows, classes) both."""
-    centre, spread = model._moments(x, groups, neighbors, weights)
-    shares, scale = model.target_scaling_.center, model.target_scaling_.scale
-    values, left = centre * scale + shares, (spread + model.fit_.noise) * scale**2
-    if values.shape[1] == 1:
-        values, left, shares = np.column_stack([1.0 - values, values]), left[:, [0, 0]], np.append(1.0 - shares, shares)
-    whole = shares * (1.0 - shares)
-    left = np.maximum(left, LEAST_LEFT * whole)
-    scores = (values - shares) / left - (0.5 - shares) * np.maximum(1.0 / left - 1.0 / whole, 0.0)
-    return (1.0 - shares) * scores, np.broadcast_to(np.log(shares), values.shape)
-
-
-def _calibrated(
-    scores: Array, shares: Array, codes: npt.NDArray[np.intp], weights: Array, groups: float
-) -> tuple[Array, Array]:
-    """a and b with the least log loss, held to 1 and 0 as far as few groups say little."""
-    rows, classes = scores.shape
-    worth = min(float(weights.sum()), INDEPENDENT * groups) * weights / weights.sum()
-    right = np.eye(classes)[codes]
-    spreads = np.array([COMMON, *[APART] * classes, *[BIAS] * classes])
-
-    def loss(settings: Array) -> tuple[float, Array]:
-        scale, bias = np.exp(settings[0] + settings[1 : classes + 1]), settings[classes + 1 :]
-        logs = log_softmax(shares + scale * scores + bias, axis=1)
-        wrong = worth[:, None] * (np.exp(logs) - right)
-        by_scale = (wrong * scores).sum(axis=0) * scale
-        gradient = np.concatenate([[by_scale.sum()], by_scale, wrong.sum(axis=0)])
-        value = -float(worth @ logs[np.arange(rows), codes])
-        return value + 0.5 * float(((settings / spreads) ** 2).sum()), gradient + settings / spreads**2
-
-    exactly = {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000}  # a row twice must be a row of weight 2
-    best = minimize(loss, np.zeros(2 * classes + 1), jac=True, method="L-BFGS-B", options=exactly).x
-    return np.exp(best[0] + best[1 : classes + 1]), best[classes + 1 :]

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from toporo.checks import number, one_of
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.kriged import CONTEXTS, KrigedClassifier, KrigedRegressor
+from toporo.estimators.kriged import CONTEXTS, KrigedRegressor
+from toporo.estimators.kriged_classes import KrigedClassifier
 from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json

@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from scipy.optimize import minimize
 
 from toporo.errors import DataError, warn
 from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.layout import Layout
 from toporo.types import Array
 
 #: The hyper-parameters, in the order of a vector of their logarithms: variances over s², and the diffusion time.
@@ -79,104 +80,6 @@ NOTHING = 1e-7
 
 
 # ---------------------------------------------------------------------- the likelihood
-
-
-@dataclass(frozen=True)
-class Layout:
-    r"""Which effects :math:`\gamma` has: :math:`b_0`, b and c of ``width``, modes of intercepts, modes of slopes.
-
-    Attributes
-    ----------
-    width : features.
-    common, context : whether there are b and c.
-    levels, slopes : how many of the smoothest modes intercepts and slopes have.
-    centred : whether slopes are of :math:`x - \bar x_g`, and intercepts at the mean; else of x.
-    """
-
-    width: int
-    common: bool
-    context: bool
-    levels: int
-    slopes: int
-    centred: bool = True
-
-    @cached_property
-    def parts(self) -> dict[str, slice]:
-        """By the name of their variance; slopes are in order of modes, then of features."""
-        sizes = {
-            "omega_b": self.width * self.common,
-            "omega_c": self.width * self.context,
-            "tau_0": self.levels,
-            "tau_1": self.slopes * self.width,
-        }
-        ends = 1 + np.cumsum(list(sizes.values()))
-        return {name: slice(int(end) - size, int(end)) for (name, size), end in zip(sizes.items(), ends, strict=True)}
-
-    @property
-    def effects(self) -> int:
-        """How many there are."""
-        return int(self.parts["tau_1"].stop)
-
-    def level(self, means: Array, vectors: Array) -> Array:
-        """What an intercept is made of, (groups, effects before those of slopes)."""
-        of_means = [means * self.centred] * self.common + [means] * self.context
-        return np.column_stack([np.ones(len(means)), *of_means, vectors[:, : self.levels]])
-
-    def terms(self, x: Array, means: Array) -> Array:
-        """What coefficients of rows are of, (rows, d + 1)."""
-        return np.column_stack([np.ones(len(x)), x - means if self.centred else x])
-
-    def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`B_g \gamma` of groups with these means and places in the modes, (groups, d + 1, outputs)."""
-        own = gamma[self.parts["tau_1"]].reshape(self.slopes, self.width, gamma.shape[1])
-        slopes = np.einsum("gi,ijk->gjk", vectors[:, : self.slopes], own)
-        if self.common:
-            slopes += gamma[self.parts["omega_b"]]
-        level = self.level(means, vectors) @ gamma[: self.parts["tau_0"].stop]
-        return np.concatenate([level[:, None], slopes], axis=1)
-
-    def rows(self, z: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`z^\top B_g` of rows, (rows, effects): what of :math:`\gamma` a row is made of."""
-        slopes = z[:, 1:]
-        level = z[:, :1] * self.level(means, vectors)
-        if self.common:
-            level[:, self.parts["omega_b"]] += slopes
-        of_modes = vectors[:, : self.slopes, None] * slopes[:, None, :]
-        return np.concatenate([level, of_modes.reshape(len(z), -1)], axis=1)
-
-    def project(self, sums: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`\sum_g B_g^\top s_g`, (effects, outputs)."""
-        out = self.level(means, vectors).T @ sums[:, 0]
-        if self.common:
-            out[self.parts["omega_b"]] += sums[:, 1:].sum(axis=0)
-        of_modes = np.einsum("gi,gjk->ijk", vectors[:, : self.slopes], sums[:, 1:])
-        return np.concatenate([out, of_modes.reshape(-1, sums.shape[2])])
-
-    def gather(self, shapes: Array, means: Array, vectors: Array) -> Array:
-        r""":math:`\sum_g B_g^\top S_g B_g`; where slopes are centred, blocks join no intercept to a slope."""
-        of_level, of_slopes = shapes[:, 0, 0], shapes[:, 1:, 1:]
-        level, u, d = self.level(means, vectors), vectors[:, : self.slopes], self.width
-        count, k = level.shape[1], self.slopes
-        out = np.zeros((self.effects, self.effects))
-        out[:count, :count] = level.T @ (of_level[:, None] * level)
-        b, v = self.parts["omega_b"], self.parts["tau_1"]
-        if self.common:
-            out[b, b] += of_slopes.sum(axis=0)
-            across = np.einsum("gi,gjl->jil", u, of_slopes, optimize=True).reshape(d, k * d)
-            out[b, v] = across
-            out[v, b] = across.T
-        pairs = (u[:, :, None] * u[:, None, :]).reshape(len(u), k * k)
-        inner = (pairs.T @ of_slopes.reshape(len(u), d * d)).reshape(k, k, d, d)
-        out[v, v] = inner.transpose(0, 2, 1, 3).reshape(k * d, k * d)
-        if not self.centred:
-            joined = shapes[:, 0, 1:]
-            of_modes = level.T @ (u[:, :, None] * joined[:, None, :]).reshape(len(u), k * d)
-            out[:count, v] += of_modes
-            out[v, :count] += of_modes.T
-            if self.common:
-                out[:count, b] += level.T @ joined
-                out[b, :count] += joined.T @ level
-        return out
 
 
 class Likelihood:
