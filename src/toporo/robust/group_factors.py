@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from toporo.errors import DataError
-from toporo.groups import GroupIds, Groups
+from toporo.groups import Groups
 from toporo.robust.group_losses import as_inputs, as_numbers
 from toporo.types import Array
+
+#: Numbers that are factored at a time.
+CELLS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -53,15 +58,17 @@ class GroupFactors:
             raise DataError(f"sample_weight: expected {len(inputs)} finite weights above 0, one per row.")
         if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
             raise DataError("x and y must be finite: fill in or leave out missing values first.")
-        parts = [_factor(*part) for part in _by_group(inputs, targets, weights, ids)]
-        return cls(
-            ids.groups,
-            np.stack([part[0] for part in parts]),
-            np.stack([part[1] for part in parts]),
-            np.stack([part[2] for part in parts]),
-            np.sum([part[3] for part in parts], axis=0),
-            np.array([part[4] for part in parts]),
-        )
+        sizes = np.bincount(ids.codes, minlength=len(ids.groups))
+        if not sizes.all():
+            raise DataError(f"group {ids.groups.names[int(sizes.argmin())]!r} has no row: leave it out of the groups.")
+        m, (d, k) = len(sizes), (inputs.shape[1], targets.shape[1])
+        means, roots = np.zeros((m, d)), np.zeros((m, d + 1, d + 1))
+        products, left, rows = np.zeros((m, d + 1, k)), np.zeros((m, k)), np.zeros(m)
+        for groups, members in _batches(ids.codes, sizes, d + k + 2):
+            means[groups], roots[groups], products[groups], left[groups], rows[groups] = _factor(
+                inputs[members].astype(np.float64), targets[members], np.where(members >= 0, weights[members], 0.0)
+            )
+        return cls(ids.groups, means, roots, products, left.sum(axis=0), rows)
 
     @classmethod
     def from_values(cls, values: Any, groups: Any, sample_weight: Any = None) -> GroupFactors:
@@ -117,28 +124,33 @@ class GroupFactors:
         return int(self.targets.shape[2])
 
 
-def _by_group(x: Array, y: Array, weights: Array, ids: GroupIds) -> Any:
-    order = np.argsort(ids.codes, kind="stable")
-    ends = np.cumsum(np.bincount(ids.codes, minlength=len(ids.groups)))
-    for name, rows in zip(ids.groups, np.split(order, ends[:-1]), strict=True):
-        if not len(rows):
-            raise DataError(f"group {name!r} has no row: leave it out of the groups.")
-        yield x[rows].astype(np.float64), y[rows], weights[rows]
+def _batches(
+    codes: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], width: int
+) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+    """Groups of similar size, and their rows, (groups, rows), -1 where a group has fewer: many factors at once."""
+    order, starts = np.argsort(codes, kind="stable"), np.cumsum(sizes) - sizes
+    longest = np.maximum(width, 2 ** np.ceil(np.log2(sizes))).astype(np.intp)
+    for length in np.unique(longest):
+        alike = np.flatnonzero(longest == length)
+        count = max(1, CELLS // (int(length) * width))
+        for groups in np.split(alike, range(count, len(alike), count)):
+            most = max(width, int(sizes[groups].max()))
+            places = starts[groups, None] + np.arange(most)
+            inside = np.arange(most) < sizes[groups, None]
+            yield groups, np.where(inside, order[np.minimum(places, len(order) - 1)], -1)
 
 
-def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, float]:
-    """Mean, R, Q'y, what is left of y'y, rows; of one group."""
-    n, d = x.shape
-    mean = np.average(x, axis=0, weights=weights)
-    root = np.sqrt(weights)[:, None]
-    design = np.column_stack([np.ones(n), x - mean]) * root
+def _factor(x: Array, y: Array, weights: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """Mean, R, Q'y, what is left of y'y, rows; of groups with so many rows each, those of weight 0 for none."""
+    mass = weights.sum(axis=1)
+    mean = np.einsum("gn,gnj->gj", weights, x) / mass[:, None]
+    root = np.sqrt(weights)[:, :, None]
+    design = np.concatenate([np.ones((*weights.shape, 1)), x - mean[:, None]], axis=2) * root
     q, r = np.linalg.qr(design)
     scaled = y * root
-    inside = q.T @ scaled
-    full_r, full_z = np.zeros((d + 1, d + 1)), np.zeros((d + 1, y.shape[1]))
-    full_r[: len(r)], full_z[: len(r)] = r, inside
+    inside = q.transpose(0, 2, 1) @ scaled
     left = scaled - q @ inside
-    return mean, full_r, full_z, np.einsum("nk,nk->k", left, left), float(weights.sum())
+    return mean, r, inside, np.einsum("gnk,gnk->gk", left, left), mass
 
 
 # ---------------------------------------------------------------------- which groups are alike
