@@ -13,7 +13,7 @@ from scipy.linalg import expm
 
 from toporo.errors import DataError
 from toporo.robust import kriged
-from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
 from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, Likelihood, fit_kriged
 
 D = 3
@@ -163,6 +163,28 @@ def test_modes_are_those_of_the_kernel() -> None:
         shares, _ = rows.modes.shares(time)
         kernel = (rows.modes.vectors * shares) @ rows.modes.vectors.T
         np.testing.assert_allclose(kernel, rows.kernel(time), atol=1e-9)
+
+
+def test_modes_of_walks_are_those_of_their_kernel_and_never_carry_a_trend_on() -> None:
+    adjacency, time, h = pieces(), 3.0, 1e-6
+    modes = WalkModes.of(adjacency)
+    degrees = adjacency.sum(axis=1)
+    kernel = np.linalg.inv(np.eye(len(adjacency)) + time * (np.diag(degrees) - adjacency) / degrees.mean())
+    shares, slopes = modes.shares(time)
+    expected = kernel / np.diag(kernel).mean()
+    np.testing.assert_allclose((modes.vectors * shares) @ modes.vectors.T, expected, atol=1e-9)
+    differences = np.log(modes.shares(time + h)[0] / modes.shares(time - h)[0]) / (2 * h)
+    np.testing.assert_allclose(slopes, differences, atol=1e-6)
+
+    m = 12  # twice as high every time; what comes after the last is no higher
+    modes, known = WalkModes.of(np.diag(np.ones(m - 1), 1) + np.diag(np.ones(m - 1), -1)), np.arange(m - 4)
+    values = np.repeat(2.0**known, 50) + 0.01 * np.random.default_rng(0).normal(size=50 * len(known))
+    factors = GroupFactors.from_values(values, np.repeat(known, 50).tolist())
+    fit = fit_kriged(factors, modes, known, {"it": ("omega_0", "tau_0", "time")}, level=False)
+    none = np.zeros((m, 0))
+    effects = fit.moments(none, none, modes.vectors, np.full(m, -1))[0][:, 0]
+    assert effects[m - 4] > 2.0 ** (m - 7)
+    assert np.all(np.diff(effects[m - 5 :]) < 0)
 
 
 def smooth(seed: int, *, change: float, noise: float = 0.3) -> tuple[Any, ...]:

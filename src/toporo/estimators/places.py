@@ -19,14 +19,16 @@ from toporo.types import Array, Name
 SMALL = 1e-12
 
 
-def placed(graph: GroupGraph | None, groups: Groups) -> tuple[GraphModes | None, list[int]]:
+def placed(
+    graph: GroupGraph | None, groups: Groups, kind: type[GraphModes] = GraphModes
+) -> tuple[GraphModes | None, list[int]]:
     """The modes of a graph, and where the training groups are in it."""
     if graph is None:
         return None, []
     graph.require(groups, what="group(s) of the data")
-    modes = GraphModes.of(conductances(graph))
+    modes = kind.of(conductances(graph))
     # In the layout that a model folder gives them back in: products of matrices differ by it in their last bits.
-    modes = GraphModes(modes.values, np.ascontiguousarray(modes.vectors))
+    modes = kind(modes.values, np.ascontiguousarray(modes.vectors))
     return modes, [graph.names.index(name) for name in groups]
 
 

@@ -195,3 +195,24 @@ class GraphModes:
         falling = np.exp(-time * self.values)
         total = falling.sum()
         return len(self.vectors) * falling / total, float(falling @ self.values / total) - self.values
+
+
+class WalkModes(GraphModes):
+    r"""The modes for another kernel, :math:`K \propto (I + t L / \bar d)^{-1}`, the constant mode among them.
+
+    What it suggests for a group is a mean over where a random walk from there, which may end on the way, first meets a
+    known group: never more than is seen anywhere, and nothing far away, where the heat kernel carries trends on.
+    """
+
+    @classmethod
+    def of(cls, adjacency: Any) -> WalkModes:
+        """The modes of a symmetric matrix of weights that are at least 0."""
+        modes = GraphModes.of(adjacency)
+        m = len(modes.vectors)
+        return cls(np.append(0.0, modes.values), np.column_stack([np.full(m, m**-0.5), modes.vectors]))
+
+    def shares(self, time: float) -> tuple[Array, Array]:
+        """Variances of the modes of K, mean of its diagonal 1, and the derivative of their logarithms by the time."""
+        falling = 1.0 / (1.0 + time * self.values)
+        total, slopes = falling.sum(), -falling * self.values
+        return len(self.vectors) * falling / total, slopes - float(falling @ slopes / total)
