@@ -201,7 +201,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """What the model leaves of the training rows."""
         likelihood = self.fit_.likelihood
         where = likelihood.factors.means[ids.codes], likelihood.vectors[ids.codes], ids.codes
-        parts = [self.fit_.moments(x[part], *(each[part] for each in where))[0] for part in chunks(len(x))]
+        parts = [self.fit_.values(x[part], *(each[part] for each in where)) for part in chunks(len(x))]
         return np.asarray(y - np.concatenate(parts))
 
     def __sklearn_tags__(self) -> Any:
@@ -242,8 +242,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 if time is None
                 else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
             )
-        centre, spread = self._moments(x, groups, neighbors, means=means)
-        noise = np.broadcast_to(self.fit_.noise, spread.shape)
+        centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None)
+        noise = np.broadcast_to(self.fit_.noise, centre.shape)
         if self.panel_ is not None:
             ids = self._ids(groups, len(x))
             vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
@@ -273,8 +273,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         neighbors: Mapping[Name, Iterable[Name]] | None,
         weights: Array | None = None,
         means: Mapping[Name, Iterable[float]] | None = None,
+        *,
+        spread: bool = True,
     ) -> tuple[Array, Array]:
-        """Mean and variance of rows without their noise, in units of the targets' standard deviations."""
+        """Mean and, if wanted, variance of rows without noise, in units of the targets' standard deviations."""
         ids = self._ids(groups, len(x))
         scaled = self._clipped(self.scaling_.apply(x))
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
@@ -284,14 +286,18 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self._warn_of_distance(ids.groups)
         own_means = self._means(scaled, ids, own, np.ones(len(x)) if weights is None else weights, means or {})
         rows = scaled, own_means, vectors, own
-        parts = [self.fit_.moments(*(each[part] for each in rows)) for part in chunks(len(x))]
-        centre, spread = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        parts = [[each[part] for each in rows] for part in chunks(len(x))]
+        if spread:
+            both = [self.fit_.moments(*part) for part in parts]
+            centre, variance = (np.concatenate([part[place] for part in both]) for place in (0, 1))
+        else:
+            centre, variance = np.concatenate([self.fit_.values(*part) for part in parts]), np.zeros((0, 0))
         if self.local_ is not None and (own < 0).any():
             share, new = self.local * self.gate_, own < 0
             there = near(self.local_, self.topology_, ids.groups, neighbors or {})[ids.codes[new]]
             opinion = np.einsum("nj,njk->nk", np.column_stack([np.ones(int(new.sum())), scaled[new]]), there)
             centre[new] = (1.0 - share) * centre[new] + share * opinion
-        return centre, spread
+        return centre, variance
 
     def _in_units(self, scaled: Array) -> Array:
         values = scaled * self.target_scaling_.scale + self.target_scaling_.center

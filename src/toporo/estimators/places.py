@@ -89,7 +89,7 @@ def trust(fit: KrigedFit, graph: GroupGraph | None) -> dict[Name, float]:
     for place in range(d + 1):
         unit = np.zeros((len(names), d + 1))
         unit[:, place] = 1.0
-        for model, weight in zip(fit.models, fit.weights, strict=True):
+        for model, weight in fit.counting:
             before += weight * model.solved.between(unit, nowhere, vectors)
             after += weight * model.solved.variances(unit, nowhere, vectors, own, apart=True)
     usual = float(before.mean())

@@ -71,7 +71,7 @@ OF_X = ", slopes of x"
 #: With up to so many effects all modes of K count. With more, variances are searched for with the smoothest modes that
 #: make up to ``SEARCHED`` effects, and what follows from them is computed with up to ``SOLVED``.
 MOST_EFFECTS, SEARCHED, SOLVED = 1600, 1200, 3000
-#: A model whose weight is below this is not solved again.
+#: A model whose weight is below this is left out of what is predicted.
 NEGLIGIBLE = 1e-6
 #: With more effects than this, a search starts from what smaller models found alone, not from the usual start too.
 LARGE = 700
@@ -330,6 +330,16 @@ class KrigedFit:
         each = [self._coefficients(model, means, vectors, own) for model in self.models]
         return np.tensordot(self.weights, each, axes=1)
 
+    def values(self, x: Array, means: Array, vectors: Array, own: Any) -> Array:
+        """Means of the values of rows, (rows, outputs).
+
+        Parameters
+        ----------
+        x, means, vectors, own : as in :meth:`moments`.
+        """
+        each, shares = self._centres(x, means, vectors, own), [weight for _, weight in self.counting]
+        return np.tensordot(shares, each, axes=1)
+
     def moments(self, x: Array, means: Array, vectors: Array, own: Any) -> tuple[Array, Array]:
         """Mean and variance of the value of rows without their own noise, (rows, outputs) each.
 
@@ -339,20 +349,32 @@ class KrigedFit:
         means, vectors : every row's group: its mean input and its place in the modes.
         own : which training group that is, -1 for one never trained on.
         """
-        inside = own >= 0
-        centres, variances = [], []
-        for model in self.models:
-            solved, omega = model.solved, model.solved.independent
-            z = solved.layout.terms(x, means)
-            centre = solved.layout.rows(z, means, vectors) @ solved.gamma
-            scaled = omega * z
-            centre[inside] += np.einsum("nj,njk->nk", scaled[inside], solved.pull[own[inside]])
-            spread = solved.variances(z, means, vectors, own)
-            centres.append(centre)
-            variances.append(spread[:, None] * self.variance(model))
-        centre = np.tensordot(self.weights, centres, axes=1)
+        centres, shares = self._centres(x, means, vectors, own), [weight for _, weight in self.counting]
+        centre = np.tensordot(shares, centres, axes=1)
+        variances = [
+            model.solved.variances(model.solved.layout.terms(x, means), means, vectors, own)[:, None]
+            * self.variance(model)
+            for model, _ in self.counting
+        ]
         between = [(each - centre) ** 2 for each in centres]
-        return centre, np.tensordot(self.weights, np.add(variances, between), axes=1)
+        return centre, np.tensordot(shares, np.add(variances, between), axes=1)
+
+    def _centres(self, x: Array, means: Array, vectors: Array, own: Any) -> list[Array]:
+        """Means of the values of rows, by every model that counts."""
+        inside, out = own >= 0, []
+        for model, _ in self.counting:
+            solved = model.solved
+            theta = solved.layout.spread(solved.gamma, means, vectors)
+            theta[inside] += solved.independent[:, None] * solved.pull[own[inside]]
+            out.append(np.einsum("nj,njk->nk", solved.layout.terms(x, means), theta))
+        return out
+
+    @property
+    def counting(self) -> list[tuple[FittedModel, float]]:
+        """Models whose weight is not negligible, and their weights."""
+        counts = self.weights > NEGLIGIBLE
+        shares = self.weights[counts] / self.weights[counts].sum()
+        return [(model, float(shares[place])) for place, model in enumerate(np.array(self.models, object)[counts])]
 
     def variance(self, model: FittedModel) -> Array:
         """s² of every output."""

@@ -58,7 +58,7 @@ class Layout:
     def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
         r""":math:`B_g \gamma` of groups with these means and places in the modes, (groups, d + 1, outputs)."""
         own = gamma[self.parts["tau_1"]].reshape(self.slopes, self.width, gamma.shape[1])
-        slopes = np.einsum("gi,ijk->gjk", vectors[:, : self.slopes], own)
+        slopes = np.tensordot(vectors[:, : self.slopes], own, axes=1)
         if self.common:
             slopes += gamma[self.parts["omega_b"]]
         level = self.level(means, vectors) @ gamma[: self.parts["tau_0"].stop]
