@@ -1,18 +1,22 @@
 """What people use today where groups differ: a mixed model, a Gaussian process, geographically weighted ridge.
 
-Also the speed of toporo's mixed model beside statsmodels' (``make bench ONLY=mixed``).
+Also the speed of toporo's mixed model beside statsmodels' (``make bench ONLY=mixed``), and of large kriged models
+(``make bench ONLY=scale``).
 """
 
 from __future__ import annotations
 
 import importlib
 import math
+import os
 import statistics
+import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -227,3 +231,68 @@ def _statsmodels_fit(peer: Any, x: np.ndarray, y: np.ndarray, names: np.ndarray)
             return float(fit.llf), np.diag(fit.cov_re) / fit.scale
         fit = with_slopes(peer, y, ones, centred, names)
         return float(fit.llf), np.array([fit.cov_re[0, 0], fit.vcomp[0]]) / fit.scale
+
+
+# ---------------------------------------------------------------------- large ones
+
+#: What a process of its own runs for one size, so that its peak memory is its own.
+LARGE = """
+import resource, sys, time, warnings
+import numpy as np
+import toporo as tr
+from kriged_peers import on_a_grid
+
+warnings.simplefilter("ignore")
+x, y, names, edges, test = on_a_grid(*map(int, sys.argv[1:]))
+known = ~np.isin(names, test)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+start = time.perf_counter()
+model = tr.KrigedRegressor(graph=edges).fit(x[known], y[known], groups=names[known])
+fitted = time.perf_counter()
+off = model.predict(x[~known], groups=names[~known]) - y[~known]
+done = time.perf_counter()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+mean_only = np.mean((y[~known] - y[known].mean()) ** 2)
+print(fitted - start, done - fitted, peak / 2**20, before / 2**20, np.mean(off**2) / mean_only)
+"""
+
+
+def on_a_grid(groups: int, width: int, per_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[Any], Any]:
+    """Groups on a grid, ten in a row; coefficients change smoothly, and a little by themselves; a corner is new."""
+    rng = np.random.default_rng(0)
+    across, down = np.arange(groups) % 10, np.arange(groups) // 10
+    edges = [(i, j) for i in range(groups) for j in (i + 1, i + 10) if j < groups and (j == i + 10 or j % 10)]
+    names = np.repeat(np.arange(groups), per_group)
+    x = rng.normal(size=(len(names), width)) + rng.normal(size=(groups, width))[names]
+    first, second = rng.normal(size=(2, width + 1))
+    smooth = np.sin(across[:, None] / 4 + first) * np.cos(8 * down[:, None] / groups * 10 / 4 + second)
+    theta = smooth + 0.3 * rng.normal(size=smooth.shape)
+    y = theta[names, 0] + np.einsum("nj,nj->n", x, theta[names, 1:]) + rng.normal(size=len(names))
+    return x, y, names, edges, np.flatnonzero((across > 6) & (down < 4))
+
+
+def bench_scale() -> list[str]:
+    """Large fits, wall time and memory."""
+    lines = [
+        "Groups on a grid, a corner of twelve not trained on; all that `KrigedRegressor` does, wall time on this "
+        "machine's cores. Memory: the most that the process held, and of it before the fit, data and libraries. Error: "
+        "squared, in the corner, over that of the training mean.",
+        "",
+        "| rows | groups | inputs | m(d + 1) | fit (s) | predict (s) | memory (GiB) | of it before (GiB) | error |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    met = True
+    for groups, width, per_group in ((150, 9, 100), (1000, 9, 30), (200, 50, 5000)):
+        command = [sys.executable, "-c", LARGE, *map(str, (groups, width, per_group))]
+        here = str(Path(__file__).parent)
+        paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        done = subprocess.run(
+            command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True, check=True
+        )
+        fit, predict, peak, before, error = map(float, done.stdout.split())
+        met = met and fit < 60 and peak < 4
+        lines.append(
+            f"| {groups * per_group} | {groups} | {width} | {groups * (width + 1)} | {fit:.1f} | {predict:.2f} | "
+            f"{peak:.2f} | {before:.2f} | {error:.3f} |"
+        )
+    return [*lines, "", f"Target: each under 60 s and 4 GiB: {'met' if met else 'not met'}."]

@@ -73,7 +73,8 @@ OF_X = ", slopes of x"
 MOST_EFFECTS, SEARCHED, SOLVED = 1600, 1200, 3000
 #: A model whose weight is below this is left out of what is predicted.
 NEGLIGIBLE = 1e-6
-#: With more effects than this, a search starts from what smaller models found alone, not from the usual start too.
+#: With more effects than this, a search starts from what smaller models found alone, not from the usual start too, and
+#: ends when the likelihood changes by less than a share of 1e-9, not 1e-10.
 LARGE = 700
 #: Modes that could move the likelihood by no more than this are left out.
 NOTHING = 1e-7
@@ -135,21 +136,20 @@ class Likelihood:
             levels, others = by_effect[layout.parts["tau_0"]], by_effect[layout.parts["tau_1"]]
             others = others.reshape(layout.slopes, layout.width).sum(axis=1)
             gradient["time"] = float(levels @ slopes[: len(levels)] + others @ slopes[: len(others)])
-        for name, index in (("omega_0", 0), ("omega_1", 1)):
-            if name in given:
-                gradient[name] = math.exp(given[name]) * self._by_independent(state, index)
+        if "omega_0" in given or "omega_1" in given:
+            by_variance = self._by_independent(state)
+            gradient |= {name: math.exp(given[name]) * slope for name, slope in by_variance.items() if name in given}
         return nll, 0.5 * np.array([gradient[name] for name in names])
 
-    def _by_independent(self, state: Solved, index: int) -> float:
-        """Twice the derivative by the variance of the independent intercepts (0) or slopes (1)."""
-        part = slice(0, 1) if index == 0 else slice(1, None)
-        shapes = state.shapes
-        own = float(np.trace(shapes[:, part, part], axis1=1, axis2=2).sum())
-        squares = shapes[:, :, part] @ shapes[:, part, :]
-        shared = state.layout.gather(squares, self.factors.means, self.vectors)
-        determinant = own - float(state.scale @ (state.inverse * shared) @ state.scale)
-        pull = state.pull[:, part]
-        return self.factors.outputs * determinant - self.freedom * float(((pull**2).sum(axis=(0, 1)) / state.q).sum())
+    def _by_independent(self, state: Solved) -> dict[str, float]:
+        """Twice the derivatives by the variances of the independent intercepts and slopes."""
+        shapes, outputs = state.shapes, self.factors.outputs
+        spread = state.scale[:, None] * state.inverse * state.scale
+        known = shapes @ state.layout.within(spread, self.factors.means, self.vectors) @ shapes
+        own = np.diagonal(shapes - known, axis1=1, axis2=2).sum(axis=0)
+        pull = ((state.pull**2).sum(axis=0) / state.q).sum(axis=1)
+        slopes = outputs * own - self.freedom * pull
+        return {"omega_0": float(slopes[0]), "omega_1": float(slopes[1:].sum())}
 
     def solve(self, parameters: Mapping[str, float], *, centred: bool = True) -> Solved:
         r"""All that follows from the parameters.
@@ -483,7 +483,7 @@ def search(
     value : the value and its derivatives, by names and logarithms of the parameters.
     parameters : names.
     known : what smaller models found, to start from.
-    twice : start from the usual values, too, and take the better end.
+    twice : start from the usual values, too, take the better end, and look closely.
     """
     if not parameters:
         return np.zeros(0), value((), np.zeros(0))[0], True
@@ -495,7 +495,7 @@ def search(
             jac=True,
             method="L-BFGS-B",
             bounds=[BOUNDS[key] for key in parameters],
-            options={"maxiter": 200, "ftol": 1e-10, "gtol": 1e-5},
+            options={"maxiter": 200, "ftol": 1e-10 if twice else 1e-9, "gtol": 1e-5},
         )
         for start in ([nested, usual] if known and twice else [nested])
     ]

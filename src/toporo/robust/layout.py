@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -94,9 +95,9 @@ class Layout:
             across = np.einsum("gi,gjl->jil", u, of_slopes, optimize=True).reshape(d, k * d)
             out[b, v] = across
             out[v, b] = across.T
-        pairs = (u[:, :, None] * u[:, None, :]).reshape(len(u), k * k)
-        inner = (pairs.T @ of_slopes.reshape(len(u), d * d)).reshape(k, k, d, d)
-        out[v, v] = inner.transpose(0, 2, 1, 3).reshape(k * d, k * d)
+        (first, second, place), (row, column, cell) = _pairs(k), _pairs(d)
+        inner = (u[:, first] * u[:, second]).T @ of_slopes[:, row, column]  # of each pair once
+        out[v, v] = inner[place[:, None, :, None], cell[None, :, None, :]].reshape(k * d, k * d)
         if not self.centred:
             joined = shapes[:, 0, 1:]
             of_modes = level.T @ (u[:, :, None] * joined[:, None, :]).reshape(len(u), k * d)
@@ -106,3 +107,36 @@ class Layout:
                 out[:count, b] += level.T @ joined
                 out[b, :count] += joined.T @ level
         return out
+
+    def within(self, matrix: Array, means: Array, vectors: Array) -> Array:
+        r""":math:`B_g X B_g^\top` of groups, (groups, d + 1, d + 1), with X symmetric, (effects, effects).
+
+        Where slopes are centred, nothing joins an intercept to a slope that matters, and what is there stays 0.
+        """
+        level, u, d = self.level(means, vectors), vectors[:, : self.slopes], self.width
+        count, k = level.shape[1], self.slopes
+        b, v = self.parts["omega_b"], self.parts["tau_1"]
+        out = np.zeros((len(u), d + 1, d + 1))
+        out[:, 0, 0] = np.einsum("gi,gi->g", level @ matrix[:count, :count], level)
+        (first, second, _), (row, column, cell) = _pairs(k), _pairs(d)
+        of_modes = matrix[v, v].reshape(k, d, k, d)
+        both = of_modes[first[:, None], row, second[:, None], column]
+        both += of_modes[first[:, None], column, second[:, None], row]
+        both[first == second] /= 2.0
+        out[:, 1:, 1:] = ((u[:, first] * u[:, second]) @ both)[:, cell]
+        if self.common:
+            across = np.tensordot(u, matrix[v, b].reshape(k, d, d), axes=1)
+            out[:, 1:, 1:] += matrix[b, b] + across + across.transpose(0, 2, 1)
+        if not self.centred:
+            joined = np.einsum("gi,gij->gj", u, (level @ matrix[:count, v]).reshape(len(u), k, d))
+            joined += level @ matrix[:count, b] if self.common else 0.0
+            out[:, 0, 1:] = out[:, 1:, 0] = joined
+        return out
+
+
+def _pairs(count: int) -> tuple[Any, Any, Any]:
+    """Two of so many things, each pair once: the first, the second, and where a pair is, (count, count)."""
+    first, second = np.triu_indices(count)
+    places = np.zeros((count, count), dtype=np.intp)
+    places[first, second] = places[second, first] = np.arange(len(first))
+    return first, second, places
