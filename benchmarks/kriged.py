@@ -401,9 +401,10 @@ def judge(folder: Path) -> list[str]:
     trees = on_tables(tasks)
     published = [kind for kind in problems if "→" in kind]
     return [
-        "Everything was settled on development data. The linear models were looked at once (commit 6722a30). Effects on "
-        "trees had a second look: at the first, with the heat kernel, trees with them had 1.183 times the error of trees "
-        "in the mean and 5.009 times at worst. Why was found on made-up tables, where another kernel was settled on.",
+        "Everything was settled on development data. The linear models were looked at once (commit 6722a30). Effects "
+        "on trees had a second look: at the first, with the heat kernel, trees with them had 1.183 times the error of "
+        "trees in the mean and 5.009 times at worst. Why was found on made-up tables, where another kernel was settled "
+        "on.",
         "",
         *_sections(problems, errors, right, tasks, trees),
         "## The paper's halves in its units",
