@@ -342,3 +342,30 @@ def test_results_have_the_stored_figures_over_lambda_on_floods() -> None:
     *others, final = (rows[f"tro-data-{each}"] for each in ("0.001", "0.01", "0.1", "1", "10", "100"))
     assert f"IoU {', '.join(others)} and {final} for λ = 0.001, 0.01, 0.1, 1, 10 and 100" in flat(RESULTS)
     assert f"ERM has {rows['erm']}, TRO with a uniform prior (λ = 1) {rows['tro-uniform']}" in flat(RESULTS)
+
+
+#: Rows and columns of the guide's table of kriged models, as the table of measurements names them.
+KRIGED_ROWS = {
+    "exact TRO": "exact TRO, λ = 10",
+    "geographically weighted ridge": "geographically weighted ridge",
+    "kriged, a shuffled graph": "kriged, shuffled graph",
+    "**kriged**": "kriged",
+}
+KRIGED_COLUMNS = ("TPT-48, 1900–2007 (20)", "smooth (20)", "unrelated (20)", "no differences (20)", "turning (20)")
+
+
+def test_the_guide_says_of_kriged_models_what_was_measured() -> None:
+    text = (DOCS.parent / "benchmarks/results/kriged.md").read_text(encoding="utf-8")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
+    titles = next(cells for cells in lines if KRIGED_COLUMNS[0] in cells)
+    said = {
+        cells[0]: cells[1:]
+        for cells in ([cell.strip() for cell in line.split("|")[1:-1]] for line in GUIDE.splitlines())
+        if cells and cells[0] in KRIGED_ROWS
+    }
+    assert list(said) == list(KRIGED_ROWS)
+    for name, cells in said.items():
+        row = next(cells for cells in lines if cells[0] == KRIGED_ROWS[name])
+        for cell, column in zip(cells, KRIGED_COLUMNS, strict=True):
+            mean, _, worst = row[titles.index(column)].split(", ")
+            assert cell == f"{mean}, {worst}"

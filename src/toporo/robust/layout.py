@@ -3,7 +3,7 @@ r"""The effects that groups share in a kriged model, and the products with :math
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,9 @@ class Layout:
 
     def spread(self, gamma: Array, means: Array, vectors: Array) -> Array:
         r""":math:`B_g \gamma` of groups with these means and places in the modes, (groups, d + 1, outputs)."""
-        own = gamma[self.parts["tau_1"]].reshape(self.slopes, self.width, gamma.shape[1])
-        slopes = np.tensordot(vectors[:, : self.slopes], own, axes=1)
+        outputs = gamma.shape[1]
+        own = gamma[self.parts["tau_1"]].reshape(self.slopes, self.width * outputs)
+        slopes = (vectors[:, : self.slopes] @ own).reshape(len(means), self.width, outputs)
         if self.common:
             slopes += gamma[self.parts["omega_b"]]
         level = self.level(means, vectors) @ gamma[: self.parts["tau_0"].stop]
@@ -134,6 +135,7 @@ class Layout:
         return out
 
 
+@lru_cache(maxsize=8)
 def _pairs(count: int) -> tuple[Any, Any, Any]:
     """Two of so many things, each pair once: the first, the second, and where a pair is, (count, count)."""
     first, second = np.triu_indices(count)
