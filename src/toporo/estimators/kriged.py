@@ -13,7 +13,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.checks import number, one_of
-from toporo.errors import DataError, listed, warn
+from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
@@ -117,6 +117,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
+        if groups is None and self.graph is not None:
+            raise SettingError(
+                "graph is over groups, but fit() got none: call fit(X, y, groups=...), one name per row."
+            )
         ids = GroupIds(np.zeros(len(x), np.int64), Groups([EVERYONE])) if groups is None else group_ids(groups, len(x))
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         times = None if time is None else _times(time, len(x))
@@ -242,6 +246,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 if time is None
                 else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
             )
+        self.warn_without_graph(self._ids(groups, len(x)).groups)
         centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None)
         noise = np.broadcast_to(self.fit_.noise, centre.shape)
         if self.panel_ is not None:
@@ -322,6 +327,21 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 "as if they were one standard deviation beyond."
             )
         return np.clip(scaled, low - FAR, high + FAR)
+
+    def warn_without_graph(self, groups: Groups) -> None:
+        """Say so if some groups were not trained on and there is no graph to tell of them.
+
+        Parameters
+        ----------
+        groups : of rows to predict.
+        """
+        new = [name for name in groups if name not in self.groups_]
+        if self.topology_ is None and new:
+            warn(
+                f"{len(new)} of {len(groups)} group(s) were not trained on ({listed(new)}), and there is no graph: "
+                "this is a mixed model, and they get what all groups have in common. Fit with graph= to let neighbours "
+                "speak for them."
+            )
 
     def _warn_of_distance(self, groups: Groups) -> None:
         if self.topology_ is None or self.gate_ < 0.5:
