@@ -23,6 +23,7 @@ import numpy as np
 from peers import peers_folder
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, WhiteKernel
+from threadpoolctl import threadpool_limits
 
 import toporo as tr
 from toporo.estimators.places import placed
@@ -189,7 +190,8 @@ def bench_mixed(groups: int = 200, per_group: int = 50) -> list[str]:
             partial(_own_fit, *data),
             partial(GroupFactors.from_rows, *data),
         )
-        taken, own, reading = median_seconds(*works)
+        with threadpool_limits(1):
+            taken, own, reading = median_seconds(*works)
         (theirs, variances), fit = works[0](), works[1]()
         free = len(data[0]) - 1
         left_out = 0.5 * free * (1 + math.log(2 * math.pi) - math.log(free))
