@@ -51,7 +51,12 @@ def table():
 
 # ---------------------------------------------------------------- what scikit-learn asks of a splitter
 
-SPLITTERS = [LeaveRegionOut(CHAIN, max_splits=6), GraphHopSplit(CHAIN), GraphHopSplit(CHAIN, TEST, n_splits=3)]
+SPLITTERS = [
+    LeaveRegionOut(CHAIN, max_splits=6),
+    GraphHopSplit(CHAIN),
+    GraphHopSplit(CHAIN, TEST, n_splits=3),
+    GraphHopSplit(CHAIN, TEST, n_splits=3, repeats=2, seed=1),
+]
 
 
 @pytest.mark.parametrize("split", SPLITTERS, ids=repr)
@@ -101,7 +106,8 @@ def test_a_splitter_shows_its_settings():
     shown = [" ".join(repr(split).split()) for split in (LeaveRegionOut(CHAIN), GraphHopSplit(CHAIN, [9, 8]))]
     assert shown == [
         "LeaveRegionOut(graph=GroupGraph(10 groups, 9 edges, given), max_splits=60, sizes=None)",
-        "GraphHopSplit(graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, test_groups=(9, 8))",
+        "GraphHopSplit(distances=None, graph=GroupGraph(10 groups, 9 edges, given), n_splits=5, repeats=None, seed=0, "
+        "test_groups=(9, 8))",
     ]
 
 

@@ -3,10 +3,10 @@ r"""Cross-validation over related groups: scikit-learn splitters that hold out w
 Holding out random groups asks an easy question: every held-out group lies among the kept ones. Test groups often lie
 together and beyond the edge of the training groups. :class:`LeaveRegionOut` holds out connected regions of a group
 graph, and :class:`GraphHopSplit` holds out groups that are as far from the kept groups as the test groups are from the
-training groups.
+training groups; with ``repeats``, every group equally often.
 
-Both know groups by name: the order of the rows changes nothing, and there is no random state. Ties go to the first by
-name.
+Both know groups by name: the order of the rows changes nothing. Nothing is drawn at random but with ``repeats``, and
+then by a seed. Ties go to the first by name.
 
 >>> import numpy as np
 >>> from toporo.topology import GroupGraph
@@ -26,7 +26,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -36,11 +35,12 @@ from scipy.sparse import csgraph
 from sklearn.model_selection import BaseCrossValidator
 
 from toporo.checks import whole
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.choice.matching import Between, HopFold, apart, matched_folds, never_trained_on, warn_of_unreached
+from toporo.errors import DataError, SettingError, listed
 from toporo.graphs import as_graph
 from toporo.groups import Groups
 from toporo.topology.graph import GroupGraph
-from toporo.types import Name
+from toporo.types import Array, Name
 
 Masks = npt.NDArray[np.bool_]
 Hops = npt.NDArray[np.float32]
@@ -87,7 +87,7 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
     #: Splitters over groups get them without being asked, with and without metadata routing.
     __metadata_request__split = {"groups": True}  # noqa: RUF012  # read by scikit-learn under exactly this name
 
-    graph: GroupGraph
+    graph: GroupGraph | None
 
     @abstractmethod
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
@@ -125,7 +125,8 @@ class _GraphSplitter(BaseCrossValidator):  # type: ignore[misc]  # scikit-learn 
     def _names(self, names: Iterable[Name], least: int) -> tuple[Name, ...]:
         """The groups in canonical order; all of them in the graph, and enough of them."""
         known = Groups(names).names
-        self.graph.require(known, what="group(s) of the data")
+        if self.graph is not None:
+            self.graph.require(known, what="group(s) of the data")
         if len(known) < least:
             raise DataError(
                 f"{type(self).__name__} found {len(known)} group(s), {listed(known)}: it needs at least {least}. Use "
@@ -151,6 +152,8 @@ class LeaveRegionOut(_GraphSplitter):
         evenly spaced ones), each time the region whose groups were held out the fewest times so far. A region that is
         the same around two groups counts once.
     """
+
+    graph: GroupGraph
 
     def __init__(self, graph: Any, *, sizes: int | Sequence[int] | None = None, max_splits: int = 60) -> None:
         self.graph = as_graph(graph)
@@ -200,19 +203,6 @@ class LeaveRegionOut(_GraphSplitter):
         return sizes
 
 
-@dataclass(frozen=True)
-class HopFold:
-    """Groups held out, how many hops each is from the nearest group that is kept, and how like the test that is.
-
-    ``likeness`` is the Wasserstein-1 distance, in hops, between the distribution of ``hops`` and that of the test
-    groups' hops to the nearest training group: 0 is the same.
-    """
-
-    held_out: tuple[Name, ...]
-    hops: dict[Name, float]
-    likeness: float
-
-
 class GraphHopSplit(_GraphSplitter):
     r"""Hold out groups that are as far from the kept ones as the test groups are from the training groups.
 
@@ -229,43 +219,103 @@ class GraphHopSplit(_GraphSplitter):
     so a fold may be one hop less like the test if that saves holding out the same groups once more. Of equal ones, the
     one with nearest to ``1 / n_splits`` of the groups, then the first by name.
 
+    With ``repeats`` it is all folds together that are like the test, and every group is held out equally often: each
+    of so many rounds divides the groups into ``n_splits`` folds, for the least Wasserstein-1 distance pooled over folds
+    and rounds (:mod:`toporo.choice.matching` says how). No fold has more than half of the groups, so where the test is
+    very far away no division may be like it; :meth:`likeness` says how near the folds come.
+
     Parameters
     ----------
     graph : over the groups of the data and the test groups, in any form that :func:`~toporo.graphs.as_graph` takes.
+        With ``repeats`` it may be None: then folds follow ``distances`` or, without, are whole groups drawn at random.
     test_groups : names in the graph of groups that the model is for, none of them in the data. By default (None) a fold
         should hold out groups that each touch a kept one.
-    n_splits : how many folds (5).
+    n_splits : how many folds (5), in each round if there are several.
+    repeats : how many times every group is held out. By default (None) folds are taken one by one, as above, and some
+        groups may be held out more often than others, or never.
+    distances : between groups of the data and test groups, in place of hops, if ``repeats`` is given: what
+        :func:`~toporo.diffusion_emd` returns, or a square data frame whose index and columns are the groups' names.
+    seed : of what is drawn, if ``repeats`` is given.
     """
 
-    def __init__(self, graph: Any, test_groups: Iterable[Name] | None = None, *, n_splits: int = 5) -> None:
-        self.graph = as_graph(graph)
-        self.test_groups = None if test_groups is None else tuple(self.graph.require(test_groups, what="test group(s)"))
-        if self.test_groups == ():
-            raise SettingError("test_groups is empty: name at least one group, or leave it out.")
-        self.n_splits = whole(n_splits, "n_splits", 1)
+    def __init__(
+        self,
+        graph: Any = None,
+        test_groups: Iterable[Name] | None = None,
+        *,
+        n_splits: int = 5,
+        repeats: int | None = None,
+        distances: Any = None,
+        seed: int = 0,
+    ) -> None:
+        self.repeats = None if repeats is None else whole(repeats, "repeats", 1)
+        self.n_splits = whole(n_splits, "n_splits", 1 if repeats is None else 2)
+        self.seed = whole(seed, "seed", 0)
+        if distances is not None and (repeats is None or graph is not None):
+            raise SettingError(
+                "distances come in place of a graph, and for folds with repeats: use graph=None and repeats=1."
+            )
+        if distances is not None and test_groups is None:
+            raise SettingError("distances are given, but no test_groups that folds could be like: name them.")
+        self.graph = None if graph is None and repeats is not None else as_graph(graph)
+        self.distances = None if distances is None else Between.of(distances)
+        self.test_groups = None if test_groups is None else self._given_test(test_groups)
 
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
-        """The groups that are held out, fold by fold, the fold most like the test first."""
+        """The groups that are held out, fold by fold: the fold most like the test first, or round by round."""
         return [fold.held_out for fold in self.folds(names)]
 
     def folds(self, names: Iterable[Name]) -> tuple[HopFold, ...]:
         """The folds over these groups with their hops and likeness."""
-        known = self._names(names, least=3)
-        folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
-        if len(folds) < self.n_splits:
+        known = self._names(names, least=3 if self.repeats is None else 2)
+        if self.graph is not None and self.repeats is None:
+            folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
+        else:
+            hops, aim, beyond = self._far(known)
+            folds = matched_folds(known, hops, aim, self.n_splits, self.repeats or 1, self.seed, beyond=beyond)
+        ways = len(folds) // (self.repeats or 1)
+        if ways < self.n_splits:
             raise DataError(
-                f"{len(known)} groups can be held out in {len(folds)} ways, fewer than n_splits = {self.n_splits}: use "
-                f"n_splits={len(folds)} or less, or data with more groups."
+                f"{len(known)} groups can be held out in {ways} ways, fewer than n_splits = {self.n_splits}: use "
+                f"n_splits={ways} or less, or data with more groups."
             )
         return folds
 
+    def likeness(self, names: Iterable[Name]) -> float:
+        """The likeness of all folds over these groups together: 0 if their hops are distributed as the test's are."""
+        known = self._names(names, least=1)
+        hops = [hop for fold in self.folds(known) for hop in fold.hops.values()]
+        _, aim, beyond = self._far(known)
+        return apart(np.minimum(hops, beyond), np.minimum(aim, beyond)) if aim else math.nan
+
     def test_hops(self, names: Iterable[Name]) -> dict[Name, float]:
         """Hops from every test group to the nearest of these groups; empty without test groups."""
-        return _test_hops(self.graph, self._names(names, least=1), self.test_groups)
+        known = self._names(names, least=1)
+        if self.graph is not None:
+            return _test_hops(self.graph, known, self.test_groups)
+        test = never_trained_on(self.test_groups or (), known)
+        return {} if self.distances is None else self.distances.nearest(test, known)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
-        """``n_splits``."""
-        return self.n_splits
+        """``n_splits``, in every round."""
+        return self.n_splits * (self.repeats or 1)
+
+    def _given_test(self, test_groups: Iterable[Name]) -> tuple[Name, ...]:
+        space = self.graph if self.graph is not None else self.distances
+        if space is None:
+            raise SettingError("test_groups are given, but not how far away they are: give a graph, or distances.")
+        test = tuple(space.require(test_groups, what="test group(s)"))
+        if not test:
+            raise SettingError("test_groups is empty: name at least one group, or leave it out.")
+        return test
+
+    def _far(self, known: Sequence[Name]) -> tuple[Array, list[float], float]:
+        """Hops between these groups, those to be like (of none, whole groups will do), and what "no path" counts as."""
+        if self.graph is not None:
+            hops, aim, beyond = _aimed(self.graph, known, self.test_groups)
+            return hops.astype(np.float64), aim, beyond
+        away = np.zeros((len(known), len(known))) if self.distances is None else self.distances.among(known)
+        return away, list(self.test_hops(known).values()), math.inf
 
 
 def hop_folds(
@@ -273,16 +323,8 @@ def hop_folds(
 ) -> tuple[HopFold, ...]:
     """The folds of :class:`GraphHopSplit`, ``most`` of them or, where there are fewer, all."""
     known = Groups(names).names
-    aim = list(_test_hops(graph, known, test_groups).values()) or [1.0]
-    unreached = sum(math.isinf(hop) for hop in aim)
-    if unreached:
-        warn(
-            f"no path leads from the training groups to {unreached} of {len(aim)} test groups: the farthest groups "
-            "that can be held out stand for them. Add the edges that join the pieces of the graph, or leave those test "
-            "groups out."
-        )
-    hops = _hops_among(graph, known)
-    beyond = 1.0 + max(float(np.max(hops, where=np.isfinite(hops), initial=1.0)), *filter(math.isfinite, aim), 1.0)
+    hops, aim, beyond = _aimed(graph, known, test_groups)
+    warn_of_unreached(aim)
     masks, likeness = _judged(graph, known, test_groups, hops, aim, beyond)
     size = masks.sum(axis=1)
     first = sorted(range(len(masks)), key=lambda i: (abs(size[i] - len(known) / most), (~masks[i]).tobytes()))
@@ -304,16 +346,18 @@ def _hop_fold(graph: GroupGraph, known: Sequence[Name], mask: Masks, likeness: f
 
 
 def _test_hops(graph: GroupGraph, known: Sequence[Name], test_groups: Sequence[Name] | None) -> dict[Name, float]:
-    if test_groups is None:
-        return {}
-    both = [name for name in test_groups if name in set(known)]
-    if both:
-        raise GroupMismatchError(
-            f"test group(s) in the data: {listed(both)}. A test group is one that training never sees; leave its rows "
-            "out, or take it out of test_groups."
-        )
-    hops = graph.hops(known)
-    return {name: hops[name] for name in test_groups}
+    test, hops = never_trained_on(test_groups or (), known), graph.hops(known)
+    return {name: hops[name] for name in test}
+
+
+def _aimed(
+    graph: GroupGraph, known: Sequence[Name], test_groups: Sequence[Name] | None
+) -> tuple[Hops, list[float], float]:
+    """Hops between these groups, those to be like, and what "no path" counts as."""
+    aim = list(_test_hops(graph, known, test_groups).values()) or [1.0]
+    hops = _hops_among(graph, known)
+    longest = float(np.max(hops, where=np.isfinite(hops), initial=1.0))
+    return hops, aim, 1.0 + max([longest, *filter(math.isfinite, aim)])
 
 
 # ---------------------------------------------------------------- candidates
