@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -203,14 +204,19 @@ def counted(
     x: npt.NDArray[Any], y: npt.NDArray[Any], ids: GroupIds, sample_weight: Any
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:
     """Rows with their weights, less those that have none; a group without weight is an error that names it."""
-    if sample_weight is not None and not np.any(np.asarray(sample_weight)):
-        raise DataError(
-            "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
-        )
+    refuse_no_weight(sample_weight)
     x, y, ids, weights = weighted_rows(x, y, ids, sample_weight)
     if weights is not None:  # only their ratios count, and by a power of two no digit is lost
         weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
     return x, y, ids, weights
+
+
+def refuse_no_weight(sample_weight: Any) -> None:
+    """Raise if there are weights, and all of them are zero."""
+    if sample_weight is not None and not np.any(np.asarray(sample_weight)):
+        raise DataError(
+            "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
+        )
 
 
 def group_ids(groups: Any, rows: int) -> GroupIds:
@@ -267,6 +273,20 @@ def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
         picked = rows if len(rows) <= most else np.sort(group_rng(name, seed).permutation(rows)[:most])
         chosen.append(picked)
     return np.sort(np.concatenate(chosen))
+
+
+def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Rows of whole groups that are left out together: every group once, in at most so many parts."""
+    order = group_rng("folds", seed).permutation(len(ids.groups))
+    part = np.empty(len(order), dtype=np.intp)
+    part[order] = np.arange(len(order)) % min(folds, len(order))
+    for place in range(part.max() + 1):
+        yield part[ids.codes] == place
+
+
+def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Some rows of an array, a frame, a sparse matrix or a list."""
+    return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows] if isinstance(x, list) else x[rows]
 
 
 def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, float]:

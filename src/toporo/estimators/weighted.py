@@ -1,0 +1,426 @@
+r"""Any model by the weights of its rows.
+
+Whatever takes ``sample_weight`` can be fitted to a mixture q of groups: a row of group e, of which there are
+:math:`n_e`, weighs :math:`q_e / n_e`. What remains is which mixture. It may be the rows' own, the same for every group,
+a prior that comes from a graph of groups, or the one that TRO plays against a model:
+
+.. math:: q = \arg\max_{q \in \Delta} \sum_e q_e \ell_e - \lambda D(q\|p)
+
+with :math:`\ell_e` what models lose in group e that have not seen it. A model that has seen its rows tells nothing:
+trees lose next to nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import config_context
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
+
+from toporo.checks import one_of, penalty_number, whole
+from toporo.choice.penalty import PriorMaker
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.estimators.base import graph_and_test, ids_or_one
+from toporo.estimators.rows import Scaling, draw, group_ids, learn_graph_of, parts_of, refuse_no_weight, take_rows
+from toporo.groups import GroupIds, Groups
+from toporo.robust.divergences import best_response, get_divergence
+from toporo.robust.group_losses import as_weights, refuse_infinite
+from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
+from toporo.types import Array, Name
+
+#: Which mixture of groups a model is fitted to.
+WEIGHTS = ("rows", "groups", "prior", "tro")
+#: What a group's loss is measured with: at most so many of its rows, ...
+ROWS = 500
+#: ... and this share of an ensemble's trees, of which the first do most of the work, but never fewer than so many.
+TREES, FEWEST = 0.25, 10
+#: With weights, scikit-learn 1.9 takes longer to find the bins of its histograms than to grow a hundred trees.
+BINS = 0.25
+#: Probabilities count as at least this in a loss: one sure mistake must not outweigh a group.
+LEAST = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Rows that count: inputs as they came, targets, groups, and how much each row counts within its group."""
+
+    x: Any
+    y: npt.NDArray[Any]
+    ids: GroupIds
+    shares: Array
+
+    def take(self, rows: npt.NDArray[np.intp]) -> _Table:
+        """Some of the rows."""
+        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
+        return _Table(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
+
+    @property
+    def mass(self) -> Array:
+        """How much the rows of each group count together."""
+        return np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups))
+
+    def weights(self, q: Array) -> Array:
+        """Weights of the rows for a mixture of groups; they sum to what the rows count together.
+
+        By the rows' own mixture a row keeps its own, to the last bit.
+        """
+        mass = self.mass
+        own = mass / mass.sum()
+        present = np.where(mass > 0, q, 0.0)
+        if not present.any():  # none of the mixture is here: all groups that are count alike
+            present = (mass > 0).astype(np.float64)
+        ratio = present / np.where(mass > 0, own, 1.0)
+        if (mass == 0).any():
+            ratio /= present.sum()
+        return np.asarray(self.shares * ratio[self.ids.codes])
+
+
+def _has(name: str) -> Callable[[Any], bool]:
+    """Whether the model inside has a method."""
+
+    def check(self: Any) -> bool:
+        getattr(getattr(self, "estimator_", self.estimator), name)
+        return True
+
+    return check
+
+
+class RobustEstimator(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Weights and the fit; what differs between classes and numbers is in the two classes below."""
+
+    estimator_: Any
+    group_weights_: dict[Name, float]
+    losses_: dict[Name, float] | None
+    prior_: Prior | None
+    topology_: GroupGraph | None
+    test_groups_: tuple[Name, ...] | None
+
+    #: Whether the target is a class.
+    _classes: ClassVar[bool]
+
+    # Without groups there is nothing to weigh, so metadata routing asks for them.
+    __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        weights: str = "tro",
+        graph: Any = None,
+        test_groups: Any = None,
+        prior: Any = "auto",
+        penalty: float = 1.0,
+        divergence: str = "chi2",
+        rounds: int = 2,
+        folds: int = 5,
+        random_state: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.weights = weights
+        self.graph = graph
+        self.test_groups = test_groups
+        self.prior = prior
+        self.penalty = penalty
+        self.divergence = divergence
+        self.rounds = rounds
+        self.folds = folds
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Find the weights, and fit the estimator with them.
+
+        Parameters
+        ----------
+        X, y : as the estimator takes them; rows must be an array or a frame that can be indexed by number.
+        groups : every row's group: any hashable names in a list, an array, a Series, or :class:`~toporo.GroupIds`.
+            Without them all rows are one group, and the estimator is fitted as it would be alone.
+        sample_weight : how much a row counts within its group, by default all alike.
+
+        Returns
+        -------
+        The estimator itself, fitted.
+        """
+        one_of(self.weights, "weights", WEIGHTS)
+        named = self._checked_estimator()
+        table = self._table(X, y, groups, sample_weight)
+        names = table.ids.groups
+        self.topology_, self.test_groups_ = graph_and_test(
+            self, names, lambda: learn_graph_of(table.x, table.ids, seed=self.random_state)
+        )
+        alone = len(names) == 1
+        if alone and groups is not None:
+            warn(f"all {len(table.y)} rows are of one group, {names.names[0]!r}: {self._ordinary()}.")
+        self.prior_ = None
+        if self.weights in ("prior", "tro") and not alone:
+            maker = PriorMaker(self.prior, self.topology_, self.test_groups_ is not None)
+            self.prior_ = maker.prior(names, self.test_groups_)
+        q, self.losses_ = self._start(table), None
+        if self.weights == "tro" and not alone:
+            q, losses = self._respond(table, q, named)
+            self.losses_ = names.named(losses)
+        self.group_weights_ = names.named(q)
+        self.estimator_ = _fitted(self.estimator, named, table, q)
+        return self
+
+    # ------------------------------------------------------------ before the fit
+
+    def _checked_estimator(self) -> str:
+        """The parameter of the estimator's fit that takes the weights."""
+        kind = "classifier" if self._classes else "regressor"
+        given = self.estimator
+        if isinstance(given, type) or not (hasattr(given, "fit") and hasattr(given, "get_params")):
+            hint = " Pass an instance, not the class." if isinstance(given, type) else ""
+            raise SettingError(f"estimator is {given!r}: expected a {kind} as scikit-learn has them.{hint}")
+        tags = given.__sklearn_tags__() if hasattr(given, "__sklearn_tags__") else None
+        if tags is not None and tags.estimator_type not in (kind, None):
+            other = "RobustRegressor" if self._classes else "RobustClassifier"
+            raise SettingError(f"{type(given).__name__} is a {tags.estimator_type}, not a {kind}: use {other}.")
+        return _weight_name(given)
+
+    def _table(self, x: Any, y: Any, groups: Any, sample_weight: Any) -> _Table:
+        """Rows that count, checked as far as the estimator does not."""
+        if y is None:
+            raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        check_consistent_length(x, y)
+        target = self._checked_target(np.asarray(y))
+        ids = ids_or_one(self, groups, len(target), self._ordinary())
+        refuse_no_weight(sample_weight)
+        given = as_weights(sample_weight, ids)
+        shares = np.ones(len(target)) if given is None else given
+        table = _Table(x, target, ids, shares)
+        return table if shares.all() else table.take(np.flatnonzero(shares))
+
+    def _checked_target(self, target: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        raise NotImplementedError
+
+    def _ordinary(self) -> str:
+        return f"{type(self.estimator).__name__} is fitted as it would be alone"
+
+    def _start(self, table: _Table) -> Array:
+        """The mixture before anything responds to losses."""
+        groups = table.ids.groups
+        if self.prior_ is not None:
+            return groups.align(self.prior_.weights)
+        mass = table.mass
+        return np.full(len(groups), 1.0 / len(groups)) if self.weights == "groups" else mass / mass.sum()
+
+    # ------------------------------------------------------------ the worst mixture
+
+    def _respond(self, table: _Table, prior: Array, named: str) -> tuple[Array, Array]:
+        """The mixture that answers what models lose in groups that they have not seen, and what they lose.
+
+        With :math:`f_q` the model fitted to q, :math:`g(q) = \\min_f \\langle q, \\ell(f)\\rangle` is concave and has the
+        gradient :math:`\\ell(f_q)`, so a step of :math:`2/(t+2)` towards the best response to that is a step of
+        generalised conditional gradients on :math:`g(q) - \\lambda D(q\\|p)`, which needs no other setting.
+        """
+        penalty, divergence = penalty_number(self.penalty), get_divergence(self.divergence)
+        rounds, folds = whole(self.rounds, "rounds", 1), whole(self.folds, "folds", 2)
+        few = table.take(draw(table.ids, ROWS, self.random_state))
+        parts = [np.flatnonzero(part) for part in parts_of(few.ids, folds, self.random_state)]
+        loss, light = self._loss(few), _lighter(self.estimator)
+        q = prior
+        for turn in range(rounds):
+            rows = np.zeros(len(few.y))
+            for held_out in parts:
+                kept = few.take(np.setdiff1d(np.arange(len(rows)), held_out))
+                rows[held_out] = loss(light, named, kept, q, few.take(held_out))
+            losses = np.bincount(few.ids.codes, few.shares * rows) / few.mass
+            q = q + 2.0 / (turn + 2.0) * (best_response(losses, prior, penalty, divergence) - q)
+        return q, losses
+
+    def _loss(self, table: _Table) -> Callable[[Any, str, _Table, Array, _Table], Array]:
+        """What a model, fitted to some rows by a mixture, loses in each of some others."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ after the fit
+
+    def sample_weight(self, groups: Any) -> Array:
+        """Weights of rows, for fitting something else to the same mixture of groups.
+
+        Parameters
+        ----------
+        groups : every row's group, training groups all of them. Where some training groups are missing, the others
+            keep their proportions.
+
+        Returns
+        -------
+        One weight per row; they sum to the number of rows.
+        """
+        check_is_fitted(self)
+        ids = group_ids(groups, len(groups))
+        unknown = [name for name in ids.groups if name not in self.group_weights_]
+        if unknown:
+            raise GroupMismatchError(
+                f"{len(unknown)} group(s) that were not trained on have no weight: {listed(unknown)}. Leave their rows "
+                f"out; training groups are {listed(self.group_weights_)}."
+            )
+        trained = Groups(self.group_weights_)
+        codes = trained.encode(ids.groups)[ids.codes]
+        table = _Table(None, codes, GroupIds(codes, trained), np.ones(len(codes)))
+        return table.weights(trained.align(self.group_weights_))
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """What the fitted estimator predicts.
+
+        Parameters
+        ----------
+        X : as the estimator takes it.
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict(X)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns there were in training."""
+        return int(self._inner().n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[Any]:
+        """What they were called."""
+        return np.asarray(self._inner().feature_names_in_)
+
+    def _inner(self) -> Any:
+        if "estimator_" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} is not fitted yet: call fit() first.")
+        return self.estimator_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if hasattr(self.estimator, "__sklearn_tags__"):
+            inner = self.estimator.__sklearn_tags__()
+            tags.input_tags, tags.target_tags = inner.input_tags, inner.target_tags
+            tags.non_deterministic = inner.non_deterministic
+            tags.regressor_tags = inner.regressor_tags or tags.regressor_tags
+            tags.classifier_tags = inner.classifier_tags or tags.classifier_tags
+        return tags
+
+
+class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    r"""DOC"""
+
+    _classes = False
+
+    def _checked_target(self, target: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        refuse_infinite(target, "y")
+        return target
+
+    def _loss(self, table: _Table) -> Callable[[Any, str, _Table, Array, _Table], Array]:
+        columns = np.asarray(table.y, np.float64).reshape(len(table.y), -1)
+        units = Scaling.of(columns, table.shares, center=True, what="y")
+
+        def loss(estimator: Any, named: str, kept: _Table, q: Array, held_out: _Table) -> Array:
+            values = _fitted(estimator, named, kept, q).predict(held_out.x)
+            left = (np.asarray(values, np.float64) - held_out.y).reshape(len(held_out.y), -1)
+            return np.asarray(((left / units.scale) ** 2).mean(axis=1))
+
+        return loss
+
+
+class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    r"""DOC"""
+
+    classes_: npt.NDArray[Any]
+    _classes = True
+
+    def _checked_target(self, target: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        refuse_infinite(target, "y")
+        try:
+            check_classification_targets(target)
+        except ValueError as error:
+            raise DataError(f"{error} For numbers use RobustRegressor.") from None
+        return target
+
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803, D102
+        super().fit(X, y, groups, sample_weight)
+        self.classes_ = self.estimator_.classes_
+        return self
+
+    def _loss(self, table: _Table) -> Callable[[Any, str, _Table, Array, _Table], Array]:
+        def loss(estimator: Any, named: str, kept: _Table, q: Array, held_out: _Table) -> Array:
+            present = np.unique(kept.y)
+            if len(present) == 1:  # a model that has met one class knows no other
+                return np.where(held_out.y == present[0], 0.0, -np.log(LEAST))
+            model = _fitted(estimator, named, kept, q)
+            if not hasattr(model, "predict_proba"):
+                return np.asarray(model.predict(held_out.x) != held_out.y, np.float64)
+            chances = model.predict_proba(held_out.x)
+            own = (held_out.y[:, None] == model.classes_) @ np.ones(len(model.classes_))
+            right = np.where(held_out.y[:, None] == model.classes_, chances, 0.0).sum(axis=1)
+            return np.asarray(-np.log(np.clip(np.where(own > 0, right, 0.0), LEAST, 1.0)))
+
+        return loss
+
+    @available_if(_has("predict_proba"))  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """The fitted estimator's probabilities of the classes, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : as the estimator takes it.
+        """
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X)
+
+    @available_if(_has("decision_function"))  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def decision_function(self, X: Any) -> Any:  # noqa: N803
+        """The fitted estimator's scores.
+
+        Parameters
+        ----------
+        X : as the estimator takes it.
+        """
+        check_is_fitted(self)
+        return self.estimator_.decision_function(X)
+
+
+# ---------------------------------------------------------------- the estimator inside
+
+
+def _weight_name(estimator: Any) -> str:
+    """The parameter of fit that takes weights of rows: of a pipeline, that of its last step."""
+    last, path = estimator, []
+    while isinstance(last, Pipeline):
+        name, last = last.steps[-1]
+        path.append(name)
+    if not hasattr(last, "fit") or not has_fit_parameter(last, "sample_weight"):
+        what = f"{last!r}, the last step of the pipeline," if path else type(last).__name__
+        raise SettingError(
+            f"{what} takes no sample_weight in fit, so no weights can reach it: use an estimator that does, such as "
+            "HistGradientBoosting, Ridge, LogisticRegression or RandomForest, by itself or as a pipeline's last step."
+        )
+    return "__".join([*path, "sample_weight"])
+
+
+def _fitted(estimator: Any, named: str, table: _Table, q: Array) -> Any:
+    """A copy of the estimator, fitted to a mixture of groups."""
+    weights = table.weights(q)
+    given = {} if (weights == 1.0).all() else {named: weights}
+    with config_context(enable_metadata_routing=False):  # a pipeline then takes weights by the name of its last step
+        return clone(estimator).fit(table.x, table.y, **given)
+
+
+def _lighter(estimator: Any) -> Any:
+    """The estimator with fewer trees, if it is an ensemble of them."""
+    light = clone(estimator)
+    last, path = light, ""
+    while isinstance(last, Pipeline):
+        name, last = last.steps[-1]
+        path += f"{name}__"
+    fewer = {"n_estimators": TREES, "iterations": TREES}
+    if isinstance(last, HistGradientBoostingClassifier | HistGradientBoostingRegressor):
+        fewer = {"max_iter": TREES, "max_bins": BINS}
+    given = last.get_params(deep=False)
+    for setting, share in fewer.items():
+        if isinstance(given.get(setting), int):
+            light.set_params(**{path + setting: max(min(given[setting], FEWEST), round(share * given[setting]))})
+    return light
