@@ -175,7 +175,7 @@ def test_losses_are_measured_on_a_few_rows_and_trees(monkeypatch: pytest.MonkeyP
     sizes: list[tuple[int, int]] = []
 
     class Counting(RandomForestRegressor):  # type: ignore[misc]  # scikit-learn has no types
-        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             sizes.append((len(X), self.n_estimators))
             return super().fit(X, y, sample_weight)
 
@@ -206,7 +206,9 @@ def test_only_trees_are_left_out(estimator: Any, few: dict[str, int]) -> None:
 # ---------------------------------------------------------------- classes
 
 
-@pytest.mark.parametrize("inner", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=20), RidgeClassifier()])
+@pytest.mark.parametrize(
+    "inner", [LogisticRegression(), HistGradientBoostingClassifier(max_iter=20), RidgeClassifier()]
+)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_classes(inner: Any, classes: int) -> None:
     table = labels(classes=classes)
@@ -342,12 +344,12 @@ def test_weights_of_some_rows_keep_their_proportions() -> None:
 class NoTags(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A model of another library."""
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         self.mean_ = np.average(y, weights=sample_weight)
         self.n_features_in_ = np.shape(X)[1]
         return self
 
-    def predict(self, X: Any) -> Any:  # noqa: N803
+    def predict(self, X: Any) -> Any:
         return np.full(len(X), self.mean_)
 
 

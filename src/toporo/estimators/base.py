@@ -232,9 +232,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     def _topology(self, rows: Rows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
         return graph_and_test(
-            self,
-            rows.groups,
-            lambda: learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed),
+            self, rows.groups, lambda: learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed)
         )
 
     def _remember(self, rows: Rows, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None) -> None:

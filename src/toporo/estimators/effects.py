@@ -157,7 +157,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             self.classes_ = np.unique(target)
         elif target.ndim != 1:
             raise DataError(f"y has shape {target.shape}: expected one target per row.")
-        left_out = [self._apart(X, target, weights, held_out) for held_out in parts_of(ids, self.folds, self.random_state)]
+        left_out = [
+            self._apart(X, target, weights, held_out) for held_out in parts_of(ids, self.folds, self.random_state)
+        ]
         self.estimator_ = self._fitted(X, target, weights)
         guesses = np.zeros((len(target), len(self.classes_)) if self._classes else len(target))
         for rows, values in left_out:
