@@ -108,6 +108,13 @@ def test_the_guide_runs_in_scikit_learn(capsys: pytest.CaptureFixture[str]) -> N
     assert "penalty" in names["search"].best_params_
 
 
+def test_the_guide_runs_with_any_model() -> None:
+    names = rows_of_states()
+    exec(blocks("Any model"), names)
+    assert names["model"].sample_weight(names["state"]).sum() == pytest.approx(150)
+    assert set(names["tro"].losses_) == set(names["train"])
+
+
 def test_the_guide_runs_in_pytorch() -> None:
     import torch
 
