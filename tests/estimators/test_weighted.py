@@ -374,7 +374,8 @@ def test_whatever_takes_weights_will_do() -> None:
         ({"estimator": "trees"}, {}, SettingError, "expected a regressor"),
         ({"estimator": LogisticRegression()}, {}, SettingError, "use RobustClassifier"),
         ({"weights": "row"}, {}, TopoRoError, "Did you mean 'rows'"),
-        ({"weights": "tro", "penalty": -1}, {}, SettingError, "penalty is -1"),
+        ({"penalty": -1}, {}, SettingError, "penalty is -1"),
+        ({"random_state": None}, {}, SettingError, "random_state is None"),
         ({"weights": "tro", "divergence": "l3"}, {}, TopoRoError, "divergence 'l3'"),
         ({"weights": "tro", "rounds": 0}, {}, SettingError, "rounds is 0"),
         ({"weights": "tro", "folds": 1}, {}, SettingError, "folds is 1"),
@@ -394,6 +395,15 @@ def test_bad_input_is_an_error(settings: dict[str, Any], fitting: dict[str, Any]
     model = RobustRegressor(**{"estimator": Ridge(), **settings})
     with pytest.raises(error, match=message):
         model.fit(**{"X": NUMBERS.x, "y": NUMBERS.y, "groups": NUMBERS.groups, **fitting})
+
+
+def test_predictions_that_are_no_numbers_are_an_error() -> None:
+    class Lost(NoTags):
+        def predict(self, X: Any) -> Any:
+            return np.full(len(X), np.nan)
+
+    with pytest.raises(DataError, match="predicts NaN or infinity in 4 group"):
+        RobustRegressor(Lost(), weights="tro").fit(NUMBERS.x, NUMBERS.y, NUMBERS.groups)
 
 
 def test_bad_classes_are_an_error() -> None:

@@ -200,6 +200,41 @@ class Rows:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class WeighedRows:
+    """Rows for any model: inputs and targets as they came, groups, and how much each row counts within its group."""
+
+    x: Any
+    y: npt.NDArray[Any]
+    ids: GroupIds
+    shares: Array
+
+    def take(self, rows: npt.NDArray[np.intp]) -> WeighedRows:
+        """Some of the rows."""
+        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
+        return WeighedRows(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
+
+    @property
+    def mass(self) -> Array:
+        """How much the rows of each group count together."""
+        return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
+
+    def weights(self, q: Array) -> Array:
+        """Weights of the rows for a mixture of groups; they sum to what the rows count together.
+
+        By the rows' own mixture a row keeps its own, to the last bit.
+        """
+        mass = self.mass
+        own = mass / mass.sum()
+        present = np.where(mass > 0, q, 0.0)
+        if not present.any():  # none of the mixture is here: all groups that are count alike
+            present = (mass > 0).astype(np.float64)
+        ratio = present / np.where(mass > 0, own, 1.0)
+        if (mass == 0).any():
+            ratio /= present.sum()
+        return np.asarray(self.shares * ratio[self.ids.codes])
+
+
 def counted(
     x: npt.NDArray[Any], y: npt.NDArray[Any], ids: GroupIds, sample_weight: Any
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -36,7 +35,7 @@ from toporo.checks import one_of, penalty_number, whole
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.estimators.base import graph_and_test, ids_or_one
-from toporo.estimators.rows import Scaling, draw, group_ids, learn_graph_of, parts_of, refuse_no_weight, take_rows
+from toporo.estimators.rows import Scaling, WeighedRows, draw, group_ids, learn_graph_of, parts_of, refuse_no_weight
 from toporo.groups import GroupIds, Groups
 from toporo.robust.divergences import best_response, get_divergence
 from toporo.robust.group_losses import as_weights, refuse_infinite
@@ -54,41 +53,6 @@ TREES, FEWEST = 0.25, 10
 BINS = 0.25
 #: Probabilities count as at least this in a loss: one sure mistake must not outweigh a group.
 LEAST = 1e-3
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """Rows that count: inputs as they came, targets, groups, and how much each row counts within its group."""
-
-    x: Any
-    y: npt.NDArray[Any]
-    ids: GroupIds
-    shares: Array
-
-    def take(self, rows: npt.NDArray[np.intp]) -> _Table:
-        """Some of the rows."""
-        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
-        return _Table(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
-
-    @property
-    def mass(self) -> Array:
-        """How much the rows of each group count together."""
-        return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
-
-    def weights(self, q: Array) -> Array:
-        """Weights of the rows for a mixture of groups; they sum to what the rows count together.
-
-        By the rows' own mixture a row keeps its own, to the last bit.
-        """
-        mass = self.mass
-        own = mass / mass.sum()
-        present = np.where(mass > 0, q, 0.0)
-        if not present.any():  # none of the mixture is here: all groups that are count alike
-            present = (mass > 0).astype(np.float64)
-        ratio = present / np.where(mass > 0, own, 1.0)
-        if (mass == 0).any():
-            ratio /= present.sum()
-        return np.asarray(self.shares * ratio[self.ids.codes])
 
 
 def _has(name: str) -> Callable[[Any], bool]:
@@ -156,7 +120,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         -------
         The estimator itself, fitted.
         """
-        one_of(self.weights, "weights", WEIGHTS)
+        self._check_settings()
         named = self._checked_estimator()
         table = self._table(X, y, groups, sample_weight)
         names = table.ids.groups
@@ -180,6 +144,14 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
 
     # ------------------------------------------------------------ before the fit
 
+    def _check_settings(self) -> None:
+        one_of(self.weights, "weights", WEIGHTS)
+        penalty_number(self.penalty)
+        get_divergence(self.divergence)
+        whole(self.rounds, "rounds", 1)
+        whole(self.folds, "folds", 2)
+        whole(self.random_state, "random_state", 0)
+
     def _checked_estimator(self) -> str:
         """The parameter of the estimator's fit that takes the weights."""
         kind = "classifier" if self._classes else "regressor"
@@ -193,7 +165,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
             raise SettingError(f"{type(given).__name__} is a {tags.estimator_type}, not a {kind}: use {other}.")
         return _weight_name(given)
 
-    def _table(self, x: Any, y: Any, groups: Any, sample_weight: Any) -> _Table:
+    def _table(self, x: Any, y: Any, groups: Any, sample_weight: Any) -> WeighedRows:
         """Rows that count, checked as far as the estimator does not."""
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
@@ -203,7 +175,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         refuse_no_weight(sample_weight)
         given = as_weights(sample_weight, ids)
         shares = np.ones(len(target)) if given is None else given
-        table = _Table(x, target, ids, shares)
+        table = WeighedRows(x, target, ids, shares)
         return table if shares.all() else table.take(np.flatnonzero(shares))
 
     @abstractmethod
@@ -213,7 +185,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
     def _ordinary(self) -> str:
         return f"{type(self.estimator).__name__} is fitted as it would be alone"
 
-    def _start(self, table: _Table) -> Array:
+    def _start(self, table: WeighedRows) -> Array:
         """The mixture before anything responds to losses."""
         groups = table.ids.groups
         if self.prior_ is not None:
@@ -223,7 +195,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
 
     # ------------------------------------------------------------ the worst mixture
 
-    def _respond(self, table: _Table, prior: Array, named: str) -> tuple[Array, Array]:
+    def _respond(self, table: WeighedRows, prior: Array, named: str) -> tuple[Array, Array]:
         r"""The mixture that answers what models lose in groups that they have not seen, and what they lose.
 
         With :math:`f_q` the model fitted to q, :math:`g(q) = \min_f \langle q, \ell(f)\rangle` is concave and has the
@@ -231,27 +203,26 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         conditional gradients on :math:`g(q) - \lambda D(q\|p)`, without a setting of its own. Here it is taken with
         losses of models that lack the group, so it leads to a q that answers what its own models lose elsewhere.
         """
-        penalty, divergence = penalty_number(self.penalty), get_divergence(self.divergence)
-        rounds, folds = whole(self.rounds, "rounds", 1), whole(self.folds, "folds", 2)
         few = table.take(draw(table.ids, ROWS, self.random_state))
-        parts = [np.flatnonzero(part) for part in parts_of(few.ids, folds, self.random_state)]
+        parts = [np.flatnonzero(part) for part in parts_of(few.ids, self.folds, self.random_state)]
         light, units = _lighter(self.estimator), self._units(few)
         q = prior
-        for turn in range(rounds):
+        for turn in range(self.rounds):
             rows = np.zeros(len(few.y))
             for part in parts:
                 kept, held_out = few.take(np.setdiff1d(np.arange(len(rows)), part)), few.take(part)
                 rows[part] = (self._lost(light, named, kept, q, held_out) / units).mean(axis=1)
             losses = np.bincount(few.ids.codes, few.shares * rows) / few.mass
-            q = q + 2.0 / (turn + 2.0) * (best_response(losses, prior, penalty, divergence) - q)
+            _refuse_undefined(losses, table.ids.groups)
+            q = q + 2.0 / (turn + 2.0) * (best_response(losses, prior, self.penalty, self.divergence) - q)
         return q, losses
 
     @abstractmethod
-    def _units(self, table: _Table) -> Array:
+    def _units(self, table: WeighedRows) -> Array:
         """What losses are divided by, one per output."""
 
     @abstractmethod
-    def _lost(self, estimator: Any, named: str, kept: _Table, q: Array, held_out: _Table) -> Array:
+    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         """What a model that is fitted to the rows kept, by a mixture of groups, loses in others: rows × outputs."""
 
     # ------------------------------------------------------------ after the fit
@@ -278,7 +249,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
             )
         trained = Groups(self.group_weights_)
         codes = trained.encode(ids.groups)[ids.codes]
-        table = _Table(None, codes, GroupIds(codes, trained), np.ones(len(codes)))
+        table = WeighedRows(None, codes, GroupIds(codes, trained), np.ones(len(codes)))
         return table.weights(trained.align(self.group_weights_))
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -374,12 +345,12 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]  #
         refuse_infinite(target, "y")
         return target
 
-    def _units(self, table: _Table) -> Array:
+    def _units(self, table: WeighedRows) -> Array:
         scaling = Scaling.of(_columns(table.y), table.shares, center=True, what="y")
         scaling.check_squares("y")
         return scaling.scale**2
 
-    def _lost(self, estimator: Any, named: str, kept: _Table, q: Array, held_out: _Table) -> Array:
+    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         values = _fitted(estimator, named, kept, q).predict(held_out.x)
         return (_columns(values) - _columns(held_out.y)) ** 2
 
@@ -418,10 +389,10 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
         """The classes, sorted."""
         return np.asarray(self._inner().classes_)
 
-    def _units(self, table: _Table) -> Array:  # noqa: ARG002  # a log loss has none
+    def _units(self, table: WeighedRows) -> Array:  # noqa: ARG002  # a log loss has none
         return np.ones(1)
 
-    def _lost(self, estimator: Any, named: str, kept: _Table, q: Array, held_out: _Table) -> Array:
+    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         present = np.unique(kept.y)
         if len(present) == 1:  # a model that has met one class knows no other
             return _log_loss((held_out.y == present[0])[:, None].astype(np.float64))
@@ -457,6 +428,15 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
 # ---------------------------------------------------------------- the estimator inside
 
 
+def _refuse_undefined(losses: Array, groups: Groups) -> None:
+    lost = [name for name, loss in zip(groups, losses, strict=True) if not np.isfinite(loss)]
+    if lost:
+        raise DataError(
+            f"the estimator, fitted without them, predicts NaN or infinity in {len(lost)} group(s): {listed(lost)}. "
+            "Mend the estimator, or use weights that need no losses ('rows', 'groups' or 'prior')."
+        )
+
+
 def _columns(values: Any) -> Array:
     return np.asarray(values, np.float64).reshape(len(values), -1)
 
@@ -480,7 +460,7 @@ def _weight_name(estimator: Any) -> str:
     return "__".join([*path, "sample_weight"])
 
 
-def _fitted(estimator: Any, named: str, table: _Table, q: Array) -> Any:
+def _fitted(estimator: Any, named: str, table: WeighedRows, q: Array) -> Any:
     """A copy of the estimator, fitted to a mixture of groups."""
     weights = table.weights(q)
     given = {} if (weights == 1.0).all() else {named: weights}
