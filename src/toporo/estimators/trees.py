@@ -8,6 +8,7 @@ predictions are those of scikit-learn to the last bit, but for the last bits of 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +21,15 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from toporo.checks import one_of
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.stored import Arrays
 from toporo.types import Array
 
 #: How sums become predictions. Losses of regressions by the one that they have; classes are known by their number.
 LINKS = ("identity", "log", "classes")
 LOG_LOSSES = ("poisson", "gamma")
+#: What trees come from, by whether they tell classes apart.
+BOOSTED: dict[bool, type] = {False: HistGradientBoostingRegressor, True: HistGradientBoostingClassifier}
 #: Rows that are sent through all trees at a time.
 ROWS = 1 << 10
 #: Rows on which stored trees are compared with those that they come from.
@@ -42,6 +45,7 @@ class StoredTrees:
 
     Attributes
     ----------
+    names : of the features; None where they have none.
     inputs : how many features rows have.
     link : one of :data:`LINKS`.
     classes_ : the classes, sorted; None for a regression.
@@ -50,6 +54,7 @@ class StoredTrees:
     value, threshold, feature, left, right, missing_left : of every node of all trees.
     """
 
+    names: tuple[str, ...] | None
     inputs: int
     link: str
     classes_: npt.NDArray[Any] | None
@@ -65,7 +70,7 @@ class StoredTrees:
     @classmethod
     def of(cls, model: Any) -> StoredTrees:
         """From a fitted HistGradientBoosting regressor or classifier of scikit-learn, without categories."""
-        if type(model) not in (HistGradientBoostingClassifier, HistGradientBoostingRegressor):
+        if type(model) not in BOOSTED.values():
             raise SettingError(
                 f"found a {type(model).__name__}: expected a HistGradientBoostingRegressor or -Classifier, whose trees "
                 "can be written as arrays. Keep other models with joblib, and load only what you trust."
@@ -79,8 +84,9 @@ class StoredTrees:
         roots = (np.cumsum(sizes) - sizes.ravel()).reshape(sizes.shape)
         first, own = np.repeat(roots.ravel(), sizes.ravel()), np.arange(len(nodes))
         leaf = nodes["is_leaf"].astype(bool)
-        classes = getattr(model, "classes_", None)
+        classes, columns = (getattr(model, name, None) for name in ("classes_", "feature_names_in_"))
         stored = cls(
+            names=None if columns is None else tuple(columns.tolist()),
             inputs=int(model.n_features_in_),
             link="classes" if classes is not None else "log" if model.loss in LOG_LOSSES else "identity",
             classes_=classes,
@@ -102,13 +108,20 @@ class StoredTrees:
         return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
 
     @classmethod
-    def from_arrays(cls, arrays: Arrays, inputs: int, link: str, classes: npt.NDArray[Any] | None) -> StoredTrees:
+    def from_arrays(
+        cls,
+        arrays: Arrays,
+        inputs: int,
+        link: str,
+        classes: npt.NDArray[Any] | None,
+        names: Sequence[str] | None = None,
+    ) -> StoredTrees:
         """The inverse of :meth:`arrays`; arrays that are no trees are a :class:`~toporo.errors.DataError`.
 
         Parameters
         ----------
         arrays : by name.
-        inputs, link, classes : as they were.
+        inputs, link, classes, names : as they were.
         """
         one_of(link, "link", LINKS)
         outputs = 1 if classes is None or len(classes) == 2 else len(classes)
@@ -123,7 +136,9 @@ class StoredTrees:
             raise DataError(f"its trees have arrays of unlike lengths, or others than expected: {sorted(arrays)}.")
         if roots.shape[1] != outputs or baseline.shape != (outputs,) or not np.isfinite(baseline).all():
             raise DataError(f"its trees are for {roots.shape[1]} output(s), expected {outputs}.")
-        stored = cls(inputs, link, classes, baseline, roots, **parts)
+        if names is not None and len(names) != inputs:
+            raise DataError(f"it has {len(names)} names of features, expected {inputs}.")
+        stored = cls(None if names is None else tuple(names), inputs, link, classes, baseline, roots, **parts)
         stored._check()
         return stored
 
@@ -161,6 +176,13 @@ class StoredTrees:
         """How many features rows have."""
         return self.inputs
 
+    @property
+    def feature_names_in_(self) -> npt.NDArray[Any]:
+        """What they are called."""
+        if self.names is None:
+            raise AttributeError("the features have no names.")
+        return np.asarray(self.names, dtype=object)
+
     def sums(self, X: Any) -> Array:  # noqa: N803
         """What the leaves of every row sum to, rows × outputs.
 
@@ -168,6 +190,9 @@ class StoredTrees:
         ----------
         X : rows × features; NaN is a missing value.
         """
+        columns = getattr(X, "columns", None)
+        if columns is not None and self.names is not None and tuple(columns) != self.names:
+            raise DataError(f"the columns are {listed(columns)}: expected {listed(self.names)}, in this order.")
         x = check_array(X, dtype=np.float64, ensure_all_finite=False)
         if x.shape[1] != self.inputs:
             raise DataError(f"X has {x.shape[1]} features, but the trees are for {self.inputs}.")
