@@ -266,6 +266,19 @@ def test_results_have_the_measured_figures_of_the_defaults() -> None:
     assert f"squared error is {float(cells[8]):.2f} of ERM's, and lower in {better[0]} of them" in flat(RESULTS)
 
 
+def test_the_guide_has_the_measured_figures_of_weights() -> None:
+    linear, trees = (
+        {name: cells_of(f"weighted_{model}", f"| {name} |") for name in ("prior", "prior of a shuffled graph", "tro")}
+        for model in ("linear", "trees")
+    )
+    prior, control, tro = linear.values()
+    assert "{} times the error by rows (at worst {})".format(*prior[1:3]) in flat(GUIDE)
+    assert "a shuffled graph's {}, by TRO {} ({})".format(control[1], *tro[1:3]) in flat(GUIDE)
+    errors, worst = ([row[place] for row in trees.values()] for place in (1, 4))
+    assert "{} by the prior, {} by a shuffled graph's, {} by TRO".format(*errors) in flat(GUIDE)
+    assert "in the worst test group {}, {} and {}".format(*worst) in flat(GUIDE)
+
+
 def test_results_say_why_on_frozen_features_of_pacs() -> None:
     uniform = {each: cells_of("pacs_linear", f"| uniform | {each} |") for each in ("∞", "10", "1", "0.1", "0")}
     averages = [row[-1] for row in uniform.values()]
