@@ -108,6 +108,13 @@ def test_the_guide_runs_in_scikit_learn(capsys: pytest.CaptureFixture[str]) -> N
     assert "penalty" in names["search"].best_params_
 
 
+def test_the_guide_runs_with_any_model() -> None:
+    names = rows_of_states()
+    exec(blocks("Any model"), names)
+    assert names["model"].sample_weight(names["state"]).sum() == pytest.approx(150)
+    assert set(names["tro"].losses_) == set(names["train"])
+
+
 def test_the_guide_runs_in_pytorch() -> None:
     import torch
 
@@ -257,6 +264,19 @@ def test_results_have_the_measured_figures_of_the_defaults() -> None:
     better = cells[9].split()
     assert f"On {better[2]} problems with the same temperatures" in flat(RESULTS)
     assert f"squared error is {float(cells[8]):.2f} of ERM's, and lower in {better[0]} of them" in flat(RESULTS)
+
+
+def test_the_guide_has_the_measured_figures_of_weights() -> None:
+    linear, trees = (
+        {name: cells_of(f"weighted_{model}", f"| {name} |") for name in ("prior", "prior of a shuffled graph", "tro")}
+        for model in ("linear", "trees")
+    )
+    prior, control, tro = linear.values()
+    assert "{} times the error by rows (at worst {})".format(*prior[1:3]) in flat(GUIDE)
+    assert "a shuffled graph's {}, by TRO {} ({})".format(control[1], *tro[1:3]) in flat(GUIDE)
+    errors, worst = ([row[place] for row in trees.values()] for place in (1, 4))
+    assert "{} by the prior, {} by a shuffled graph's, {} by TRO".format(*errors) in flat(GUIDE)
+    assert "in the worst test group {}, {} and {}".format(*worst) in flat(GUIDE)
 
 
 def test_results_say_why_on_frozen_features_of_pacs() -> None:

@@ -29,6 +29,8 @@ _HOME = {
     "KrigedRegressor": "toporo.estimators",
     "LeaveRegionOut": "toporo.choice.splits",
     "Prior": "toporo.topology.prior",
+    "RobustClassifier": "toporo.estimators",
+    "RobustRegressor": "toporo.estimators",
     "TROClassifier": "toporo.estimators",
     "TRORegressor": "toporo.estimators",
     "TopoRoError": "toporo.errors",

@@ -24,6 +24,8 @@ from toporo.estimators import GroupDRORegressor as GroupDRORegressor
 from toporo.estimators import Kriged as Kriged
 from toporo.estimators import KrigedClassifier as KrigedClassifier
 from toporo.estimators import KrigedRegressor as KrigedRegressor
+from toporo.estimators import RobustClassifier as RobustClassifier
+from toporo.estimators import RobustRegressor as RobustRegressor
 from toporo.estimators import TROClassifier as TROClassifier
 from toporo.estimators import TRORegressor as TRORegressor
 from toporo.groups import GroupIds as GroupIds

@@ -12,15 +12,18 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 from tests.tables.cases import RIVER, floods, river
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError
+from toporo.estimators import RobustRegressor
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.tables import folder as folders
 
@@ -163,6 +166,16 @@ def test_nonsense_under_a_right_checksum_is_an_error_and_no_traceback(saved: Pat
     rewrite(saved, **changes)
     with pytest.raises(TopoRoError):
         load_model(saved)
+
+
+def test_an_estimator_that_fits_no_table_is_refused(model: TableModel, tmp_path: Path) -> None:
+    inputs = model.estimator.n_features_in_
+    trees = RobustRegressor(HistGradientBoostingRegressor(max_iter=2)).fit(
+        np.random.default_rng(0).normal(size=(60, inputs)), np.arange(60.0), groups=["a", "b"] * 30
+    )
+    replace(model, estimator=trees).save(tmp_path / "m")
+    with pytest.raises(DataError, match="a RobustRegressor is no model of a table"):
+        load_model(tmp_path / "m")
 
 
 def test_weights_that_are_a_pickle_are_never_opened(saved: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TRO
 from toporo.estimators.effects import Kriged
 from toporo.estimators.kriged import KrigedRegressor
 from toporo.estimators.kriged_classes import KrigedClassifier
+from toporo.estimators.weighted import RobustClassifier, RobustRegressor
 
 __all__ = [
     "GroupDROClassifier",
@@ -11,6 +12,8 @@ __all__ = [
     "Kriged",
     "KrigedClassifier",
     "KrigedRegressor",
+    "RobustClassifier",
+    "RobustRegressor",
     "TROClassifier",
     "TRORegressor",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -48,6 +48,56 @@ def torch_part() -> ModuleType:
     from toporo.estimators import nets  # a linear model needs no torch, which takes seconds to load
 
     return nets
+
+
+def ids_or_one(model: Any, groups: Any, rows: int, ordinary: str) -> GroupIds:
+    """Every row's group; without any, one for all of them, with a warning.
+
+    Parameters
+    ----------
+    model : an estimator; settings of it that speak of groups are an error where there are none.
+    groups : as ``fit`` got them.
+    rows : how many there are.
+    ordinary : what becomes of a fit to a single group.
+    """
+    if groups is not None:
+        return group_ids(groups, rows)
+    named = [name for name in ("graph", "test_groups") if getattr(model, name) is not None]
+    named += [] if isinstance(model.prior, str) else ["prior"]
+    if named:
+        raise SettingError(
+            f"{' and '.join(named)} speak of groups, but fit() got none: call fit(X, y, groups=...), with one name "
+            f"per row. {HOW}"
+        )
+    warn(f"fit() got no groups, so all rows are one and {ordinary}. Pass groups=, one name per row. {HOW}")
+    return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE]))
+
+
+def graph_and_test(
+    model: Any, groups: Groups, learn: Callable[[], GroupGraph]
+) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
+    """An estimator's graph and the test groups in it, both None where there is no graph.
+
+    Parameters
+    ----------
+    model : an estimator with the settings ``graph`` and ``test_groups``.
+    groups : of the training rows.
+    learn : makes the graph where ``graph="learn"``.
+    """
+    if model.graph is None:
+        if model.test_groups is not None:
+            raise SettingError("test_groups are places in a graph, and there is none: pass graph= too.")
+        return None, None
+    if isinstance(model.graph, str) and model.graph == "learn":
+        if model.test_groups is not None:
+            raise SettingError(
+                "graph='learn' learns from the training rows alone, in which there are no test groups. Learn it "
+                "beforehand with toporo.learn_topology(X, groups, test_features=..., test_groups=...) and pass it "
+                "as graph=."
+            )
+        return (None if len(groups) == 1 else learn()), None
+    graph = as_graph(model.graph)
+    return graph, check_groups(graph, groups, model.test_groups)
 
 
 class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -178,36 +228,12 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         return f"the fit is an ordinary {'logistic' if self._classes else 'ridge'} regression, without a worst case"
 
     def _ids(self, groups: Any, rows: int) -> GroupIds:
-        if groups is not None:
-            return group_ids(groups, rows)
-        named = [name for name in ("graph", "test_groups") if getattr(self, name) is not None]
-        named += [] if isinstance(self.prior, str) else ["prior"]
-        if named:
-            raise SettingError(
-                f"{' and '.join(named)} speak of groups, but fit() got none: call fit(X, y, groups=...), with one name "
-                f"per row. {HOW}"
-            )
-        warn(f"fit() got no groups, so all rows are one and {self._ordinary()}. Pass groups=, one name per row. {HOW}")
-        return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE]))
+        return ids_or_one(self, groups, rows, self._ordinary())
 
     def _topology(self, rows: Rows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
-        """The graph and the test groups in it, both None where there is no graph."""
-        if self.graph is None:
-            if self.test_groups is not None:
-                raise SettingError("test_groups are places in a graph, and there is none: pass graph= too.")
-            return None, None
-        if isinstance(self.graph, str) and self.graph == "learn":
-            if self.test_groups is not None:
-                raise SettingError(
-                    "graph='learn' learns from the training rows alone, in which there are no test groups. Learn it "
-                    "beforehand with toporo.learn_topology(X, groups, test_features=..., test_groups=...) and pass it "
-                    "as graph=."
-                )
-            if len(rows.groups) == 1:
-                return None, None
-            return learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed), None
-        graph = as_graph(self.graph)
-        return graph, check_groups(graph, rows.groups, self.test_groups)
+        return graph_and_test(
+            self, rows.groups, lambda: learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed)
+        )
 
     def _remember(self, rows: Rows, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None) -> None:
         """What of the groups is known before the fit."""

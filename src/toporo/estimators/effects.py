@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,11 +14,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from toporo.checks import number, whole
-from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators.kriged_classes import held_out_parts, some_of
 from toporo.estimators.places import placed, vectors_of
-from toporo.estimators.rows import group_ids
+from toporo.estimators.rows import group_ids, parts_of, take_rows
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_factors import GroupFactors, WalkModes
@@ -158,7 +157,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             self.classes_ = np.unique(target)
         elif target.ndim != 1:
             raise DataError(f"y has shape {target.shape}: expected one target per row.")
-        left_out = [self._apart(X, target, weights, held_out) for held_out in self._parts(ids)]
+        left_out = [
+            self._apart(X, target, weights, held_out) for held_out in parts_of(ids, self.folds, self.random_state)
+        ]
         self.estimator_ = self._fitted(X, target, weights)
         guesses = np.zeros((len(target), len(self.classes_)) if self._classes else len(target))
         for rows, values in left_out:
@@ -341,21 +342,13 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         new = np.array([name not in self.groups_ for name in ids.groups])[ids.codes, None]
         return np.where(new, means, 0.0), np.where(new, variances, variances + means**2)
 
-    def _parts(self, ids: GroupIds) -> Iterator[npt.NDArray[np.bool_]]:
-        """Rows of groups that are left out together."""
-        order = group_rng("folds", self.random_state).permutation(len(ids.groups))
-        part = np.empty(len(order), dtype=np.intp)
-        part[order] = np.arange(len(order)) % min(self.folds, len(order))
-        for place in range(part.max() + 1):
-            yield part[ids.codes] == place
-
     def _apart(
         self, x: Any, y: npt.NDArray[Any], weights: Array | None, held_out: npt.NDArray[np.bool_]
     ) -> tuple[npt.NDArray[np.bool_], Array]:
         """What a model that has not seen these rows' groups says of them."""
         kept = np.flatnonzero(~held_out)
-        model = self._fitted(_take(x, kept), y[kept], None if weights is None else weights[kept])
-        rows = _take(x, np.flatnonzero(held_out))
+        model = self._fitted(take_rows(x, kept), y[kept], None if weights is None else weights[kept])
+        rows = take_rows(x, np.flatnonzero(held_out))
         if not self._classes:
             return held_out, np.asarray(model.predict(rows), dtype=np.float64)
         chances = np.full((int(held_out.sum()), len(self.classes_)), LEAST)
@@ -365,10 +358,6 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def _fitted(self, x: Any, y: npt.NDArray[Any], weights: Array | None) -> Any:
         model = clone(self.estimator)
         return model.fit(x, y) if weights is None else model.fit(x, y, sample_weight=weights)
-
-
-def _take(x: Any, rows: npt.NDArray[np.intp]) -> Any:
-    return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows] if isinstance(x, list) else x[rows]
 
 
 def _logit(chances: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,18 +200,58 @@ class Rows:
             )
 
 
+@dataclass(frozen=True, eq=False)
+class WeighedRows:
+    """Rows for any model: inputs and targets as they came, groups, and how much each row counts within its group."""
+
+    x: Any
+    y: npt.NDArray[Any]
+    ids: GroupIds
+    shares: Array
+
+    def take(self, rows: npt.NDArray[np.intp]) -> WeighedRows:
+        """Some of the rows."""
+        ids = GroupIds(self.ids.codes[rows], self.ids.groups)
+        return WeighedRows(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
+
+    @property
+    def mass(self) -> Array:
+        """How much the rows of each group count together."""
+        return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
+
+    def weights(self, q: Array) -> Array:
+        """Weights of the rows for a mixture of groups; they sum to what the rows count together.
+
+        By the rows' own mixture a row keeps its own, to the last bit.
+        """
+        mass = self.mass
+        own = mass / mass.sum()
+        present = np.where(mass > 0, q, 0.0)
+        if not present.any():  # none of the mixture is here: all groups that are count alike
+            present = (mass > 0).astype(np.float64)
+        ratio = present / np.where(mass > 0, own, 1.0)
+        if (mass == 0).any():
+            ratio /= present.sum()
+        return np.asarray(self.shares * ratio[self.ids.codes])
+
+
 def counted(
     x: npt.NDArray[Any], y: npt.NDArray[Any], ids: GroupIds, sample_weight: Any
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:
     """Rows with their weights, less those that have none; a group without weight is an error that names it."""
-    if sample_weight is not None and not np.any(np.asarray(sample_weight)):
-        raise DataError(
-            "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
-        )
+    refuse_no_weight(sample_weight)
     x, y, ids, weights = weighted_rows(x, y, ids, sample_weight)
     if weights is not None:  # only their ratios count, and by a power of two no digit is lost
         weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
     return x, y, ids, weights
+
+
+def refuse_no_weight(sample_weight: Any) -> None:
+    """Raise if there are weights, and all of them are zero."""
+    if sample_weight is not None and not np.any(np.asarray(sample_weight)):
+        raise DataError(
+            "the weight (sample_weight) is zero in every row: no row counts. Give at least some a positive weight."
+        )
 
 
 def group_ids(groups: Any, rows: int) -> GroupIds:
@@ -267,6 +308,20 @@ def draw(ids: GroupIds, most: int, seed: int) -> npt.NDArray[np.intp]:
         picked = rows if len(rows) <= most else np.sort(group_rng(name, seed).permutation(rows)[:most])
         chosen.append(picked)
     return np.sort(np.concatenate(chosen))
+
+
+def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Rows of whole groups that are left out together: every group once, in at most so many parts."""
+    order = group_rng("folds", seed).permutation(len(ids.groups))
+    part = np.empty(len(order), dtype=np.intp)
+    part[order] = np.arange(len(order)) % min(folds, len(order))
+    for place in range(part.max() + 1):
+        yield part[ids.codes] == place
+
+
+def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Some rows of an array, a frame, a sparse matrix or a list."""
+    return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows] if isinstance(x, list) else x[rows]
 
 
 def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, float]:

@@ -22,6 +22,8 @@ from toporo.estimators.linear import SolveRecord
 from toporo.estimators.rows import Scaling
 from toporo.estimators.settings import check_settings
 from toporo.estimators.stored import StoredClasses, check_arrays, classes_from_json, classes_to_json
+from toporo.estimators.trees import BOOSTED, StoredTrees
+from toporo.estimators.weighted import RobustClassifier, RobustEstimator, RobustRegressor
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
 from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
@@ -35,13 +37,14 @@ SCHEMA = "toporo.estimator/1"
 KINDS: dict[str, type[GroupEstimator]] = {
     kind.__name__: kind for kind in (TROClassifier, TRORegressor, GroupDROClassifier, GroupDRORegressor)
 }
+WEIGHTED: dict[str, type[RobustEstimator]] = {kind.__name__: kind for kind in (RobustClassifier, RobustRegressor)}
 #: Settings that hold plain values and are kept as they are.
 PLAIN = (
     *("model", "radius", "divergence", "normalization", "temperature", "ridge", "fit_intercept", "standardize", "tol"),
-    *("epochs", "per_group", "learning_rate", "step"),
+    *("epochs", "per_group", "learning_rate", "step", "weights", "rounds", "folds"),
 )
 #: What is not among the stored settings of a constructor's annotations.
-UNSTORED = ("return", "device", "test_groups")
+UNSTORED = ("return", "device", "test_groups", "estimator")
 #: Settings by the names that older files have for them.
 RENAMED = {"tau": "radius"}
 
@@ -77,14 +80,42 @@ class StoredEstimator(msgspec.Struct):
     history: list[dict[str, Any]]
 
 
+class StoredShare(msgspec.Struct):
+    """A training group of a weighted model, as JSON has it."""
+
+    name: Any
+    weight: NonNegative
+    loss: NonNegative | None
+
+
+class StoredWeighted(msgspec.Struct):
+    """What :func:`dump_state` gives of boosted trees that are fitted to a mixture of groups."""
+
+    kind: Literal["RobustClassifier", "RobustRegressor"] = msgspec.field(name="class")
+    settings: dict[str, Any]
+    estimator: dict[str, bool | int | float | str | None]
+    inputs: AtLeastOne
+    feature_names: list[str] | None
+    classes: StoredClasses | None
+    link: str
+    groups: list[StoredShare]
+    prior: dict[str, Any] | None
+    graph: dict[str, Any] | None
+    test_groups: list[Any] | None
+
+
 def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """What a fitted estimator is: values that JSON can hold, and arrays.
 
-    A network of one's own class cannot be stored: making it again would take its code.
+    A network of one's own class cannot be stored: making it again would take its code. Of models by weights, boosted
+    trees of scikit-learn can.
     """
-    if type(estimator) not in (*KINDS.values(), *KRIGED.values()):
-        raise SettingError(f"found a {type(estimator).__name__}: expected one of {', '.join([*KINDS, *KRIGED])}.")
+    if type(estimator) not in (*KINDS.values(), *KRIGED.values(), *WEIGHTED.values()):
+        known = ", ".join([*KINDS, *KRIGED, *WEIGHTED])
+        raise SettingError(f"found a {type(estimator).__name__}: expected one of {known}.")
     check_is_fitted(estimator)
+    if isinstance(estimator, RobustEstimator):
+        return _dumped_weighted(estimator)
     if type(estimator).__name__ in KRIGED:
         values, numbers = dump_kriged(estimator)
         return {"schema": SCHEMA, **values}, numbers
@@ -136,6 +167,8 @@ def load_state(content: Any, arrays: Arrays) -> Any:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
         if content.get("class") in KRIGED:
             return load_kriged(content, arrays)
+        if content.get("class") in WEIGHTED:
+            return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
     except TopoRoError as error:
         raise DataError(f"not a stored estimator: {error}") from None
@@ -171,14 +204,73 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
     return estimator
 
 
+# ---------------------------------------------------------------- any model by weights
+
+
+def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    inner = estimator.estimator_
+    trees = inner if isinstance(inner, StoredTrees) else StoredTrees.of(inner)
+    given = {name: _plain(value) for name, value in estimator.estimator.get_params(deep=False).items()}
+    odd = [name for name, value in given.items() if not isinstance(value, bool | int | float | str | None)]
+    if odd:
+        raise SettingError(
+            f"{type(estimator.estimator).__name__} has settings that are no plain values: {listed(odd)}."
+        )
+    losses = estimator.losses_ or {}
+    content = {
+        "schema": SCHEMA,
+        "class": type(estimator).__name__,
+        "settings": _settings_to_json(estimator),
+        "estimator": given,
+        "inputs": trees.inputs,
+        "feature_names": None if trees.names is None else list(trees.names),
+        "classes": None if trees.classes_ is None else classes_to_json(trees.classes_),
+        "link": trees.link,
+        "groups": [
+            {"name": name_to_json(name), "weight": weight, "loss": losses.get(name)}
+            for name, weight in estimator.group_weights_.items()
+        ],
+        "prior": None if estimator.prior_ is None else estimator.prior_.to_dict(),
+        "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
+        "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
+    }
+    return content, trees.arrays()
+
+
+def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
+    """Its ``estimator_`` is a :class:`~toporo.estimators.trees.StoredTrees`; its ``estimator`` can be fitted anew."""
+    kind = WEIGHTED[stored.kind]
+    inner = BOOSTED[issubclass(kind, RobustClassifier)]
+    unknown = set(stored.estimator) - set(inner().get_params())
+    if unknown:
+        raise DataError(f"a {inner.__name__} has no such setting: {listed(sorted(unknown))}.")
+    graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
+    test = None if stored.test_groups is None else tuple(name_from_json(name) for name in stored.test_groups)
+    estimator = kind(inner(**stored.estimator), **_settings_from_json(kind, stored.settings, graph, test))
+    estimator._check_settings()
+    classes = classes_from_json(stored.classes) if issubclass(kind, RobustClassifier) else None
+    estimator.estimator_ = StoredTrees.from_arrays(arrays, stored.inputs, stored.link, classes, stored.feature_names)
+    names = _names_of(stored.groups)
+    estimator.group_weights_ = {name: row.weight for name, row in zip(names, stored.groups, strict=True)}
+    _require_one(estimator.group_weights_)
+    estimator.losses_ = _column({n: row.loss for n, row in zip(names, stored.groups, strict=True)}, "loss")
+    estimator.prior_ = None if stored.prior is None else Prior.from_dict(stored.prior)
+    if estimator.prior_ is not None:
+        names.require_same(estimator.prior_.weights, what="its prior")
+    estimator.topology_, estimator.test_groups_ = graph, test
+    _require_places(graph, names, test)
+    return estimator
+
+
 # ---------------------------------------------------------------- settings
 
 
-def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
+def _settings_to_json(estimator: GroupEstimator | RobustEstimator) -> dict[str, Any]:
     """Those of its constructor, but for the device; a graph is stored by itself."""
     given = estimator.get_params(deep=False)
     out = {name: _plain(given[name]) for name in PLAIN if name in given}
-    out["hidden"] = [int(units) for units in given["hidden"]]
+    if "hidden" in given:
+        out["hidden"] = [int(units) for units in given["hidden"]]
     seed = _plain(given["random_state"])
     out["random_state"] = seed if isinstance(seed, int) else None
     if "penalty" in given:
@@ -190,7 +282,10 @@ def _settings_to_json(estimator: GroupEstimator) -> dict[str, Any]:
 
 
 def _settings_from_json(
-    kind: type[GroupEstimator], stored: Mapping[str, Any], graph: GroupGraph | None, test: tuple[Name, ...] | None
+    kind: type[GroupEstimator | RobustEstimator],
+    stored: Mapping[str, Any],
+    graph: GroupGraph | None,
+    test: tuple[Name, ...] | None,
 ) -> dict[str, Any]:
     """As the constructor's own annotations say they are; :func:`check_settings` sees to the values."""
     given = {RENAMED.get(name, name): value for name, value in stored.items()}
@@ -198,8 +293,10 @@ def _settings_from_json(
     differ = set(given) ^ set(types)
     if differ:
         raise DataError(f"a {kind.__name__} has no such setting, or it is missing: {listed(sorted(differ))}.")
+    types |= {"penalty": Any} if "penalty" in types else {}  # a number that may be infinite, seen to below
     settings = {name: as_type(given[name], hint, f"its setting {name!r}") for name, hint in types.items()}
-    settings["hidden"] = tuple(settings["hidden"])
+    if "hidden" in settings:
+        settings["hidden"] = tuple(settings["hidden"])
     if "penalty" in settings:
         if settings["penalty"] != "auto":
             settings["penalty"] = float(as_type(settings["penalty"], OrInfinite, "penalty"))  # type: ignore[arg-type]
@@ -234,16 +331,12 @@ def _prior_from_json(stored: Any) -> Any:
 def _restore_groups(
     estimator: GroupEstimator, stored: StoredEstimator, graph: GroupGraph | None, test: tuple[Name, ...] | None
 ) -> None:
-    names = [name_from_json(row.name) for row in stored.groups]
-    groups = Groups(names)
-    if list(groups) != names:
-        raise DataError("its groups are out of order, or one is there twice.")
-    by_name = dict(zip(names, stored.groups, strict=True))
+    groups = _names_of(stored.groups)
+    by_name = dict(zip(groups, stored.groups, strict=True))
     estimator.group_sizes_ = {name: row.size for name, row in by_name.items()}
     estimator.group_losses_ = {name: float(row.loss) for name, row in by_name.items()}
     estimator.group_weights_ = {name: row.weight for name, row in by_name.items()}
-    if abs(math.fsum(estimator.group_weights_.values()) - 1.0) > 1e-6:
-        raise DataError("the weights of its groups do not sum to one.")
+    _require_one(estimator.group_weights_)
     estimator.centrality_ = _column({name: row.centrality for name, row in by_name.items()}, "centrality")
     hops = {name: math.inf if row.hops == "inf" else row.hops for name, row in by_name.items()}
     estimator.hops_ = _column(hops, "hops")
@@ -253,8 +346,25 @@ def _restore_groups(
     elif len(groups) > 1:
         raise DataError("its prior is missing.")
     estimator.test_groups_ = test
+    _require_places(graph, groups, test)
+
+
+def _names_of(rows: Sequence[StoredGroup] | Sequence[StoredShare]) -> Groups:
+    names = [name_from_json(row.name) for row in rows]
+    groups = Groups(names)
+    if list(groups) != names:
+        raise DataError("its groups are out of order, or one is there twice.")
+    return groups
+
+
+def _require_one(weights: Mapping[Name, float]) -> None:
+    if abs(math.fsum(weights.values()) - 1.0) > 1e-6:
+        raise DataError("the weights of its groups do not sum to one.")
+
+
+def _require_places(graph: GroupGraph | None, groups: Groups, test: tuple[Name, ...] | None) -> None:
     if graph is not None:
-        graph.require([*names, *(test or ())])
+        graph.require([*groups, *(test or ())])
     elif test is not None:
         raise DataError("it has test groups and no graph.")
 

@@ -396,6 +396,8 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
     encoder = Encoder.from_dict(stored.preprocessing)
     estimator = load_state(stored.estimator, arrays)
+    if not hasattr(estimator, "explain"):
+        raise DataError(f"a {type(estimator).__name__} is no model of a table.")
     if estimator.n_features_in_ != len(encoder.names):
         raise DataError(
             f"the preprocessing gives {len(encoder.names)} inputs, the model takes {estimator.n_features_in_}."

@@ -1,0 +1,252 @@
+r"""Boosted trees of scikit-learn as plain arrays, and what they predict: nothing in them is executed.
+
+A node sends a row to the left if its feature is at most the threshold, or missing and missing values go left, and else
+to the right; a leaf leads to itself. What a row's leaves say is added to the baseline in the order of the trees, so
+predictions are those of scikit-learn to the last bit, but for the last bits of logistic functions on other machines.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.utils.extmath import softmax
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from toporo.checks import one_of
+from toporo.data.grouped import group_rng
+from toporo.errors import DataError, SettingError, listed
+from toporo.estimators.stored import Arrays
+from toporo.types import Array
+
+#: How sums become predictions. Losses of regressions by the one that they have; classes are known by their number.
+LINKS = ("identity", "log", "classes")
+LOG_LOSSES = ("poisson", "gamma")
+#: What trees come from, by whether they tell classes apart.
+BOOSTED: dict[bool, type] = {False: HistGradientBoostingRegressor, True: HistGradientBoostingClassifier}
+#: Rows that are sent through all trees at a time.
+ROWS = 1 << 10
+#: Rows on which stored trees are compared with those that they come from.
+CHECKED = 64
+
+NUMBERS = ("value", "threshold")
+WHOLE = ("feature", "left", "right")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTrees:
+    """Trees that predict.
+
+    Attributes
+    ----------
+    names : of the features; None where they have none.
+    inputs : how many features rows have.
+    link : one of :data:`LINKS`.
+    classes_ : the classes, sorted; None for a regression.
+    baseline : what predictions start from, one per output.
+    roots : the node at which each tree begins, iterations × outputs.
+    value, threshold, feature, left, right, missing_left : of every node of all trees.
+    """
+
+    names: tuple[str, ...] | None
+    inputs: int
+    link: str
+    classes_: npt.NDArray[Any] | None
+    baseline: Array
+    roots: npt.NDArray[np.int64]
+    value: Array
+    threshold: Array
+    feature: npt.NDArray[np.int64]
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    missing_left: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, model: Any) -> StoredTrees:
+        """From a fitted HistGradientBoosting regressor or classifier of scikit-learn, without categories."""
+        if type(model) not in BOOSTED.values():
+            raise SettingError(
+                f"found a {type(model).__name__}: expected a HistGradientBoostingRegressor or -Classifier, whose trees "
+                "can be written as arrays. Keep other models with joblib, and load only what you trust."
+            )
+        check_is_fitted(model)
+        if model.is_categorical_ is not None:
+            raise SettingError("trees that split by categories cannot be stored: encode categories as numbers first.")
+        trees = [[tree.nodes for tree in iteration] for iteration in model._predictors]
+        nodes = np.concatenate([each for iteration in trees for each in iteration])
+        sizes = np.array([[len(each) for each in iteration] for iteration in trees], np.int64)
+        roots = (np.cumsum(sizes) - sizes.ravel()).reshape(sizes.shape)
+        first, own = np.repeat(roots.ravel(), sizes.ravel()), np.arange(len(nodes))
+        leaf = nodes["is_leaf"].astype(bool)
+        classes, columns = (getattr(model, name, None) for name in ("classes_", "feature_names_in_"))
+        stored = cls(
+            names=None if columns is None else tuple(columns.tolist()),
+            inputs=int(model.n_features_in_),
+            link="classes" if classes is not None else "log" if model.loss in LOG_LOSSES else "identity",
+            classes_=classes,
+            baseline=np.array(model._baseline_prediction, np.float64).ravel(),
+            roots=roots,
+            value=np.array(nodes["value"], np.float64),
+            threshold=np.where(leaf, 0.0, nodes["num_threshold"]),
+            feature=np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64),
+            left=np.where(leaf, own, first + nodes["left"]).astype(np.int64),
+            right=np.where(leaf, own, first + nodes["right"]).astype(np.int64),
+            missing_left=nodes["missing_go_to_left"].astype(bool) & ~leaf,
+        )
+        stored._compare(model)
+        return stored
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """As arrays for a file."""
+        names = ("baseline", "roots", *NUMBERS, *WHOLE, "missing_left")
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arrays: Arrays,
+        inputs: int,
+        link: str,
+        classes: npt.NDArray[Any] | None,
+        names: Sequence[str] | None = None,
+    ) -> StoredTrees:
+        """The inverse of :meth:`arrays`; arrays that are no trees are a :class:`~toporo.errors.DataError`.
+
+        Parameters
+        ----------
+        arrays : by name.
+        inputs, link, classes, names : as they were.
+        """
+        one_of(link, "link", LINKS)
+        outputs = 1 if classes is None or len(classes) == 2 else len(classes)
+        if (classes is not None) != (link == "classes"):
+            raise DataError(f"its link is {link!r}, and it has {'no ' if classes is None else ''}classes.")
+        roots, nodes = _array(arrays, "roots", np.int64, 2), len(_array(arrays, "value", np.float64, 1))
+        kinds = dict.fromkeys(NUMBERS, np.float64) | dict.fromkeys(WHOLE, np.int64) | {"missing_left": np.bool_}
+        parts = {name: _array(arrays, name, kind, 1) for name, kind in kinds.items()}
+        baseline = _array(arrays, "baseline", np.float64, 1)
+        extra = set(arrays) - set(parts) - {"roots", "baseline"}
+        if extra or any(len(part) != nodes for part in parts.values()):
+            raise DataError(f"its trees have arrays of unlike lengths, or others than expected: {sorted(arrays)}.")
+        if roots.shape[1] != outputs or baseline.shape != (outputs,) or not np.isfinite(baseline).all():
+            raise DataError(f"its trees are for {roots.shape[1]} output(s), expected {outputs}.")
+        if names is not None and len(names) != inputs:
+            raise DataError(f"it has {len(names)} names of features, expected {inputs}.")
+        stored = cls(None if names is None else tuple(names), inputs, link, classes, baseline, roots, **parts)
+        stored._check()
+        return stored
+
+    def _check(self) -> None:
+        """Every node leads to one of the trees' nodes that comes later, or to itself, so rows always arrive."""
+        nodes, own = len(self.value), np.arange(len(self.value))
+        leaf = (self.left == own) & (self.right == own)
+        onward = (self.left > own) & (self.right > own) & (self.left < nodes) & (self.right < nodes)
+        features = (self.feature >= 0) & (self.feature < self.inputs)
+        inside = (self.roots >= 0) & (self.roots < nodes)
+        if not ((leaf | onward).all() and features.all() and inside.all()):
+            raise DataError(
+                "its trees are damaged: a node leads nowhere, back, or asks for a feature that is not there."
+            )
+        if not np.isfinite(self.value).all() or np.isnan(self.threshold).any():
+            raise DataError("its trees hold values that are not finite.")
+
+    def _compare(self, model: Any) -> None:
+        """Raise if these trees do not predict what the model does, as of a scikit-learn that has other nodes."""
+        rng = group_rng("trees", 0)
+        rows = rng.choice(np.append(self.threshold[np.isfinite(self.threshold)], 0.0), (CHECKED, self.inputs))
+        rows[rng.random(rows.shape) < 0.1] = np.nan
+        with warnings.catch_warnings(), np.errstate(over="ignore"):
+            warnings.simplefilter("ignore", UserWarning)  # these rows have no names of features
+            asked = "predict" if self.classes_ is None else "predict_proba"
+            ours, theirs = (getattr(each, asked)(rows) for each in (self, model))
+        if not np.array_equal(ours, theirs):
+            raise SettingError(
+                "the trees of this version of scikit-learn are not as expected, so they cannot be stored: keep the "
+                "model with joblib, and report the version."
+            )
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features rows have."""
+        return self.inputs
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[Any]:
+        """What they are called."""
+        if self.names is None:
+            raise AttributeError("the features have no names.")
+        return np.asarray(self.names, dtype=object)
+
+    def sums(self, X: Any) -> Array:  # noqa: N803
+        """What the leaves of every row sum to, rows × outputs.
+
+        Parameters
+        ----------
+        X : rows × features; NaN is a missing value.
+        """
+        columns = getattr(X, "columns", None)
+        if columns is not None and self.names is not None and tuple(columns) != self.names:
+            raise DataError(f"the columns are {listed(columns)}: expected {listed(self.names)}, in this order.")
+        x = check_array(X, dtype=np.float64, ensure_all_finite=False)
+        if x.shape[1] != self.inputs:
+            raise DataError(f"X has {x.shape[1]} features, but the trees are for {self.inputs}.")
+        parts = [self._part(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
+        return np.concatenate(parts)
+
+    def _part(self, x: Array) -> Array:
+        at = np.tile(self.roots.ravel(), (len(x), 1))
+        rows = np.arange(len(x))[:, None]
+        while True:
+            values = x[rows, self.feature[at]]
+            lower = np.where(np.isnan(values), self.missing_left[at], values <= self.threshold[at])
+            onward = np.where(lower, self.left[at], self.right[at])
+            if np.array_equal(onward, at):
+                break
+            at = onward
+        leaves = self.value[at].reshape(len(x), *self.roots.shape)
+        total = np.tile(self.baseline, (len(x), 1))
+        for place in range(leaves.shape[1]):  # in order, as the trees were grown: another order rounds otherwise
+            total += leaves[:, place]
+        return total
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:  # noqa: N803
+        """Predicted values, or the likeliest class of every row.
+
+        Parameters
+        ----------
+        X : rows × features; NaN is a missing value.
+        """
+        total = self.sums(X)
+        if self.classes_ is not None:
+            chosen = (total[:, 0] > 0).astype(np.int64) if total.shape[1] == 1 else total.argmax(axis=1)
+            return np.asarray(self.classes_[chosen])
+        return np.exp(total[:, 0]) if self.link == "log" else total[:, 0]
+
+    def predict_proba(self, X: Any) -> Array:  # noqa: N803
+        """The probability of every class, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X : rows × features; NaN is a missing value.
+        """
+        if self.classes_ is None:
+            raise AttributeError("these trees predict numbers: they have no probabilities.")
+        total = self.sums(X)
+        if total.shape[1] > 1:
+            return np.asarray(softmax(total))
+        second = expit(total[:, 0])
+        return np.column_stack([1.0 - second, second])
+
+
+def _array(arrays: Arrays, name: str, kind: type, dimensions: int) -> npt.NDArray[Any]:
+    array = arrays.get(name)
+    if array is None or array.dtype != np.dtype(kind) or array.ndim != dimensions or not array.size:
+        what = "missing" if array is None else f"of shape {array.shape} and type {array.dtype}"
+        raise DataError(f"its array {name!r} is {what}: expected {np.dtype(kind)} in {dimensions} dimension(s).")
+    return array
