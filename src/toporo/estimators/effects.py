@@ -17,7 +17,7 @@ from toporo.checks import number, whole
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators.kriged_classes import held_out_parts, some_of
 from toporo.estimators.places import placed, vectors_of
-from toporo.estimators.rows import group_ids, parts_of, take_rows
+from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_factors import GroupFactors, WalkModes
@@ -148,23 +148,14 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if len(ids.groups) < 3:
             raise DataError(f"{len(ids.groups)} group(s): expected at least three, for effects to be told from noise.")
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        if weights is not None and not has_fit_parameter(self.estimator, "sample_weight"):
-            raise SettingError(f"{type(self.estimator).__name__} takes no sample_weight: leave it out.")
-        self.topology_ = as_graph(self.graph)
+        self.topology_ = None if self.graph is None else as_graph(self.graph)
         placed(self.topology_, ids.groups)  # an error before the work starts
-        self._classes = is_classifier(self.estimator)
+        self._classes = is_classifier(self)
         if self._classes:
             self.classes_ = np.unique(target)
         elif target.ndim != 1:
             raise DataError(f"y has shape {target.shape}: expected one target per row.")
-        left_out = [
-            self._apart(X, target, weights, held_out) for held_out in parts_of(ids, self.folds, self.random_state)
-        ]
-        self.estimator_ = self._fitted(X, target, weights)
-        guesses = np.zeros((len(target), len(self.classes_)) if self._classes else len(target))
-        for rows, values in left_out:
-            guesses[rows] = values
-
+        guesses = self._cross_fit(X, target, weights, ids)
         self.columns_ = _columns(X) if self.slopes else None
         inputs, means = self._inputs(X, ids)
         if (
@@ -189,7 +180,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             self.fits_ = [fit_effects(target - guesses, weights)[0]]
         self.groups_ = ids.groups
         names = EFFECTS if self.columns_ is None else SLOPES
-        self.evidence_ = {name: float(np.mean([fit.evidence[name] for fit in self.fits_])) for name in names}
+        self.evidence_ = {name: float(np.mean([fit.evidence.get(name, 0.0) for fit in self.fits_])) for name in names}
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
         own = self.effect(ids.groups)
         self.effects_ = {name: effect.value for name, effect in own.items()}
@@ -223,8 +214,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             if interval is not None:
                 raise SettingError("interval is for numbers: a classifier has predict_proba().")
             return self.classes_[np.argmax(self.predict_proba(X, groups, neighbors=neighbors), axis=1)]
-        values = np.asarray(self.estimator_.predict(X), dtype=np.float64)
-        ids = group_ids(groups, len(values))
+        ids = group_ids(groups, row_count(X))
+        values = self._said(X, ids)
         added, spread = (each[:, 0] for each in self._added(X, ids, neighbors))
         if interval is None:
             return values + added
@@ -272,8 +263,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         check_is_fitted(self)
         if not self._classes:
             raise AttributeError(f"{type(self.estimator).__name__} is a regressor: it has no probabilities.")
-        chances = self.estimator_.predict_proba(X)
-        ids = group_ids(groups, len(chances))
+        ids = group_ids(groups, row_count(X))
+        chances = self._said(X, ids)
         added = self._added(X, ids, neighbors)[0]
         moved = 1.0 / (1.0 + np.exp(-(_logit(chances) + added)))
         kept = (added == 0.0).all(axis=1)  # to the last digit
@@ -342,18 +333,25 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         new = np.array([name not in self.groups_ for name in ids.groups])[ids.codes, None]
         return np.where(new, means, 0.0), np.where(new, variances, variances + means**2)
 
-    def _apart(
-        self, x: Any, y: npt.NDArray[Any], weights: Array | None, held_out: npt.NDArray[np.bool_]
-    ) -> tuple[npt.NDArray[np.bool_], Array]:
-        """What a model that has not seen these rows' groups says of them."""
-        kept = np.flatnonzero(~held_out)
-        model = self._fitted(take_rows(x, kept), y[kept], None if weights is None else weights[kept])
-        rows = take_rows(x, np.flatnonzero(held_out))
-        if not self._classes:
-            return held_out, np.asarray(model.predict(rows), dtype=np.float64)
-        chances = np.full((int(held_out.sum()), len(self.classes_)), LEAST)
-        chances[:, np.searchsorted(self.classes_, model.classes_)] = model.predict_proba(rows)
-        return held_out, chances
+    def _cross_fit(self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds) -> Array:
+        """Fit the model to all rows; and what models that have not seen a row's group say of it."""
+        if weights is not None and not has_fit_parameter(self.estimator, "sample_weight"):
+            raise SettingError(f"{type(self.estimator).__name__} takes no sample_weight: leave it out.")
+        guesses = np.full((len(y), len(self.classes_)), LEAST) if self._classes else np.zeros(len(y))
+        for held_out in parts_of(ids, self.folds, self.random_state):
+            kept, rows = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+            model = self._fitted(take_rows(x, kept), y[kept], None if weights is None else weights[kept])
+            if self._classes:
+                known = np.searchsorted(self.classes_, model.classes_)
+                guesses[np.ix_(rows, known)] = model.predict_proba(take_rows(x, rows))
+            else:
+                guesses[rows] = model.predict(take_rows(x, rows))
+        self.estimator_ = self._fitted(x, y, weights)
+        return guesses
+
+    def _said(self, x: Any, ids: GroupIds) -> Array:  # noqa: ARG002  # others look at groups
+        """What the model says without effects: values, or probabilities of the classes."""
+        return np.asarray(self.estimator_.predict_proba(x) if self._classes else self.estimator_.predict(x), float)
 
     def _fitted(self, x: Any, y: npt.NDArray[Any], weights: Array | None) -> Any:
         model = clone(self.estimator)

@@ -319,6 +319,11 @@ def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bo
         yield part[ids.codes] == place
 
 
+def row_count(x: Any) -> int:
+    """How many rows an array, a frame, a sparse matrix or a list has."""
+    return int(x.shape[0]) if hasattr(x, "shape") else len(x)
+
+
 def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:
     """Some rows of an array, a frame, a sparse matrix or a list."""
     return x.iloc[rows] if hasattr(x, "iloc") else np.asarray(x)[rows] if isinstance(x, list) else x[rows]
