@@ -142,6 +142,15 @@ def test_the_penalty_runs_from_the_worst_group_to_the_prior() -> None:
     assert once.group_weights_[max(once.losses_, key=once.losses_.get)] == pytest.approx(1.0)
 
 
+def test_whole_numbers_may_have_decimals() -> None:
+    given = {"rounds": 2.0, "folds": np.float64(3), "random_state": 1.0}
+    one, other = (
+        RobustRegressor(Ridge(), weights="tro", **settings).fit(NUMBERS.x, NUMBERS.y, NUMBERS.groups)
+        for settings in (given, {name: int(value) for name, value in given.items()})
+    )
+    assert one.group_weights_ == other.group_weights_
+
+
 def test_losses_of_the_target_in_another_unit_are_the_same() -> None:
     one, other = (
         RobustRegressor(LinearRegression(), weights="tro").fit(NUMBERS.x, unit * NUMBERS.y + 7, NUMBERS.groups)

@@ -125,7 +125,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         table = self._table(X, y, groups, sample_weight)
         names = table.ids.groups
         self.topology_, self.test_groups_ = graph_and_test(
-            self, names, lambda: learn_graph_of(table.x, table.ids, seed=self.random_state)
+            self, names, lambda: learn_graph_of(table.x, table.ids, seed=int(self.random_state))
         )
         alone = len(names) == 1
         if alone and groups is not None:
@@ -203,11 +203,12 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         conditional gradients on :math:`g(q) - \lambda D(q\|p)`, without a setting of its own. Here it is taken with
         losses of models that lack the group, so it leads to a q that answers what its own models lose elsewhere.
         """
-        few = table.take(draw(table.ids, ROWS, self.random_state))
-        parts = [np.flatnonzero(part) for part in parts_of(few.ids, self.folds, self.random_state)]
+        seed = int(self.random_state)
+        few = table.take(draw(table.ids, ROWS, seed))
+        parts = [np.flatnonzero(part) for part in parts_of(few.ids, int(self.folds), seed)]
         light, units = _lighter(self.estimator), self._units(few)
         q = prior
-        for turn in range(self.rounds):
+        for turn in range(int(self.rounds)):
             rows = np.zeros(len(few.y))
             for part in parts:
                 kept, held_out = few.take(np.setdiff1d(np.arange(len(rows)), part)), few.take(part)
