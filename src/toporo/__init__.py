@@ -17,6 +17,8 @@ from toporo.version import __version__ as __version__
 # Where each public name is defined. It is imported when first used, so importing toporo costs next to nothing.
 # Type checkers read the same from __init__.pyi; a test keeps the two in step.
 _HOME = {
+    "AutoClassifier": "toporo.estimators",
+    "AutoRegressor": "toporo.estimators",
     "GraphHopSplit": "toporo.choice.splits",
     "GroupDROClassifier": "toporo.estimators",
     "GroupDRORegressor": "toporo.estimators",

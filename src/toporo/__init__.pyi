@@ -19,6 +19,8 @@ from toporo.data.batches import group_batches as group_batches
 from toporo.data.grouped import GroupedData as GroupedData
 from toporo.errors import TopoRoError as TopoRoError
 from toporo.errors import TopoRoWarning as TopoRoWarning
+from toporo.estimators import AutoClassifier as AutoClassifier
+from toporo.estimators import AutoRegressor as AutoRegressor
 from toporo.estimators import GroupDROClassifier as GroupDROClassifier
 from toporo.estimators import GroupDRORegressor as GroupDRORegressor
 from toporo.estimators import Kriged as Kriged

@@ -1,5 +1,6 @@
 """scikit-learn estimators: models for a table whose rows come in groups, and that must hold in test groups."""
 
+from toporo.estimators.auto import AutoClassifier, AutoRegressor
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.effects import Kriged
 from toporo.estimators.kriged import KrigedRegressor
@@ -7,6 +8,8 @@ from toporo.estimators.kriged_classes import KrigedClassifier
 from toporo.estimators.weighted import RobustClassifier, RobustRegressor
 
 __all__ = [
+    "AutoClassifier",
+    "AutoRegressor",
     "GroupDROClassifier",
     "GroupDRORegressor",
     "Kriged",

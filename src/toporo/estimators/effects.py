@@ -262,7 +262,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """
         check_is_fitted(self)
         if not self._classes:
-            raise AttributeError(f"{type(self.estimator).__name__} is a regressor: it has no probabilities.")
+            raise AttributeError(f"{type(self.estimator or self).__name__} is a regressor: it has no probabilities.")
         ids = group_ids(groups, row_count(X))
         chances = self._said(X, ids)
         added = self._added(X, ids, neighbors)[0]

@@ -163,7 +163,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         if tags is not None and tags.estimator_type not in (kind, None):
             other = "RobustRegressor" if self._classes else "RobustClassifier"
             raise SettingError(f"{type(given).__name__} is a {tags.estimator_type}, not a {kind}: use {other}.")
-        return _weight_name(given)
+        return weight_name(given)
 
     def _table(self, x: Any, y: Any, groups: Any, sample_weight: Any) -> WeighedRows:
         """Rows that count, checked as far as the estimator does not."""
@@ -446,7 +446,7 @@ def _log_loss(chances: Array) -> Array:
     return -np.log(np.clip(chances, LEAST, 1.0))
 
 
-def _weight_name(estimator: Any) -> str:
+def weight_name(estimator: Any) -> str:
     """The parameter of fit that takes weights of rows: of a pipeline, that of its last step."""
     last, path = estimator, []
     while isinstance(last, Pipeline):
