@@ -15,7 +15,7 @@ import numpy.typing as npt
 from toporo.choice.penalty import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor.columns import identifying
+from toporo.doctor.leaks import identifying
 from toporo.doctor.measure import (
     CHECKS,
     MOST_GROUPS,
