@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.doctor.cases import CHAIN, sound
-from toporo.doctor import measure
+from toporo.doctor import measure, shift
 
 Run = Callable[..., Any]
 
@@ -22,6 +22,8 @@ def run(toporo: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process and a folder of its own, with little effort for what is measured."""
     monkeypatch.setattr(measure, "EFFORT", ((1000, 2, 2),))
     monkeypatch.setattr(measure, "TREES", 5)
+    monkeypatch.setattr(shift, "ROUNDS", 3)
+    monkeypatch.setattr(shift, "SHUFFLES", 1)
     return lambda *arguments, **given: toporo("doctor", *arguments, **given)
 
 

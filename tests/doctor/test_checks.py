@@ -302,7 +302,10 @@ def test_a_check_finds_what_it_is_for_and_nothing_else(check: str, code: str, ba
     assert code not in found(check, good.case())
 
 
-SHIFTS = {"groups_alike", "unsteady_topology", "covariate_shift", "far_tests", "not_recognised"}
+SHIFTS = {
+    "groups_alike", "unsteady_topology", "covariate_shift", "far_tests", "not_recognised", "shifted_regions",
+    "shifted_times", "graph_says",
+}  # fmt: skip
 
 
 def test_every_check_has_its_tables() -> None:

@@ -6,7 +6,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from toporo.doctor.measure import (
     sample_size,
 )
 from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
+from toporo.doctor.shift import measure_shift
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups, plain_name
@@ -243,7 +244,10 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
     columns = [inputs[place] for place in kept]
     told: Any = _or_why(lambda: group_separability(matrix, codes, names, columns, seed), "separability", failed)
     how = {"sampled_rows": len(rows), "sampled_groups": len(names), "measured_without": without, "not_measured": failed}
-    return replace(case, distances=distances, separability=told), how
+    case, others = measure_shift(replace(case, distances=distances, separability=told), seed)
+    failed |= others
+    parts = {"losses": case.losses, "ahead": case.ahead, "graph_evidence": case.evidence}
+    return case, how | {name: None if part is None else asdict(part) for name, part in parts.items()}
 
 
 def _or_why(measure: Any, what: str, failed: dict[str, str]) -> Any:

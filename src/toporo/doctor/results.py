@@ -124,6 +124,19 @@ class Distances:
         return None if best is None else (self.names[best], float(row[best]))
 
 
+def seriated(matrix: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """Names with near ones side by side: the leaves of average linkage, turned so that neighbours are nearest."""
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    if len(names) < 3:
+        return tuple(names)
+    condensed = squareform(matrix, checks=False)
+    leaves = leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
+    order = [names[leaf] for leaf in leaves]
+    return tuple(order if order[0] <= order[-1] else order[::-1])
+
+
 @dataclass(frozen=True, eq=False)
 class Separability:
     """How well a cross-validated classifier tells from its features which group a row is of.
@@ -167,6 +180,79 @@ class Separability:
         order = np.argsort(-off, axis=None, kind="stable")[:limit]
         pairs = [np.unravel_index(place, off.shape) for place in order]
         return tuple((self.names[i], self.names[j], float(off[i, j])) for i, j in pairs if off[i, j] > 0)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean squared errors of trees in groups they know and in regions held out, and what the difference is due to.
+
+    Attributes
+    ----------
+    seen, unseen : the loss on other rows of groups in training, and in regions held out; of a target of variance 1, or
+        of probabilities.
+    inputs : due to inputs of which both have some.
+    relation : due to the target given the inputs.
+    beyond : due to inputs that the groups in training hardly have.
+    error, relation_error : standard errors of the whole difference and of the relation's part.
+    regions, points : how many were held out, and rows used.
+    """
+
+    seen: float
+    unseen: float
+    inputs: float
+    relation: float
+    beyond: float
+    error: float
+    relation_error: float
+    regions: int
+    points: int
+
+    @property
+    def gap(self) -> float:
+        """How much larger the loss is where nothing was seen."""
+        return self.unseen - self.seen
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of the difference, what is due to inputs and to the relation: between 0 and 1, and 1 in all."""
+        relation = min(1.0, max(0.0, self.relation / self.gap)) if self.gap > 0 else 0.0
+        return 1.0 - relation, relation
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Losses of trees in time.
+
+    Attributes
+    ----------
+    seen, ahead : on other rows of the times in training, and on later ones.
+    error : standard error of the difference.
+    after : the last time in training.
+    """
+
+    seen: float
+    ahead: float
+    error: float
+    after: float
+
+
+@dataclass(frozen=True)
+class GraphEvidence:
+    """Whether what trees leave of groups they have not seen is alike in neighbours.
+
+    Attributes
+    ----------
+    gate : the weight of models that have the graph in them.
+    gain : in log likelihood, over groups that have nothing to do with each other.
+    shuffles, as_well : graphs with shuffled groups, and how many of them gain as much.
+    groups : that took part.
+    """
+
+    gate: float
+    gain: float
+    shuffles: int
+    as_well: int
+    groups: int
 
 
 @dataclass(frozen=True, eq=False)
