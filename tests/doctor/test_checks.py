@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.doctor.cases import CHAIN, GROUPS, case_of, sound
-from toporo.data.frame import Frame, Numbers
+from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import CHECKS, SEVERITIES, Finding
 from toporo.doctor.columns import time_column
 from toporo.doctor.measure import Case
@@ -26,7 +26,8 @@ class Table:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def case(self) -> Case:
-        return case_of(self.columns, **self.settings)
+        made = all(isinstance(column, Numbers | Texts) for column in self.columns.values())
+        return case_of(Frame(self.columns) if made else self.columns, **self.settings)
 
 
 def table(**settings: Any) -> Table:
@@ -86,6 +87,11 @@ def series(copied: bool = False, levels: float = 20.0, **settings: Any) -> Table
             for name, cell in zip(columns, (g, *row), strict=True):
                 columns[name].append(cell)
     return Table(columns, {"target": "y"} | settings)
+
+
+def dated() -> Table:
+    columns = dict(table().case().frame.columns) | {"y": Numbers(np.arange(200.0), "date")}
+    return Table(columns, {"target": "y"})
 
 
 LOOP = [*CHAIN[:3], ("dogwood", "ash")]
@@ -206,6 +212,29 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         Table(sound() | {"far": [y + 0.6 * noise(i, "") for i, y in enumerate(sound()["y"])]}, {"target": "y"}),
     ),
     ("leaks_target", "lagged-target", series(), series(copied=True)),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i},50"), plus("price", lambda i, g: f"{i} a")),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i}" if i else "n/k"), table()),
+    ("numbers_as_text", "numbers-as-text", plus("day", lambda i, g: f"{i % 28 + 1}/5/2020"), table()),
+    ("dates_as_numbers", "date-target", dated(), table(target="y")),
+    (
+        "classes_by_group",
+        "one-class-group",
+        plus("z", lambda i, g: "no" if i % 4 or g == "ash" else "yes", target="z"),
+        table(target="z"),
+    ),
+    (
+        "classes_by_group",
+        "lone-class",
+        plus("z", lambda i, g: "both" if g == "ash" and i % 3 == 0 else ("yes", "no")[i % 2], target="z"),
+        plus("z", lambda i, g: ("yes", "no", "both")[i % 3], target="z"),
+    ),
+    (
+        "distant_tests",
+        "distant-test-group",
+        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("gum",)),
+        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("fig",)),
+    ),
+    ("rows_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
     ("no_target", "no-target", table(), table(target="y")),
     (
         "target_missing",

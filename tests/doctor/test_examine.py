@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.doctor.cases import CHAIN, GROUPS, sound
 from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import SEVERITIES, Diagnosis, examine
-from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.tables import fit_table
 
 FAULTY: dict[str, Any] = sound() | {
     "site": [f"{g}-{i % 3}" for i, g in enumerate(sound()["g"])],
@@ -134,6 +135,39 @@ def test_what_cannot_be_examined_is_an_error_that_says_so(settings: Any, error: 
 def test_a_table_without_a_group_anywhere_is_an_error() -> None:
     with pytest.raises(DataError, match="no row has a group"):
         examine({"g": [None, None], "x": [1, 2]}, group="g")
+
+
+# ---------------------------------------------------------------- what a fit warns of
+
+FAR = [*CHAIN, ("elm", "fig"), ("fig", "gum"), ("oak", "pine")]
+WARNED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("numbers-as-text", {"price": [f"{i},5" for i in range(80)]}, {}, "read as text"),
+    ("one-group", {"g": ["ash"] * 80}, {}, "of one group"),
+    ("one-training-group", {}, {"test_groups": GROUPS[1:]}, "of one group"),
+    ("one-class-group", {"y": ["no" if i % 3 or i < 20 else "yes" for i in range(80)]}, {}, "one class only"),
+    ("unreachable-test-group", {}, {"graph": FAR, "test_groups": ["elm", "pine"]}, "no path leads"),
+    ("isolated-group", {}, {"graph": {"ash": ["birch"], "birch": ["cedar"], "dogwood": []}}, "without any edge"),
+    ("flat-prior", {}, {"graph": [*CHAIN[:3], ("dogwood", "ash")]}, "prior is flat"),
+]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("code", "change", "given", "words"), WARNED, ids=[row[0] for row in WARNED])
+def test_what_a_fit_warns_of_the_doctor_finds(
+    code: str, change: dict[str, Any], given: dict[str, Any], words: str
+) -> None:
+    table = sound(20) | change
+    settings = {"group": "g", "target": "y", "exclude": ["z"]} | given
+    with pytest.warns(TopoRoWarning, match=words):
+        fit_table(table, **settings)
+    assert code in codes(examine(table, **settings))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_fit_does_not_warn_of_is_not_found() -> None:
+    """The same table without faults: none of these findings."""
+    found = codes(examine(sound(20), group="g", target="y", exclude=["z"], graph=CHAIN, test_groups=["elm"]))
+    assert not {row[0] for row in WARNED} & set(found)
 
 
 # ---------------------------------------------------------------- odd tables

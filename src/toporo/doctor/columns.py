@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from toporo.data.frame import Numbers
+from toporo.data.frame import Frame, Numbers
 from toporo.doctor.measure import Case, Profile, check
 from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
 from toporo.errors import listed
+from toporo.tables.fit import taken_for_text
 from toporo.text import many
 
 #: Fewest rows of which no two share a value that are not chance.
@@ -165,6 +166,22 @@ def many_levels(case: Case) -> Iterator[Finding]:
             f"{shown}. A fit leaves them out.",
             f"To use the commonest values all the same, name them: {flag('--features', levels, 8)} (with the others).",
             *case.of_features(levels),
+        )
+
+
+@check
+def numbers_as_text(case: Case) -> Iterator[Finding]:
+    """Columns that were probably meant to hold numbers or dates."""
+    names = [*([case.target] if case.target is not None else []), *case.features]
+    rows = Frame({name: case.frame[name] for name in names}).take(np.flatnonzero(case.training_rows))
+    for reason, columns, remedy in taken_for_text(rows, names):
+        shown = some(f"{name!r} ({examples})" for name, examples in columns.items())
+        yield risky(
+            "numbers-as-text",
+            f"{many(len(columns), 'column is', 'columns are')} read as text, because {reason}",
+            f"{shown}. As text, every value is a category of its own.",
+            remedy,
+            *case.of_features(list(columns)),
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -357,6 +359,22 @@ def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
     if limit is not None and len(every) > limit:
         return f"{option} {shlex.quote(comma_names(every[:limit]))},… ({len(every)} in all)"
     return f"{option} {shlex.quote(comma_names(every))}"
+
+
+def spelling(name: str) -> str:
+    """A name without what people write in several ways: case, blanks, dashes, leading zeros, width of letters."""
+    plain = re.sub(r"[\s_\-–—./]+", "", unicodedata.normalize("NFKC", name).casefold())
+    if re.fullmatch(r"\d+0", plain) and re.search(r"\.0$", name.strip()):
+        plain = plain[:-1]  # 3.0 is 3
+    return plain.lstrip("0") or plain
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Sets of names that differ only in spelling."""
+    sets: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        sets.setdefault(spelling(name), []).append(name)
+    return [tuple(alike) for alike in sets.values() if len(alike) > 1]
 
 
 @dataclass(frozen=True)
