@@ -58,6 +58,15 @@ def test_findings_come_ranked_with_the_next_command_last(run: Run, table: str) -
     assert not any(line != line.rstrip() for line in lines)
 
 
+def test_a_long_list_of_test_groups_stays_in_its_file(run: Run, tmp_path: Path) -> None:
+    groups = [f"a place with a rather long name, number {place}" for place in range(20)]
+    (tmp_path / "t.csv").write_text(text_of(sound(10, groups)))
+    (tmp_path / "the west.txt").write_text("\n".join(groups[:10]))
+    done = run("t.csv", "--group", "g", "--target", "y", "--exclude", "z", "--test-groups", "@the west.txt")
+    assert done.code == 0
+    assert "--test-groups '@the west.txt' " in done.out.splitlines()[-1]
+
+
 def test_json_is_json_and_nothing_else(run: Run, table: str) -> None:
     done = run(table, "--group", "g", "--json")
     assert done.code == 0

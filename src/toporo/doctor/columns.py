@@ -10,8 +10,7 @@ import numpy as np
 
 from toporo.data.frame import Frame, Numbers
 from toporo.doctor.measure import Case, Profile, check
-from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
-from toporo.errors import listed
+from toporo.doctor.results import Finding, flag, it, listed, note, percent, risky, serious, some
 from toporo.tables.fit import taken_for_text
 from toporo.text import many
 

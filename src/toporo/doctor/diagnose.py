@@ -25,7 +25,7 @@ from toporo.doctor.measure import (
     group_separability,
     sample_size,
 )
-from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
+from toporo.doctor.results import ROOM, Diagnosis, Finding, GroupSummary, flag, ranked
 from toporo.doctor.shift import measure_shift
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
@@ -40,6 +40,8 @@ from toporo.version import __version__
 TASKS = ("auto", "classification", "regression")
 
 
+#: In the next command, the file with the names of test groups that are too many to be shown.
+TEST_GROUPS = "test-groups.txt"
 #: Findings whose columns the next command leaves out.
 TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky", "identifier")}
 #: Findings that a fit without ``--drop-missing`` would stop at.
@@ -361,7 +363,8 @@ def next_command(case: Case, asked: Asked, findings: Sequence[Finding]) -> str:
     elif case.distances is not None and case.distances.beyond_chance:
         parts.append("--learn-graph")
     if case.test:
-        parts.append(flag("--test-groups", case.test))
+        every = flag("--test-groups", case.test)
+        parts.append(every if len(every) <= ROOM else f"--test-groups @{TEST_GROUPS}")
     if asked.features is not None:
         parts.append(flag("--features", [name for name in asked.features if name not in leaking] or asked.features))
     out = list(dict.fromkeys([*asked.exclude, *(leaking if asked.features is None else [])]))

@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from toporo.doctor.measure import Case, check
-from toporo.doctor.results import Finding, flag, it, look_alikes, note, percent, risky, serious, some, spelling
-from toporo.errors import listed
+from toporo.doctor.results import Finding, flag, it, listed, look_alikes, note, percent, risky, serious, some, spelling
 from toporo.text import many
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.

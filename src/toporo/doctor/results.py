@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from toporo.text import hops_text
 from toporo.types import Array
 
+#: Letters in three lines of names.
+ROOM = 240
 #: From what makes training pointless or its result misleading, to what is good to know.
 SEVERITIES = ("serious", "risky", "note")
 
@@ -324,10 +327,22 @@ def percent(share: float) -> str:
 
 
 def some(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
-    """The first few of some texts, and how many there are in all."""
+    """The first few of some texts, three lines of a terminal at most, and how many there are in all."""
     every = list(texts)
-    shown = between.join(every[:limit])
-    return shown if len(every) <= limit else f"{shown}{between}… ({len(every)} in all)"
+    shown = between.join(every[: _fitting(every, limit, between)])
+    shown = shown if len(shown) <= ROOM else shown[: ROOM - 1] + "…"
+    return shown if len(every) <= _fitting(every, limit, between) else f"{shown}{between}… ({len(every)} in all)"
+
+
+def listed(items: Iterable[object], limit: int = 8) -> str:
+    """Items as messages have them, ``'a', 'b', … (12 in all)``, in three lines at most."""
+    return some(map(repr, items), limit)
+
+
+def _fitting(texts: Sequence[str], limit: int, between: str) -> int:
+    """How many of the first texts have room; one always has."""
+    ends = accumulate(len(text) + len(between) for text in texts[:limit])
+    return max(1, sum(end <= ROOM for end in ends))
 
 
 def it(names: Collection[str]) -> str:
@@ -343,6 +358,22 @@ def first_step(numbers: Sequence[int]) -> str:
     return f"Next, once {f'finding {shown} is' if len(numbers) == 1 else f'findings {shown} are'} put right:"
 
 
+def shifts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured of held-out regions, of later rows and of the graph: a phrase each, by what it is about."""
+    words = {}
+    for key, name, usual, other, what in (
+        ("losses", "Held-out regions", "seen", "unseen", "in groups they know"),
+        ("ahead", "Later rows", "seen", "ahead", "at times they know"),
+    ):
+        if (part := facts.get(key)) is not None:
+            words[name] = f"trees have {part[other] / max(part[usual], 1e-12):.2g} times their squared error {what}"
+    if (told := facts.get("graph_evidence")) is not None:
+        words["Likeness of neighbours"] = (
+            f"evidence {percent(told['gate'])}; {told['as_well']} of {told['shuffles']} shuffled graphs explain as much"
+        )
+    return words
+
+
 def comma_names(names: Iterable[str]) -> str:
     """Names as options take them: between commas, those with a comma or a quote in double quotes."""
 
@@ -354,10 +385,11 @@ def comma_names(names: Iterable[str]) -> str:
 
 
 def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
-    """An option with names, ready for a shell; beyond a limit, names are left to the reader."""
+    """An option with names, ready for a shell; beyond a limit or three lines, names are left to the reader."""
     every = list(names)
-    if limit is not None and len(every) > limit:
-        return f"{option} {shlex.quote(comma_names(every[:limit]))},… ({len(every)} in all)"
+    room = len(every) if limit is None else _fitting(every, limit, ",")
+    if len(every) > room:
+        return f"{option} {shlex.quote(comma_names(every[:room]))},… ({len(every)} in all)"
     return f"{option} {shlex.quote(comma_names(every))}"
 
 

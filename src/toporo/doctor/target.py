@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from toporo.data.frame import Numbers
 from toporo.doctor.measure import Case, check
-from toporo.doctor.results import Finding, note, percent, risky, serious, some
-from toporo.errors import listed
+from toporo.doctor.results import Finding, listed, note, percent, risky, serious, some
 from toporo.text import many
 
 #: A class with a smaller share of the rows is rare.
