@@ -15,7 +15,7 @@ import toporo
 
 ROOT = Path(toporo.__file__).parent
 #: The most that src may come to.
-FILES, LINES, LAZY = 159, 41_600, 20
+FILES, LINES, LAZY = 161, 42_530, 20
 
 
 @dataclass(frozen=True)
