@@ -218,7 +218,13 @@ def test_a_split_in_time_is_fairer_where_time_does_more_than_groups(
 
 @pytest.mark.parametrize(
     ("gate", "as_well", "code"),
-    [(0.9, 0, "telling-graph"), (0.2, 0, "faint-graph"), (0.9, 4, "silent-graph"), (0.1, 9, "silent-graph")],
+    [
+        (0.9, 0, "telling-graph"),
+        (0.2, 0, "faint-graph"),
+        (0.9, 1, "faint-graph"),
+        (0.9, 4, "silent-graph"),
+        (0.1, 9, "silent-graph"),
+    ],
 )
 def test_a_graph_tells_if_shuffled_ones_do_not(plain: Case, gate: float, as_well: int, code: str) -> None:
     told = GraphEvidence(gate=gate, gain=3.0, shuffles=19, as_well=as_well, groups=25)
