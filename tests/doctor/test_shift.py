@@ -147,7 +147,9 @@ def test_neither_the_order_of_rows_nor_targets_of_test_groups_matter(plain: Case
     [
         ({"y": [1.0] * 1000}, {"task": "regression"}, "losses in held-out regions", "constant"),
         ({"y": [f"class {i % 12}" for i in range(1000)]}, {}, "losses in held-out regions", "12 classes"),
-        ({}, {"test_groups": NAMES[3:]}, "losses in held-out regions", "fewer than 4 training groups"),
+        ({}, {"test_groups": NAMES[3:]}, "losses in held-out regions", "fewer than 4 training groups have three rows"),
+        ({}, {"exclude": ("a", "b", "c", "year")}, "losses in held-out regions", "no column"),
+        ({"g": [f"pair {i // 2}" for i in range(1000)]}, {"graph": None}, "losses in held-out regions", "three rows"),
         ({}, {"graph": GRID[:-2]}, "what the graph says", "missing from the graph"),
         ({}, {"test_groups": NAMES[7:]}, "what the graph says", "fewer than 8"),
     ],

@@ -136,10 +136,10 @@ def sample(case: Case, seed: int = 0) -> Sampled | str:
     codes = np.where(case.labelled, case.codes, -1)
     counts = np.bincount(codes[codes >= 0], minlength=len(case.names))
     largest = np.argsort(-counts, kind="stable")[:MOST_GROUPS]
-    wanted = sorted(int(code) for code in largest if counts[code])
+    wanted = sorted(int(code) for code in largest if counts[code] >= 3)
     if len(wanted) < FEWEST_GROUPS:
-        return f"fewer than {FEWEST_GROUPS} training groups have rows with a target"
-    rows = balanced_sample(case.hashes, codes, wanted, max(2, ROWS // len(wanted)), seed)
+        return f"fewer than {FEWEST_GROUPS} training groups have three rows with a target"
+    rows = balanced_sample(case.hashes, codes, wanted, max(3, ROWS // len(wanted)), seed)
     if len(rows) < FEWEST_ROWS:
         return f"there are fewer than {FEWEST_ROWS} training rows with a target"
     target = _target(case, rows)
@@ -154,8 +154,11 @@ def sample(case: Case, seed: int = 0) -> Sampled | str:
     groups = case.codes[rows]
     name = time_column(case)
     column = None if name is None else case.frame[name]
+    x = case.encoder.transform(frame).matrix[:, kept]
+    if not standardised(x).shape[1]:
+        return "the features are constant"
     return Sampled(
-        x=np.clip(case.encoder.transform(frame).matrix[:, kept], -1e30, 1e30),
+        x=np.clip(x, -1e30, 1e30),
         y=target[0],
         classes=target[1],
         ids=Groups.of([case.names[code] for code in groups]),
@@ -226,8 +229,9 @@ def _regions(case: Case, groups: Groups) -> Iterator[Mask]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)  # a check says it
             folds = hop_folds(case.graph, names, test or None, REGIONS)
-        yield from (np.isin(np.arange(len(names)), groups.encode(fold.held_out)) for fold in folds)
-        return
+        if folds:
+            yield from (np.isin(np.arange(len(names)), groups.encode(fold.held_out)) for fold in folds)
+            return
     yield from _deal(len(names), REGIONS, "regions", 0)
 
 
@@ -248,7 +252,9 @@ def _chances(rows: Sampled, inside: Mask, out: Mask) -> Array:
 
     both = inside | out
     terms = np.column_stack([rows.z, rows.z**2])
-    model = LogisticRegression(max_iter=300).fit(terms[both], out[both])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one that has not quite converged is near enough
+        model = LogisticRegression(max_iter=300).fit(terms[both], out[both])
     odds = model.decision_function(terms) - np.log(out[both].mean() / (1.0 - out[both].mean()))
     return np.asarray(np.clip(1.0 / (1.0 + np.exp(-np.clip(odds, -30.0, 30.0))), LEAST, 1.0 - LEAST))
 
