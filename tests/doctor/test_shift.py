@@ -207,7 +207,7 @@ def test_weights_are_advised_only_where_they_can_mend(plain: Case) -> None:
     ("ahead", "expected"),
     [
         (Ahead(0.5, 2.0, 0.1, 2000.0), {"time-shift": "risky"}),
-        (Ahead(0.5, 0.8, 0.1, 2000.0), {"time-shift": "note"}),
+        (Ahead(0.5, 0.8, 0.09, 2000.0), {"time-shift": "note"}),
         (Ahead(0.5, 0.8, 0.2, 2000.0), {}),
         (None, {}),
     ],

@@ -62,6 +62,8 @@ LATE, FEWEST_LATE = 0.25, 40
 #: To be worth a word, a loss must be so many times larger, by so many standard errors, and by such a share of what
 #: there is to explain: where next to nothing is left, a model's own coarseness makes the difference.
 LARGER, SURELY, MATTERS = 1.1, 2.0, 0.02
+#: By so many of later rows, which are of a few times only.
+SURELY_LATER = 3.0
 
 #: What can be done about another relation.
 MENDS = (
@@ -70,9 +72,9 @@ MENDS = (
 )
 
 
-def _larger(loss: float, usual: float, error: float) -> bool:
+def _larger(loss: float, usual: float, error: float, surely: float = SURELY) -> bool:
     """Whether a loss is worth a word beside the usual one."""
-    return loss >= LARGER * usual and loss - usual >= max(MATTERS, SURELY * error)
+    return loss >= LARGER * usual and loss - usual >= max(MATTERS, surely * error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -428,7 +430,7 @@ def shifted_times(case: Case) -> Iterator[Finding]:
     ahead, losses = case.ahead, case.losses
     if ahead is None or losses is None:
         return
-    if not _larger(ahead.ahead, ahead.seen, ahead.error):
+    if not _larger(ahead.ahead, ahead.seen, ahead.error, SURELY_LATER):
         return
     ratio, other = ahead.ahead / max(ahead.seen, 1e-12), losses.unseen / max(losses.seen, 1e-12)
     name = str(time_column(case))
