@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.doctor.cases import CHAIN, sound
-from toporo.doctor import measure
+from toporo.doctor import measure, shift
 
 Run = Callable[..., Any]
 
@@ -22,6 +22,8 @@ def run(toporo: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process and a folder of its own, with little effort for what is measured."""
     monkeypatch.setattr(measure, "EFFORT", ((1000, 2, 2),))
     monkeypatch.setattr(measure, "TREES", 5)
+    monkeypatch.setattr(shift, "ROUNDS", 3)
+    monkeypatch.setattr(shift, "SHUFFLES", 1)
     return lambda *arguments, **given: toporo("doctor", *arguments, **given)
 
 
@@ -54,6 +56,15 @@ def test_findings_come_ranked_with_the_next_command_last(run: Run, table: str) -
         "--out model"
     )
     assert not any(line != line.rstrip() for line in lines)
+
+
+def test_a_long_list_of_test_groups_stays_in_its_file(run: Run, tmp_path: Path) -> None:
+    groups = [f"a place with a rather long name, number {place}" for place in range(20)]
+    (tmp_path / "t.csv").write_text(text_of(sound(10, groups)))
+    (tmp_path / "the west.txt").write_text("\n".join(groups[:10]))
+    done = run("t.csv", "--group", "g", "--target", "y", "--exclude", "z", "--test-groups", "@the west.txt")
+    assert done.code == 0
+    assert "--test-groups '@the west.txt' " in done.out.splitlines()[-1]
 
 
 def test_json_is_json_and_nothing_else(run: Run, table: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.doctor import measure
+from toporo.doctor import measure, shift
 
 
 @pytest.fixture
@@ -13,3 +13,5 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "EFFORT", ((1000, 2, 2),))
     monkeypatch.setattr(measure, "TREES", 3)
     monkeypatch.setattr(measure, "FEW_GROUPS", 0)
+    monkeypatch.setattr(shift, "ROUNDS", 3)
+    monkeypatch.setattr(shift, "SHUFFLES", 1)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.doctor.cases import CHAIN, GROUPS, case_of, sound
-from toporo.data.frame import Frame, Numbers
+from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import CHECKS, SEVERITIES, Finding
+from toporo.doctor.columns import time_column
 from toporo.doctor.measure import Case
 from toporo.doctor.results import Distances, Separability
 from toporo.topology.graph import GroupGraph
@@ -25,7 +26,8 @@ class Table:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def case(self) -> Case:
-        return case_of(self.columns, **self.settings)
+        made = all(isinstance(column, Numbers | Texts) for column in self.columns.values())
+        return case_of(Frame(self.columns) if made else self.columns, **self.settings)
 
 
 def table(**settings: Any) -> Table:
@@ -71,6 +73,25 @@ def repeated(share: float, **settings: Any) -> Table:
 
 def noise(i: int, g: str) -> float:
     return float(np.random.default_rng(i + 1000).normal())
+
+
+def series(copied: bool = False, levels: float = 20.0, **settings: Any) -> Table:
+    """Groups with a level each and a target that drifts, with the target before, or with a noisy copy of this one."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {name: [] for name in ("g", "year", "before", "x", "y")}
+    for place, g in enumerate(GROUPS):
+        y = levels * place + np.cumsum(rng.normal(size=61))
+        near = y[1:] + 0.1 * rng.normal(size=60)
+        cells = zip(range(1950, 2010), near if copied else y[:-1], rng.normal(size=60), y[1:], strict=True)
+        for row in cells:
+            for name, cell in zip(columns, (g, *row), strict=True):
+                columns[name].append(cell)
+    return Table(columns, {"target": "y"} | settings)
+
+
+def dated() -> Table:
+    columns = dict(table().case().frame.columns) | {"y": Numbers(np.arange(200.0), "date")}
+    return Table(columns, {"target": "y"})
 
 
 LOOP = [*CHAIN[:3], ("dogwood", "ash")]
@@ -184,6 +205,36 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         Table(sound() | {"verdict": [f"{z}!" for z in sound()["z"]]}, {"target": "z"}),
         Table(sound() | {"name": [f"{z} {i}" for i, z in enumerate(sound()["z"])]}, {"target": "z"}),
     ),
+    (
+        "leaks_target",
+        "leaks-target",
+        Table(sound() | {"near": [y + 0.25 * noise(i, "") for i, y in enumerate(sound()["y"])]}, {"target": "y"}),
+        Table(sound() | {"far": [y + 0.6 * noise(i, "") for i, y in enumerate(sound()["y"])]}, {"target": "y"}),
+    ),
+    ("leaks_target", "lagged-target", series(), series(copied=True)),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i},50"), plus("price", lambda i, g: f"{i} a")),
+    ("numbers_as_text", "numbers-as-text", plus("price", lambda i, g: f"{i}" if i else "n/k"), table()),
+    ("numbers_as_text", "numbers-as-text", plus("day", lambda i, g: f"{i % 28 + 1}/5/2020"), table()),
+    ("dates_as_numbers", "date-target", dated(), table(target="y")),
+    (
+        "classes_by_group",
+        "one-class-group",
+        plus("z", lambda i, g: "no" if i % 4 or g == "ash" else "yes", target="z"),
+        table(target="z"),
+    ),
+    (
+        "classes_by_group",
+        "lone-class",
+        plus("z", lambda i, g: "both" if g == "ash" and i % 3 == 0 else ("yes", "no")[i % 2], target="z"),
+        plus("z", lambda i, g: ("yes", "no", "both")[i % 3], target="z"),
+    ),
+    (
+        "distant_tests",
+        "distant-test-group",
+        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("gum",)),
+        table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("fig",)),
+    ),
+    ("rows_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
     ("no_target", "no-target", table(), table(target="y")),
     (
         "target_missing",
@@ -280,7 +331,10 @@ def test_a_check_finds_what_it_is_for_and_nothing_else(check: str, code: str, ba
     assert code not in found(check, good.case())
 
 
-SHIFTS = {"groups_alike", "unsteady_topology", "covariate_shift", "far_tests", "not_recognised"}
+SHIFTS = {
+    "groups_alike", "unsteady_topology", "covariate_shift", "far_tests", "not_recognised", "shifted_regions",
+    "shifted_times", "graph_says",
+}  # fmt: skip
 
 
 def test_every_check_has_its_tables() -> None:
@@ -302,6 +356,74 @@ def test_a_leak_names_the_column_and_how_to_leave_it_out() -> None:
     assert "--exclude 'the site'" in finding.step
 
 
+@pytest.mark.parametrize("without", [(), ("year",)])
+def test_a_lag_is_no_leak_however_much_groups_differ(without: tuple[str, ...]) -> None:
+    """With a correlation above 0.999 and a range of its own in every group, with years and without."""
+    lagged = series(levels=300.0)
+    for name in without:
+        del lagged.columns[name]
+    case = lagged.case()
+    assert abs(np.corrcoef(lagged.columns["before"], lagged.columns["y"])[0, 1]) > 0.999
+    assert "before" in found("leaks_target", case)["lagged-target"].subjects
+    assert "leaks-target" not in found("leaks_target", case)
+    assert found("leaks_group", case) == {}
+
+
+def test_the_target_of_the_next_row_is_a_leak() -> None:
+    ahead = series()
+    y = np.asarray(ahead.columns["y"]).reshape(len(GROUPS), -1)
+    ahead.columns["before"] = np.column_stack([y[:, 1:], y[:, -1] + 0.1]).ravel().tolist()
+    assert found("leaks_target", ahead.case())["leaks-target"].subjects == ("before",)
+
+
+def test_a_column_that_differs_between_groups_as_the_target_does_is_no_leak() -> None:
+    """It says which group it is, and nothing of the target within one."""
+    for target, made in (("y", 20.0), ("z", "class")):
+        columns = sound()
+        places = [GROUPS.index(g) for g in columns["g"]]
+        columns["level"] = [place + 0.01 * noise(i, "") for i, place in enumerate(places)]
+        columns["name"] = [f"level {place}" for place in places]
+        if made == "class":
+            columns["z"] = [("no", "no", "yes", "yes")[place] if i % 50 else "maybe" for i, place in enumerate(places)]
+        else:
+            columns["y"] = [20.0 * place + y for place, y in zip(places, columns["y"], strict=True)]
+        assert found("leaks_target", case_of(columns, target=target)) == {}
+
+
+def test_numbers_that_repeat_in_one_group_only_are_no_code() -> None:
+    """A value of the year, given to all of its months, is met in one group and says nothing of which."""
+    columns = sound()
+    columns["yearly"] = [round(1000 * noise(i // 5, g)) for i, g in enumerate(columns["g"])]
+    assert found("leaks_group", case_of(columns)) == {}
+    columns["code"] = [7 * (3 * i // 50) % 29 for i in range(200)]
+    assert found("leaks_group", case_of(columns))["leaks-group"].subjects == ("code",)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "is_time"),
+    [
+        ("year", range(1990, 2040), True),
+        ("saleMonth", range(50), True),
+        ("months_since_start", [i % 12 for i in range(50)], True),
+        ("month", [i % 12 + 1 for i in range(50)], False),
+        ("year_built", range(1990, 2040), False),
+        ("birth_year", range(1990, 2040), False),
+        ("year_sin", [np.sin(i) for i in range(50)], False),
+        ("overtime_pay", range(50), False),
+    ],
+)
+def test_a_column_of_time_is_known_by_name_and_values(name: str, cells: Any, is_time: bool) -> None:
+    case = case_of(sound() | {name: [*cells] * 4})
+    assert time_column(case) == (name if is_time else None)
+
+
+def test_dates_are_times_under_any_name_unless_they_say_which_group() -> None:
+    columns = dict(table().case().frame.columns)
+    columns["seen"] = Numbers(np.arange(200.0) % 50 - 3650, "date")
+    columns["visit"] = Numbers(np.arange(200.0) // 50, "date")
+    assert time_column(case_of(Frame(columns))) == "seen"
+
+
 def test_a_group_that_lacks_rows_is_worse_the_fewer_it_has() -> None:
     few = found("small_groups", sized({"ash": 60, "birch": 12}).case())["small-group"]
     hardly = found("small_groups", sized({"ash": 60, "birch": 2}).case())["small-group"]
@@ -318,7 +440,18 @@ def test_rows_shared_with_a_test_group_are_serious() -> None:
     among = found("shared_rows", repeated(0.1).case())["shared-rows"]
     across = found("shared_rows", repeated(0.1, test_groups=("ash",)).case())["shared-rows"]
     assert (among.severity, across.severity) == ("risky", "serious")
-    assert "5 such rows are in a training and a test group" in across.detail
+    assert "5 such rows are in a training and a test group: 10 % of the test rows" in across.detail
+
+
+@pytest.mark.parametrize(("shared", "severity"), [(8, None), (20, "note"), (200, "risky"), (1000, "serious")])
+def test_shared_rows_are_serious_by_their_share_not_by_their_number(shared: int, severity: str | None) -> None:
+    """Of ten thousand test rows: fewer than one in a thousand are nothing."""
+    large = Table(sound(10_000), {"test_groups": ("ash",)})
+    for name in large.columns:
+        if name != "g":
+            large.columns[name][10_000 : 10_000 + shared] = large.columns[name][:shared]
+    finding = found("shared_rows", large.case()).get("shared-rows")
+    assert (None if finding is None else finding.severity) == severity
 
 
 def test_targets_of_test_groups_are_not_looked_at() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from tests.doctor.cases import CHAIN, GROUPS, sound
 from toporo.data.frame import Frame, Numbers, Texts
 from toporo.doctor import SEVERITIES, Diagnosis, examine
-from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError
+from toporo.doctor.results import flag, listed, some
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.tables import fit_table
 
 FAULTY: dict[str, Any] = sound() | {
     "site": [f"{g}-{i % 3}" for i, g in enumerate(sound()["g"])],
@@ -134,6 +137,74 @@ def test_what_cannot_be_examined_is_an_error_that_says_so(settings: Any, error: 
 def test_a_table_without_a_group_anywhere_is_an_error() -> None:
     with pytest.raises(DataError, match="no row has a group"):
         examine({"g": [None, None], "x": [1, 2]}, group="g")
+
+
+# ---------------------------------------------------------------- names in what is said
+
+LONG = "a column whose name says everything that anybody could ever want to know about it, number"
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_is_said_never_holds_more_than_three_lines_of_names() -> None:
+    """However many names there are, and however long."""
+    rng = np.random.default_rng(0)
+    groups = [f"{LONG} {k}" for k in range(60)]
+    labels = np.repeat(np.arange(60), 4)
+    table: dict[str, Any] = {"g": [groups[k] for k in labels], "y": rng.normal(size=240)}
+    for k in range(30):
+        table[f"{LONG} {k}"] = [None if i % 2 else f"{LONG} {k} {label}" for i, label in enumerate(labels)]
+        table[f"copy, {LONG} {k}"] = table["y"] * (k + 1)
+        table[f"unit of {LONG} {k}"] = ["kg"] * 240
+    found = examine(table, group="g", target="y", graph=list(pairwise(groups[:40])), test_groups=groups[30:50])
+    assert len(found.findings) > 6
+    for finding in found.findings:
+        assert len(finding.step) < 3 * 93 + 120, finding.code
+        assert len(finding.detail) < 6 * 93 + 120, finding.code  # two lists, in some
+    assert "--test-groups @test-groups.txt" in found.facts["next"]
+
+
+def test_a_few_names_are_all_said() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert some("abc", 2) == "a, b, … (3 in all)"
+    assert some([LONG] * 3) == f"{LONG}, {LONG}, … (3 in all)"
+    assert len(some(["x" * 1000])) == 240
+    assert listed(["a", "b"], 1) == "'a', … (2 in all)"
+    assert flag("--exclude", ["a b", "c"], 8) == "--exclude 'a b,c'"
+    assert flag("--exclude", [LONG] * 3, 8).endswith(",… (3 in all)")
+    assert "in all" not in flag("--exclude", [LONG] * 9)  # a command holds every name
+
+
+# ---------------------------------------------------------------- what a fit warns of
+
+FAR = [*CHAIN, ("elm", "fig"), ("fig", "gum"), ("oak", "pine")]
+WARNED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("numbers-as-text", {"price": [f"{i},5" for i in range(80)]}, {}, "read as text"),
+    ("one-group", {"g": ["ash"] * 80}, {}, "of one group"),
+    ("one-training-group", {}, {"test_groups": GROUPS[1:]}, "of one group"),
+    ("one-class-group", {"y": ["no" if i % 3 or i < 20 else "yes" for i in range(80)]}, {}, "one class only"),
+    ("unreachable-test-group", {}, {"graph": FAR, "test_groups": ["elm", "pine"]}, "no path leads"),
+    ("isolated-group", {}, {"graph": {"ash": ["birch"], "birch": ["cedar"], "dogwood": []}}, "without any edge"),
+    ("flat-prior", {}, {"graph": [*CHAIN[:3], ("dogwood", "ash")]}, "prior is flat"),
+]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("code", "change", "given", "words"), WARNED, ids=[row[0] for row in WARNED])
+def test_what_a_fit_warns_of_the_doctor_finds(
+    code: str, change: dict[str, Any], given: dict[str, Any], words: str
+) -> None:
+    table = sound(20) | change
+    settings = {"group": "g", "target": "y", "exclude": ["z"]} | given
+    with pytest.warns(TopoRoWarning, match=words):
+        fit_table(table, **settings)
+    assert code in codes(examine(table, **settings))
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_fit_does_not_warn_of_is_not_found() -> None:
+    """The same table without faults: none of these findings."""
+    found = codes(examine(sound(20), group="g", target="y", exclude=["z"], graph=CHAIN, test_groups=["elm"]))
+    assert not {row[0] for row in WARNED} & set(found)
 
 
 # ---------------------------------------------------------------- odd tables

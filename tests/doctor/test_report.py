@@ -44,6 +44,16 @@ def test_the_page_stands_alone_and_holds_everything(diagnosis: Diagnosis, tmp_pa
     assert "toporo fit TABLE.csv" in page
 
 
+@pytest.mark.usefixtures("quick")
+def test_the_page_says_what_was_measured_of_shifts(tmp_path: Path) -> None:
+    columns = sound(40, [f"g{i}" for i in range(9)]) | {"year": [1980 + i % 40 for i in range(360)]}
+    edges = [(f"g{i}", f"g{i + 1}") for i in range(8)]
+    write_doctor_report(examine(columns, group="g", target="y", exclude=["z"], graph=edges), tmp_path / "doctor.html")
+    page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
+    for words in ("held-out regions", "later rows", "likeness of neighbours", "1 shuffled graphs"):
+        assert words in page
+
+
 def test_names_from_the_table_are_text_on_the_page(diagnosis: Diagnosis, tmp_path: Path) -> None:
     write_doctor_report(diagnosis, tmp_path / "doctor.html")
     page = (tmp_path / "doctor.html").read_text(encoding="utf-8")

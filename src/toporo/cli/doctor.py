@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated, Any
@@ -31,7 +33,8 @@ from toporo.cli.common import (
 )
 from toporo.cli.fit import TaskName
 from toporo.doctor import SEVERITIES, Diagnosis, examine
-from toporo.doctor.results import first_step, group_table, percent
+from toporo.doctor.diagnose import TEST_GROUPS
+from toporo.doctor.results import first_step, group_table, percent, shifts_in_words
 from toporo.errors import DataError
 from toporo.progress import make_console
 from toporo.text import many
@@ -82,8 +85,9 @@ def doctor(
 
     Groups that are too small, columns that give the group or the target
     away, missing and constant columns, classes that groups lack, groups the
-    graph does not know, and how far apart groups are. The worst comes first,
-    each with the next step. Findings are no error: the exit code is 0.
+    graph does not know, how far apart groups are, why groups held out are
+    harder, and whether the graph says anything of them. The worst comes
+    first, each with the next step. Findings are no error: the exit code is 0.
 
     Example: toporo doctor sales.csv --group state --target y --out doctor.html
     """
@@ -102,6 +106,9 @@ def doctor(
             delimiter=delimiter,
             seed=seed,
         )
+    if test_groups is not None and test_groups.startswith("@"):  # the file is the user's own
+        command = diagnosis.facts["next"].replace(f"@{TEST_GROUPS}", shlex.quote(test_groups))
+        diagnosis = replace(diagnosis, facts={**diagnosis.facts, "next": command})
     if plot is not None or out is not None:
         _draw(diagnosis, plot, out)
     if as_json:
@@ -178,5 +185,6 @@ def _measured(diagnosis: Diagnosis) -> list[str]:
             f"{percent(told.chance)})"
             + (f", mostly by {', '.join(repr(name) for name, _ in told.features[:3])}." if told.features else ".")
         )
+    sentences += [f"{what}: {text}." for what, text in shifts_in_words(diagnosis.facts).items()]
     sentences += [f"Not measured: {what} ({why})." for what, why in diagnosis.facts["not_measured"].items()]
     return sentences

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from toporo.doctor import columns, groups, target  # noqa: F401  # their checks
+from toporo.doctor import columns, groups, leaks, shift, target  # noqa: F401  # their checks
 from toporo.doctor.diagnose import examine
 from toporo.doctor.measure import CHECKS, check
 from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Finding, GroupSummary, Separability

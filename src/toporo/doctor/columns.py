@@ -1,24 +1,18 @@
-"""Checks of the features one by one: constant, identifying rows, missing, giving the group or the target away; and of
-rows that come twice.
-"""
+"""Checks of the features one by one: constant, identifying rows, missing; and of rows that come twice."""
 
 from __future__ import annotations
 
-import math
 import re
-import warnings
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
-from toporo.data.frame import Numbers, Texts
-from toporo.doctor.measure import LUCK, TELLING, Case, Codes, Profile, agreement, balanced_sample, check
-from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
-from toporo.errors import listed
+from toporo.data.frame import Frame, Numbers
+from toporo.doctor.measure import Case, Profile, check
+from toporo.doctor.results import Finding, flag, it, listed, note, percent, risky, serious, some
+from toporo.tables.fit import taken_for_text
 from toporo.text import many
-from toporo.types import Array
 
 #: Fewest rows of which no two share a value that are not chance.
 ENOUGH = 20
@@ -26,16 +20,18 @@ ENOUGH = 20
 SOME, MUCH = 0.05, 0.4
 #: Share by which missing cells must be commoner in one group than in another to say so.
 GAP = 0.5
+#: Shares of all rows, or of the test rows, that come in several groups: worth a word, and serious.
+FEW_SHARED, MANY_SHARED = 0.001, 0.1
 #: Names of columns that number rows.
 _KEY = re.compile(r"(^|[\W_])(id|ids|key|uuid|guid|index|idx|nr|no|number|row|rowid)$", re.IGNORECASE)
-#: A correlation with the target from here on is the target in another unit.
-SAME = 0.999
-#: Of the target's variance, what a single column may explain at most without a word.
-EXPLAINED = 0.99
-#: Rows on which a column's power to predict is tried, and rows that this takes.
-TRIED, FEWEST = 5000, 40
-#: More classes than this are not tried: a single column does not tell them apart.
-MOST_CLASSES = 50
+#: Names of columns that say when, …
+_WHEN = re.compile(r"(^|[\W_])(year|yr|date|time|timestamp|week|month|day|quarter|period)s?(_since_(the_)?start)?$")
+#: … or when something began, …
+_BEGAN = re.compile(r"birth|buil[dt]|construct|model|made|found|renov|open|start_|hire")
+#: … and the most that a number comes to that begins anew every year.
+_ROUND = {"month": 12, "day": 31, "quarter": 4, "week": 53}
+#: Fewest points in time that make a column one of time.
+TIMES = 4
 
 
 def is_identifier(profile: Profile) -> bool:
@@ -49,6 +45,31 @@ def is_identifier(profile: Profile) -> bool:
         return True
     dense = profile.high - profile.low + 1 <= 1.5 * profile.known
     return profile.kind == "number" and profile.whole and (dense or _KEY.search(profile.name) is not None)
+
+
+def time_column(case: Case) -> str | None:
+    """The column that says when a row was, if there is one: dates, or numbers that are named so.
+
+    Excluded columns count, too. Where several do, dates come first, then the one with the most values.
+    """
+    times: dict[str, tuple[bool, int]] = {}
+    for name in case.frame.names:
+        column = case.frame[name]
+        if name in (case.group, case.target) or not isinstance(column, Numbers):
+            continue
+        plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        met, dated = _WHEN.search(plain), column.kind == "date"
+        if _BEGAN.search(plain) or not (dated or met):
+            continue
+        rows = np.flatnonzero((case.codes >= 0) & ~column.missing)
+        values, codes = np.unique(column.values[rows], return_inverse=True)
+        most = -np.inf if dated or met is None or met.group(3) else _ROUND.get(met.group(2), -np.inf)
+        if len(values) < TIMES or values[-1] <= most:
+            continue
+        pairs = np.unique(case.codes[rows] * len(values) + codes.reshape(-1)) // len(values)
+        if 2 * (np.bincount(pairs) > 1).sum() >= len(np.unique(pairs)):  # most groups are seen at several times
+            times[name] = (dated, len(values))
+    return max(times, key=lambda name: (times[name], name), default=None)
 
 
 @check
@@ -148,6 +169,22 @@ def many_levels(case: Case) -> Iterator[Finding]:
 
 
 @check
+def numbers_as_text(case: Case) -> Iterator[Finding]:
+    """Columns that were probably meant to hold numbers or dates."""
+    names = [*([case.target] if case.target is not None else []), *case.features]
+    rows = Frame({name: case.frame[name] for name in names}).take(np.flatnonzero(case.training_rows))
+    for reason, columns, remedy in taken_for_text(rows, names):
+        shown = some(f"{name!r} ({examples})" for name, examples in columns.items())
+        yield risky(
+            "numbers-as-text",
+            f"{many(len(columns), 'column is', 'columns are')} read as text, because {reason}",
+            f"{shown}. As text, every value is a category of its own.",
+            remedy,
+            *case.of_features(list(columns)),
+        )
+
+
+@check
 def missing_values(case: Case) -> Iterator[Finding]:
     """Columns with many missing cells, and columns that are missing where the group says so."""
     total = np.asarray(list(case.sizes.values()), dtype=float)
@@ -211,24 +248,31 @@ def shared_rows(case: Case) -> Iterator[Finding]:
         return
     affected = int(counts[across].sum())
     share = affected / len(rows)
-    if affected < 4 and share < 0.01:
-        return
     test = np.asarray([name in set(case.test) for name in case.names])[codes[order]]
-    leaks = int((np.logical_or.reduceat(test, starts) & np.logical_or.reduceat(~test, starts)).sum())
+    both = np.logical_or.reduceat(test, starts) & np.logical_or.reduceat(~test, starts)
+    known = np.add.reduceat(test, starts)[both].sum() / max(1, int(test.sum()))  # of the test rows
+    if max(share, known) < FEW_SHARED or (affected < 4 and share < 0.01):
+        return
+    leaks = int(both.sum())
     pairs = Counter((case.names[a], case.names[b]) for a, b in zip(first[across], last[across], strict=True))
     top = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:3]
     shown = ", ".join(f"{pairs[pair]} in both {pair[0]!r} and {pair[1]!r}" for pair in top)
     what = "features and target" if case.target is not None else "values"
     yield Finding(
-        "serious" if leaks or share >= 0.1 else "risky",
+        "serious" if max(share, known) >= MANY_SHARED else "risky" if max(share, known) >= 0.01 else "note",
         "shared-rows",
         f"{many(affected, 'row comes', 'rows come')} in several groups",
         f"The same {what} in more than one group, e.g. {shown}; {percent(share)} of all rows."
-        + (f" {many(leaks, 'such row is', 'such rows are')} in a training and a test group." if leaks else "")
+        + (
+            f" {many(leaks, 'such row is', 'such rows are')} in a training and a test group: {percent(float(known))} "
+            "of the test rows."
+            if leaks
+            else ""
+        )
         + " Groups that share rows are not apart: a test on one is no test.",
         "Find out which group each belongs to, and keep it there once.",
         tuple(dict.fromkeys(name for pair in top for name in pair)),
-        share,
+        float(max(share, known)),
     )
 
 
@@ -237,203 +281,3 @@ def _rich(case: Case, distinct: int, rows: int) -> bool:
     if 2 * distinct >= rows:
         return True
     return any(p.distinct >= max(ENOUGH, 0.2 * distinct) for p in case.profiles.values())
-
-
-# ---------------------------------------------------------------- leaks
-
-
-def identifying(case: Case) -> set[str]:
-    """Columns that settle which group a row is of: nothing else could be seen beside them."""
-    return {
-        name
-        for name, profile in case.profiles.items()
-        if is_identifier(profile) or (profile.tells_group and (profile.kind == "text" or profile.group_level))
-    }
-
-
-@check
-def leaks_group(case: Case) -> Iterator[Finding]:
-    """A column whose value tells the group lets a model remember groups instead of learning what holds across them."""
-    if len(case.names) < 2:
-        return
-    profiles = [profile for profile in case.profiles.values() if not is_identifier(profile)]
-    text = {profile.name: profile for profile in profiles if profile.kind == "text" and profile.tells_group}
-    if text:
-        yield serious(
-            "leaks-group",
-            f"{many(len(text), 'column gives', 'columns give')} the group away",
-            some(map(_how_text, text.values()), 5, "; ") + ". In a new "
-            "group every value is new, so what is learned from it is of no use there.",
-            f"{flag('--exclude', text, 8)}.",
-            *case.of_features(text),
-        )
-    numbers = {
-        profile.name: profile
-        for profile in profiles
-        if profile.kind != "text" and not profile.group_level and (profile.apart or profile.tells_group)
-    }
-    if numbers:
-        yield risky(
-            "leaks-group",
-            f"{many(len(numbers), 'column of numbers tells', 'columns of numbers tell')} the groups apart",
-            some(map(_how_number, numbers.values()), 5, "; ")
-            + ". A model can tell the group from it, and has to extrapolate in a new group.",
-            f"If it is a stand-in for the group (a code, a date of collection): {flag('--exclude', numbers, 8)}.",
-            *case.of_features(numbers),
-        )
-
-
-def _how_text(profile: Profile) -> str:
-    share = 1.0 if profile.by_group is None else profile.by_group.share
-    if share < 1.0:
-        return f"{profile.name!r} settles the group for {percent(share)} of the rows that share a value"
-    each = "each group has one of its own" if profile.group_level else "none of them occurs in two groups"
-    return f"{profile.name!r} has {many(profile.distinct, 'value')}, and {each}"
-
-
-def _how_number(profile: Profile) -> str:
-    if profile.apart:
-        return f"{profile.name!r} has a range of its own in every group"
-    share = 1.0 if profile.by_group is None else profile.by_group.share
-    return f"a value of {profile.name!r} settles the group for {percent(share)} of the rows that share one"
-
-
-def target_leaks(case: Case) -> dict[str, str]:
-    """By column that gives the target away, how it does so."""
-    rows = np.flatnonzero(case.labelled)
-    if len(rows) < FEWEST or case.target is None:
-        return {}
-    tried = rows[balanced_sample(case.hashes[rows], np.zeros(len(rows), dtype=np.int64), [0], TRIED)]
-    wanted = [
-        name
-        for name, profile in case.profiles.items()
-        if profile.distinct >= 2 and not (profile.kind == "text" and is_identifier(profile))
-    ]
-    ways = {name: _gives_away(case, name, rows, tried) for name in wanted}
-    return {name: how for name, how in ways.items() if how is not None}
-
-
-def _gives_away(case: Case, name: str, rows: Codes, tried: Codes) -> str | None:
-    column = case.frame[name]
-    known = rows[~column.missing[rows]]
-    if len(known) < FEWEST or 2 * len(known) < len(rows):
-        return None
-    if case.labels is not None:
-        return _classes(column, case.labels, known, tried)
-    y = case.target_values
-    return None if y is None else _numbers(column, y, known, tried)
-
-
-def _classes(column: Numbers | Texts, labels: Texts, known: Codes, tried: Codes) -> str | None:
-    y = labels.codes[known].astype(np.int64)
-    if isinstance(column, Texts):
-        values = column.codes[known].astype(np.int64)
-    else:
-        unique, inverse = np.unique(column.values[known], return_inverse=True)
-        if 2 * len(unique) > len(known):
-            return _best_cut(column.values[tried], labels.codes[tried].astype(np.int64))
-        values = inverse.reshape(-1).astype(np.int64)
-    settled = agreement(values, y)
-    if settled.telling:
-        exact = settled.share == 1.0
-        return "settles it" if exact else f"settles it for {percent(settled.share)} of the rows that share a value"
-    return None if isinstance(column, Texts) else _best_cut(column.values[tried], labels.codes[tried].astype(np.int64))
-
-
-def _best_cut(values: Array, y: Codes) -> str | None:
-    """Whether a few cuts through a column tell the classes apart, on rows the cuts were not made on."""
-    from sklearn.model_selection import StratifiedKFold
-    from sklearn.tree import DecisionTreeClassifier
-
-    counts = np.bincount(y)
-    kept = np.flatnonzero(counts >= 6)
-    if not 2 <= len(kept) <= MOST_CLASSES:
-        return None
-    inside = np.isin(y, kept)
-    values, y = _ranks(values)[inside], y[inside]
-    hits: dict[int, list[bool]] = {int(label): [] for label in kept}
-    for train, test in StratifiedKFold(3).split(values[:, None], y):
-        model = DecisionTreeClassifier(max_leaf_nodes=max(4, 2 * len(kept)), class_weight="balanced", random_state=0)
-        right = model.fit(values[train, None], y[train]).predict(values[test, None]) == y[test]
-        for label, hit in zip(y[test], right, strict=True):
-            hits[int(label)].append(bool(hit))
-    accuracy = float(np.mean([np.mean(each) for each in hits.values()]))
-    chance = 1.0 / len(kept)
-    lucky = counts[kept].min() * math.log(chance) > math.log(LUCK)
-    skilled = (accuracy - chance) / (1.0 - chance) >= TELLING
-    return f"predicts it by itself (balanced accuracy {percent(accuracy)})" if skilled and not lucky else None
-
-
-def _numbers(column: Numbers | Texts, y: Array, known: Codes, tried: Codes) -> str | None:
-    target = y[known]
-    if target.min() == target.max():
-        return None
-    if isinstance(column, Texts):
-        codes = column.codes[known].astype(np.int64)
-        levels = len(np.unique(codes))
-        spare = len(known) - levels
-        if spare < FEWEST:
-            return None
-        scaled = np.ldexp(target, -np.frexp(np.abs(target).max())[1])  # neither squares nor sums can overflow
-        scaled -= scaled.mean()
-        counts = np.bincount(codes)
-        means = np.bincount(codes, scaled) / np.maximum(counts, 1)
-        inside = float(((scaled - means[codes]) ** 2).sum()) / spare
-        explained = 1.0 - inside / (float((scaled**2).sum()) / (len(known) - 1))
-        return f"explains {percent(explained)} of its variance" if explained >= EXPLAINED else None
-    straight = _correlation(column.values[known], target)
-    if abs(straight) > SAME:
-        return f"is the same but for a factor (correlation {straight:.4f})"
-    explained = _steps(column.values[tried], y[tried])
-    return f"explains {percent(explained)} of its variance by itself" if explained >= EXPLAINED else None
-
-
-def _correlation(a: Array, b: Array) -> float:
-    """Of two columns of any size; 0 where one of them is constant."""
-    a, b = (_unit(values) for values in (a, b))
-    return float(np.mean(a * b))
-
-
-def _unit(values: Array) -> Array:
-    scaled = values / max(float(np.abs(values).max()), 1e-300)
-    centred = scaled - scaled.mean()
-    spread = float(centred.std())
-    return np.asarray(centred / spread) if spread > 1e-12 else np.zeros_like(centred)
-
-
-def _ranks(values: Array) -> Array:
-    """Numbers by their order, which is all a tree sees of them; missing ones stay missing."""
-    _, places = np.unique(values, return_inverse=True)
-    return np.where(np.isnan(values), np.nan, places.reshape(-1).astype(np.float64))
-
-
-def _steps(values: Array, y: Array) -> float:
-    """The share of variance that a function of 64 steps of one column explains, on rows it was not made on."""
-    from sklearn.model_selection import KFold
-    from sklearn.tree import DecisionTreeRegressor
-
-    values, y = _ranks(values), _unit(y)
-    left = 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for train, test in KFold(3, shuffle=True, random_state=0).split(values):
-            model: Any = DecisionTreeRegressor(max_leaf_nodes=64, min_samples_leaf=2, random_state=0)
-            fitted = model.fit(values[train, None], y[train])
-            left += float(((fitted.predict(values[test, None]) - y[test]) ** 2).sum())
-    return 1.0 - left / max(float((y**2).sum()), 1e-300)
-
-
-@check
-def leaks_target(case: Case) -> Iterator[Finding]:
-    """A column that is the target in disguise: the fit will look perfect and be of no use."""
-    leaks = target_leaks(case)
-    if leaks:
-        shown = some((f"{name!r} {how}" for name, how in leaks.items()), 5, "; ")
-        yield serious(
-            "leaks-target",
-            f"{many(len(leaks), 'column gives', 'columns give')} the target away",
-            f"Of {case.target!r}: {shown}. Ask whether it is known at the time of prediction, or made from the target.",
-            f"{flag('--exclude', leaks, 8)}, unless it is known before the target is.",
-            tuple(leaks),
-            1.0,
-        )

@@ -6,7 +6,7 @@ import os
 import shlex
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from toporo.choice.penalty import PriorMaker
 from toporo.data.encode import Encoder
 from toporo.data.frame import Frame, read_frame
-from toporo.doctor.columns import identifying
+from toporo.doctor.leaks import identifying
 from toporo.doctor.measure import (
     CHECKS,
     MOST_GROUPS,
@@ -25,7 +25,8 @@ from toporo.doctor.measure import (
     group_separability,
     sample_size,
 )
-from toporo.doctor.results import Diagnosis, Finding, GroupSummary, flag, ranked
+from toporo.doctor.results import ROOM, Diagnosis, Finding, GroupSummary, flag, ranked
+from toporo.doctor.shift import measure_shift
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups, plain_name
@@ -39,6 +40,8 @@ from toporo.version import __version__
 TASKS = ("auto", "classification", "regression")
 
 
+#: In the next command, the file with the names of test groups that are too many to be shown.
+TEST_GROUPS = "test-groups.txt"
 #: Findings whose columns the next command leaves out.
 TO_EXCLUDE = {("serious", "leaks-group"), ("serious", "leaks-target"), ("risky", "identifier")}
 #: Findings that a fit without ``--drop-missing`` would stop at.
@@ -243,7 +246,10 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
     columns = [inputs[place] for place in kept]
     told: Any = _or_why(lambda: group_separability(matrix, codes, names, columns, seed), "separability", failed)
     how = {"sampled_rows": len(rows), "sampled_groups": len(names), "measured_without": without, "not_measured": failed}
-    return replace(case, distances=distances, separability=told), how
+    case, others = measure_shift(replace(case, distances=distances, separability=told), seed)
+    failed |= others
+    parts = {"losses": case.losses, "ahead": case.ahead, "graph_evidence": case.evidence}
+    return case, how | {name: None if part is None else asdict(part) for name, part in parts.items()}
 
 
 def _or_why(measure: Any, what: str, failed: dict[str, str]) -> Any:
@@ -357,7 +363,8 @@ def next_command(case: Case, asked: Asked, findings: Sequence[Finding]) -> str:
     elif case.distances is not None and case.distances.beyond_chance:
         parts.append("--learn-graph")
     if case.test:
-        parts.append(flag("--test-groups", case.test))
+        every = flag("--test-groups", case.test)
+        parts.append(every if len(every) <= ROOM else f"--test-groups @{TEST_GROUPS}")
     if asked.features is not None:
         parts.append(flag("--features", [name for name in asked.features if name not in leaking] or asked.features))
     out = list(dict.fromkeys([*asked.exclude, *(leaking if asked.features is None else [])]))

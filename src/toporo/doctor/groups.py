@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
 
 from toporo.doctor.measure import Case, check
-from toporo.doctor.results import Finding, flag, it, note, percent, risky, serious, some
-from toporo.errors import listed
+from toporo.doctor.results import Finding, flag, it, listed, look_alikes, note, percent, risky, serious, some, spelling
 from toporo.text import many
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
 #: How many times the smallest group the largest may be, and the share of rows that makes one group nearly everything.
 UNEVEN, DOMINANT = 50, 0.9
+#: Hops from training that are far, as kriged models warn of; and rows in effect (Kish) that a column needs.
+HOPS, PER_COLUMN = 3, 10
 #: A prior is flat from this share of all training groups on, counted as the exponential of its entropy, …
 FLAT = 0.98
 #: … and a bet on a single group below this number of groups.
@@ -29,22 +28,6 @@ APART, ALIKE = 0.9, 0.1
 FAR = 2.0
 #: As :mod:`toporo.topology.learn` has it: below both, a learned graph is chance.
 INFORMATIVE, STEADY = 1.0, 0.95
-
-
-def spelling(name: str) -> str:
-    """A name without what people write in several ways: case, blanks, dashes, leading zeros, width of letters."""
-    plain = re.sub(r"[\s_\-–—./]+", "", unicodedata.normalize("NFKC", name).casefold())
-    if re.fullmatch(r"\d+0", plain) and re.search(r"\.0$", name.strip()):
-        plain = plain[:-1]  # 3.0 is 3
-    return plain.lstrip("0") or plain
-
-
-def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Sets of names that differ only in spelling."""
-    sets: dict[str, list[str]] = {}
-    for name in sorted(set(names)):
-        sets.setdefault(spelling(name), []).append(name)
-    return [tuple(alike) for alike in sets.values() if len(alike) > 1]
 
 
 @check
@@ -300,6 +283,50 @@ def unreachable_tests(case: Case) -> Iterator[Finding]:
             "Add edges to the graph that lead there.",
             tuple(lost),
             len(lost) / len(wanted),
+        )
+
+
+@check
+def distant_tests(case: Case) -> Iterator[Finding]:
+    """Test groups that are several hops from training: what a graph says there holds as far as trends go on."""
+    inside = [name for name in case.train if name in case.graph_names]
+    if case.graph is None or not inside:
+        return
+    hops = case.graph.hops(inside)
+    far = [name for name in case.test if name in case.graph and HOPS <= hops[name] < math.inf]
+    if far:
+        yield note(
+            "distant-test-group",
+            f"{many(len(far), 'test group is', 'test groups are')} {HOPS} hops or more from any training group",
+            f"{listed(far)}. What the graph says there holds as far as trends go on, and misleads where they turn.",
+            "Train on groups nearer to them if there are any, and judge models on regions as far away.",
+            tuple(far),
+            len(far) / len(case.test),
+        )
+
+
+@check
+def rows_in_effect(case: Case) -> Iterator[Finding]:
+    """Groups of few rows with much weight: a fit rests on fewer rows than there are."""
+    sizes = {name: case.sizes[name] for name in case.train}
+    if len(sizes) < 2 or not case.width:
+        return
+    weights = {name: 1.0 / len(sizes) for name in sizes}
+    if case.prior is not None and set(case.prior.weights) == set(sizes):
+        weights = {name: case.prior[name] for name in sizes}
+    pulls = {name: weights[name] ** 2 / sizes[name] for name in sizes}
+    rows, every = 1.0 / sum(pulls.values()), sum(sizes.values())
+    if rows < PER_COLUMN * case.width and rows < 0.5 * every:
+        first = sorted(pulls, key=lambda name: (-pulls[name], name))[:3]
+        shown = ", ".join(f"{name!r} ({percent(weights[name])} in {many(sizes[name], 'row')})" for name in first)
+        yield risky(
+            "few-rows-in-effect",
+            f"By the weights of groups, {every:,} rows count as {rows:.0f}",
+            f"That is {rows / case.width:.1f} for each of {many(case.width, 'column')} of features. Most is lost to "
+            f"small groups with much weight: {shown}.",
+            "Merge small groups, use fewer features or a stronger ridge, or weigh rows alike.",
+            tuple(first),
+            1.0 - rows / every,
         )
 
 

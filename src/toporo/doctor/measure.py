@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from toporo.data.encode import Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts
-from toporo.doctor.results import Distances, Finding, Separability
+from toporo.doctor.results import Ahead, Distances, Finding, GraphEvidence, Losses, Separability, seriated
 from toporo.errors import TopoRoWarning
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
@@ -179,7 +179,7 @@ class Case:
     graph : over groups, by their names as text, or None.
     prior : the default prior from that graph, or None.
     encoder : the preprocessing of a fit, or None where no column is of use.
-    distances, separability : measured, or None.
+    distances, separability, losses, ahead, evidence : measured, or None.
     """
 
     frame: Frame
@@ -196,6 +196,9 @@ class Case:
     encoder: Encoder | None = None
     distances: Distances | None = None
     separability: Separability | None = None
+    losses: Losses | None = None
+    ahead: Ahead | None = None
+    evidence: GraphEvidence | None = None
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -404,7 +407,7 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
     return Distances(
         names=tuple(names),
         matrix=measured.matrix,
-        order=_seriated(measured.matrix, names),
+        order=seriated(measured.matrix, names),
         typical=typical,
         chance=float(means.mean()),
         chance_spread=spread,
@@ -414,19 +417,6 @@ def group_distances(matrix: Array, codes: Codes, names: Sequence[str], seed: int
         stability=float(np.mean(kept)),
         points=len(points),
     )
-
-
-def _seriated(matrix: Array, names: Sequence[str]) -> tuple[str, ...]:
-    """Names with near ones side by side: the leaves of average linkage, turned so that neighbours are nearest."""
-    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
-    from scipy.spatial.distance import squareform
-
-    if len(names) < 3:
-        return tuple(names)
-    condensed = squareform(matrix, checks=False)
-    leaves = leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
-    order = [names[leaf] for leaf in leaves]
-    return tuple(order if order[0] <= order[-1] else order[::-1])
 
 
 def group_separability(

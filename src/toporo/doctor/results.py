@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ import numpy as np
 from toporo.text import hops_text
 from toporo.types import Array
 
+#: Letters in three lines of names.
+ROOM = 240
 #: From what makes training pointless or its result misleading, to what is good to know.
 SEVERITIES = ("serious", "risky", "note")
 
@@ -124,6 +129,19 @@ class Distances:
         return None if best is None else (self.names[best], float(row[best]))
 
 
+def seriated(matrix: Array, names: Sequence[str]) -> tuple[str, ...]:
+    """Names with near ones side by side: the leaves of average linkage, turned so that neighbours are nearest."""
+    from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+    from scipy.spatial.distance import squareform
+
+    if len(names) < 3:
+        return tuple(names)
+    condensed = squareform(matrix, checks=False)
+    leaves = leaves_list(optimal_leaf_ordering(linkage(condensed, "average"), condensed))
+    order = [names[leaf] for leaf in leaves]
+    return tuple(order if order[0] <= order[-1] else order[::-1])
+
+
 @dataclass(frozen=True, eq=False)
 class Separability:
     """How well a cross-validated classifier tells from its features which group a row is of.
@@ -167,6 +185,79 @@ class Separability:
         order = np.argsort(-off, axis=None, kind="stable")[:limit]
         pairs = [np.unravel_index(place, off.shape) for place in order]
         return tuple((self.names[i], self.names[j], float(off[i, j])) for i, j in pairs if off[i, j] > 0)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Mean squared errors of trees in groups they know and in regions held out, and what the difference is due to.
+
+    Attributes
+    ----------
+    seen, unseen : the loss on other rows of groups in training, and in regions held out; of a target of variance 1, or
+        of probabilities.
+    inputs : due to inputs of which both have some.
+    relation : due to the target given the inputs.
+    beyond : due to inputs that the groups in training hardly have.
+    error, relation_error : standard errors of the whole difference and of the relation's part.
+    regions, points : how many were held out, and rows used.
+    """
+
+    seen: float
+    unseen: float
+    inputs: float
+    relation: float
+    beyond: float
+    error: float
+    relation_error: float
+    regions: int
+    points: int
+
+    @property
+    def gap(self) -> float:
+        """How much larger the loss is where nothing was seen."""
+        return self.unseen - self.seen
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Of the difference, what is due to inputs and to the relation: between 0 and 1, and 1 in all."""
+        relation = min(1.0, max(0.0, self.relation / self.gap)) if self.gap > 0 else 0.0
+        return 1.0 - relation, relation
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Losses of trees in time.
+
+    Attributes
+    ----------
+    seen, ahead : on other rows of the times in training, and on later ones.
+    error : standard error of the difference.
+    after : the last time in training.
+    """
+
+    seen: float
+    ahead: float
+    error: float
+    after: float
+
+
+@dataclass(frozen=True)
+class GraphEvidence:
+    """Whether what trees leave of groups they have not seen is alike in neighbours.
+
+    Attributes
+    ----------
+    gate : the weight of models that have the graph in them.
+    gain : in log likelihood, over groups that have nothing to do with each other.
+    shuffles, as_well : graphs with shuffled groups, and how many of them gain as much.
+    groups : that took part.
+    """
+
+    gate: float
+    gain: float
+    shuffles: int
+    as_well: int
+    groups: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,10 +327,22 @@ def percent(share: float) -> str:
 
 
 def some(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
-    """The first few of some texts, and how many there are in all."""
+    """The first few of some texts, three lines of a terminal at most, and how many there are in all."""
     every = list(texts)
-    shown = between.join(every[:limit])
-    return shown if len(every) <= limit else f"{shown}{between}… ({len(every)} in all)"
+    shown = between.join(every[: _fitting(every, limit, between)])
+    shown = shown if len(shown) <= ROOM else shown[: ROOM - 1] + "…"
+    return shown if len(every) <= _fitting(every, limit, between) else f"{shown}{between}… ({len(every)} in all)"
+
+
+def listed(items: Iterable[object], limit: int = 8) -> str:
+    """Items as messages have them, ``'a', 'b', … (12 in all)``, in three lines at most."""
+    return some(map(repr, items), limit)
+
+
+def _fitting(texts: Sequence[str], limit: int, between: str) -> int:
+    """How many of the first texts have room; one always has."""
+    ends = accumulate(len(text) + len(between) for text in texts[:limit])
+    return max(1, sum(end <= ROOM for end in ends))
 
 
 def it(names: Collection[str]) -> str:
@@ -255,6 +358,22 @@ def first_step(numbers: Sequence[int]) -> str:
     return f"Next, once {f'finding {shown} is' if len(numbers) == 1 else f'findings {shown} are'} put right:"
 
 
+def shifts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What was measured of held-out regions, of later rows and of the graph: a phrase each, by what it is about."""
+    words = {}
+    for key, name, usual, other, what in (
+        ("losses", "Held-out regions", "seen", "unseen", "in groups they know"),
+        ("ahead", "Later rows", "seen", "ahead", "at times they know"),
+    ):
+        if (part := facts.get(key)) is not None:
+            words[name] = f"trees have {part[other] / max(part[usual], 1e-12):.2g} times their squared error {what}"
+    if (told := facts.get("graph_evidence")) is not None:
+        words["Likeness of neighbours"] = (
+            f"evidence {percent(told['gate'])}; {told['as_well']} of {told['shuffles']} shuffled graphs explain as much"
+        )
+    return words
+
+
 def comma_names(names: Iterable[str]) -> str:
     """Names as options take them: between commas, those with a comma or a quote in double quotes."""
 
@@ -266,11 +385,28 @@ def comma_names(names: Iterable[str]) -> str:
 
 
 def flag(option: str, names: Iterable[str], limit: int | None = None) -> str:
-    """An option with names, ready for a shell; beyond a limit, names are left to the reader."""
+    """An option with names, ready for a shell; beyond a limit or three lines, names are left to the reader."""
     every = list(names)
-    if limit is not None and len(every) > limit:
-        return f"{option} {shlex.quote(comma_names(every[:limit]))},… ({len(every)} in all)"
+    room = len(every) if limit is None else _fitting(every, limit, ",")
+    if len(every) > room:
+        return f"{option} {shlex.quote(comma_names(every[:room]))},… ({len(every)} in all)"
     return f"{option} {shlex.quote(comma_names(every))}"
+
+
+def spelling(name: str) -> str:
+    """A name without what people write in several ways: case, blanks, dashes, leading zeros, width of letters."""
+    plain = re.sub(r"[\s_\-–—./]+", "", unicodedata.normalize("NFKC", name).casefold())
+    if re.fullmatch(r"\d+0", plain) and re.search(r"\.0$", name.strip()):
+        plain = plain[:-1]  # 3.0 is 3
+    return plain.lstrip("0") or plain
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Sets of names that differ only in spelling."""
+    sets: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        sets.setdefault(spelling(name), []).append(name)
+    return [tuple(alike) for alike in sets.values() if len(alike) > 1]
 
 
 @dataclass(frozen=True)

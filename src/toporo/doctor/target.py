@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from toporo.data.frame import Numbers
 from toporo.doctor.measure import Case, check
-from toporo.doctor.results import Finding, note, percent, risky, serious, some
-from toporo.errors import listed
+from toporo.doctor.results import Finding, listed, note, percent, risky, serious, some
 from toporo.text import many
 
 #: A class with a smaller share of the rows is rare.
@@ -122,6 +121,19 @@ def text_as_numbers(case: Case) -> Iterator[Finding]:
 
 
 @check
+def dates_as_numbers(case: Case) -> Iterator[Finding]:
+    """Dates to predict are numbers of days."""
+    if case.target is not None and case.frame[case.target].kind == "date" and case.task == "regression":
+        yield note(
+            "date-target",
+            "The target holds dates",
+            f"{case.target!r} is predicted as a number: days since 1970-01-01.",
+            "Consider the days since something that happened to the row, which mean the same in every group.",
+            (case.target,),
+        )
+
+
+@check
 def numbers_as_classes(case: Case) -> Iterator[Finding]:
     """Numbers that may be names of classes, and classes that may be numbers."""
     if case.target_values is not None:
@@ -179,6 +191,7 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
             len(rare) / len(there),
         )
     counted = np.flatnonzero(table.sum(axis=1) >= COUNTED)
+    yield from _lone_classes(case, table, there)
     if len(counted) < 2:
         return
     sizes = table[counted].sum(axis=1)
@@ -214,6 +227,33 @@ def classes_by_group(case: Case) -> Iterator[Finding]:
             "Look at the loss of every group after the fit (toporo explain), not at the mean alone.",
             (low, high),
             float(gaps[label]),
+        )
+
+
+def _lone_classes(case: Case, table: npt.NDArray[Any], there: npt.NDArray[Any]) -> Iterator[Finding]:
+    """Groups that have rows of one class only, and classes that one group has alone."""
+    groups = [case.names[group] for group in np.flatnonzero((table > 0).sum(axis=1) == 1)]
+    if groups:
+        yield note(
+            "one-class-group",
+            f"{many(len(groups), 'training group has', 'training groups have')} rows of one class only",
+            f"{listed(groups)}. The worst case over groups can be met there by answering by the group.",
+            "Merge such groups with others, or raise the penalty.",
+            *case.of_groups(groups),
+        )
+    owners = {int(label): np.flatnonzero(table[:, label]) for label in there}
+    alone = {label: case.names[who[0]] for label, who in owners.items() if len(who) == 1}
+    if alone and case.labels is not None:
+        levels = case.labels.levels
+        shown = some((f"{levels[label]!r} in {name!r}" for label, name in alone.items()), 5)
+        yield risky(
+            "lone-class",
+            f"{many(len(alone), 'class is', 'classes are')} found in a single training group",
+            f"{shown}. With that group held out, nothing is known of the class: probabilities and the penalty are "
+            "settled without it.",
+            "Join it with another class, or collect it in other groups.",
+            tuple(levels[label] for label in alone),
+            len(alone) / len(there),
         )
 
 

@@ -11,7 +11,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from toporo.doctor.results import SEVERITIES, Diagnosis, Distances, Separability, first_step, group_table, percent
+from toporo.doctor.results import (
+    SEVERITIES,
+    Diagnosis,
+    Distances,
+    Separability,
+    first_step,
+    group_table,
+    percent,
+    shifts_in_words,
+)
 from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.render import Grid, Section, render
@@ -203,6 +212,7 @@ def _settings(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     if facts["prior"] is not None:
         prior = facts["prior"]
         rows.append(("default prior", f"{prior['measure']}, {prior['effective_groups']:.1f} groups in effect"))
+    rows += [(what.lower(), text) for what, text in shifts_in_words(facts).items()]
     for what, why in facts["not_measured"].items():
         rows.append((f"{what} not measured", str(why)))
     if "sampled_rows" in facts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,11 @@ def fit_table(
         raise DataError(f"every row is of a test group ({listed(asked)}): leave at least one group to train on.")
     used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
     train = only(table, used)
-    _warn_of_text(train, [target, *(named or train.names)], {group, weight, *categorical})
+    for reason, columns, remedy in taken_for_text(
+        train, [target, *(named or train.names)], {group, weight, *categorical}
+    ):
+        shown = ", ".join(f"{name!r} ({examples})" for name, examples in columns.items())
+        warn(f"column(s) read as text, because {reason}: {shown}. {remedy}")
     kind = guess_task(train[target]) if task == "auto" else task
     y = _targets(train, target, kind)
     weights = None if weight is None else _weights(train, weight, used + table.first)
@@ -211,9 +215,17 @@ def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
     return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
 
 
-def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | None]) -> None:
-    """Say which columns were probably meant to hold numbers or dates, and why they do not; ``meant`` are to be text."""
-    suspects: dict[str, list[str]] = {reason: [] for reason in _TAKEN_FOR_TEXT}
+def taken_for_text(
+    frame: Frame, names: Iterable[str], meant: Collection[str | None] = ()
+) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Columns that were probably meant to hold numbers or dates: why they do not, examples by name, and what to do.
+
+    Parameters
+    ----------
+    frame, names : the rows, and the columns to look at.
+    meant : columns that are to be text.
+    """
+    suspects: dict[str, dict[str, str]] = {reason: {} for reason in _TAKEN_FOR_TEXT}
     for name in dict.fromkeys(names):
         column = frame.columns.get(name)
         if name in meant or not isinstance(column, Texts):
@@ -221,15 +233,13 @@ def _warn_of_text(frame: Frame, names: Iterable[str], meant: Collection[str | No
         levels = column.known().levels
         strange = [level for level in levels if number(level) is None]
         if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
-            suspects["a few of many values are no numbers"].append(f"{name!r} ({listed(strange, 4)})")
+            suspects["a few of many values are no numbers"][name] = listed(strange, 4)
         elif strange and len(levels) > 1:
             if all(_NUMBER.fullmatch(level.translate(_SIGNS)) for level in levels):
-                suspects["their numbers have commas or other signs"].append(f"{name!r} ({strange[0]!r})")
+                suspects["their numbers have commas or other signs"][name] = repr(strange[0])
             elif all(_DATE.fullmatch(level) for level in levels):
-                suspects["their dates are written in another way"].append(f"{name!r} ({strange[0]!r})")
-    for reason, columns in suspects.items():
-        if columns:
-            warn(f"column(s) read as text, because {reason}: {', '.join(columns)}. {_TAKEN_FOR_TEXT[reason]}")
+                suspects["their dates are written in another way"][name] = repr(strange[0])
+    yield from ((reason, columns, _TAKEN_FOR_TEXT[reason]) for reason, columns in suspects.items() if columns)
 
 
 def _check_test_groups(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> None:
