@@ -72,6 +72,7 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_public_face_is_pinned() -> None:
     """Adding or removing a public name is a decision, not an accident."""
     assert set(toporo.__all__) == {
+        "AutoClassifier", "AutoRegressor",
         "GraphHopSplit", "GroupDROClassifier", "GroupDRORegressor", "GroupGraph", "GroupIds", "GroupedData", "Groups",
         "Kriged", "KrigedClassifier", "KrigedRegressor", "LeaveRegionOut", "Prior",
         "RobustClassifier", "RobustRegressor", "TROClassifier", "TRORegressor", "TopoRoError",
