@@ -115,6 +115,13 @@ def test_the_guide_runs_with_any_model() -> None:
     assert set(names["tro"].losses_) == set(names["train"])
 
 
+def test_the_guide_runs_with_votes(capsys: pytest.CaptureFixture[str]) -> None:
+    names = rows_of_states()
+    exec(blocks("Several models with a vote"), names)
+    assert "trees with context" in capsys.readouterr().out
+    assert sum(names["model"].votes_.values()) == pytest.approx(1.0)
+
+
 def test_the_guide_runs_in_pytorch() -> None:
     import torch
 

@@ -70,8 +70,18 @@ def rows_of_states() -> dict[str, Any]:
     return {
         "tr": tr, "math": math, "borders": borders, "graph": borders, "west": ["MO"], "train": names, "test": ["MO"],
         "X": x, "x": x, "features": x, "y": y, "state": states, "states": states, "groups": states,
-        "X_new": x[:3], "x_new": x[:3], "prior": borders.prior(names, ["MO"]),
+        "X_new": x[:3], "x_new": x[:3], "new_states": ["MO"] * 3, "prior": borders.prior(names, ["MO"]),
     }  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:1 of 1 group.s. are three hops")
+def test_the_lines_of_kriged_models_run() -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    names = rows_of_states() | {"HistGradientBoostingRegressor": HistGradientBoostingRegressor}
+    section = README.split("## If you use scikit-learn\n", 1)[1].split("\n## ", 1)[0]
+    exec(section.split("```python\n")[2].split("```")[0], names)
+    assert 0.0 <= names["model"].gate_ <= 1.0
 
 
 @pytest.mark.parametrize(
