@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.metrics import log_loss
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
 from toporo.estimators.auto import AutoClassifier, AutoRegressor, _votes
@@ -110,6 +111,21 @@ def test_classes_have_probabilities_and_effects() -> None:
     three = np.where(x[:, 1] > 1.0, "perhaps", kinds)
     chances = AutoClassifier().fit(x[known], three[known], groups=g[known]).predict_proba(x[:5], groups=g[:5])
     np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+
+
+def test_probabilities_are_no_surer_than_they_turned_out_to_be() -> None:
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(M), PER)
+    x, y = rng.normal(size=(len(g), 2)), rng.random(len(g)) < 0.5  # nothing to be known
+    known = ~np.isin(g, NEW)
+    model = AutoClassifier().fit(x[known], y[known], groups=g[known])
+    assert model.sureness_ < 0.9
+    voted = model.predict_each(x[~known], groups=g[~known])
+    plain = sum(vote * voted[name] for name, vote in model.votes_.items())
+    chances = model.predict_proba(x[~known], groups=g[~known])
+    assert log_loss(y[~known], chances) < log_loss(y[~known], plain)
+    sure = AutoClassifier().fit(x[known], (x[:, 0] > 0)[known], groups=g[known])
+    assert sure.sureness_ == 1.0 or sure.sureness_ > 0.8
 
 
 def test_the_same_seed_gives_the_same_and_nothing_is_lost_on_the_way() -> None:

@@ -27,7 +27,7 @@ _KEY = re.compile(r"(^|[\W_])(id|ids|key|uuid|guid|index|idx|nr|no|number|row|ro
 #: Names of columns that say when, …
 _WHEN = re.compile(r"(^|[\W_])(year|yr|date|time|timestamp|week|month|day|quarter|period)s?(_since_(the_)?start)?$")
 #: … or when something began, …
-_BEGAN = re.compile(r"birth|buil[dt]|construct|model|made|found|renov|open|start_|hire")
+_BEGAN = re.compile(r"birth|built|build|construct|model|made|found|renov|open|start_|hire")
 #: … and the most that a number comes to that begins anew every year.
 _ROUND = {"month": 12, "day": 31, "quarter": 4, "week": 53}
 #: Fewest points in time that make a column one of time.

@@ -101,7 +101,7 @@ class Likelihood:
         self.vectors = np.zeros((len(factors.groups), 0)) if modes is None else modes.vectors[np.asarray(places)]
         rows = float(factors.rows.sum())
         self.freedom = rows - level
-        if rows <= 1:
+        if self.freedom <= 0.0:
             raise DataError(f"{rows:g} row(s): expected at least two.")
         squares = np.einsum("gij,gij->gj", factors.plain_roots, factors.plain_roots)
         k, d = self.vectors.shape[1], factors.width
