@@ -396,3 +396,20 @@ def test_the_guide_says_of_kriged_models_what_was_measured() -> None:
         for cell, column in zip(cells, KRIGED_COLUMNS, strict=True):
             mean, _, worst = row[titles.index(column)].split(", ")
             assert cell == f"{mean}, {worst}"
+
+
+#: Rows of the table of measurements, in the order of the columns of the guide's table of votes.
+VOTED = (
+    "linear", "mean of trees", "picked", "votes, no effect", "auto", "auto, shuffled graph", "best candidate"
+)  # fmt: skip
+
+
+def test_the_guide_says_of_votes_what_was_measured() -> None:
+    text = (MEASURED / "tables_suite.md").read_text(encoding="utf-8")
+    last = {
+        cells[0]: cells[-1]
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+        if cells[0] in VOTED
+    }
+    shown = [f"{mean}, {worst}" for mean, _, worst in (last[name].split(", ") for name in VOTED)]
+    assert f"| {' | '.join(shown)} |" in GUIDE
