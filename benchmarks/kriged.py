@@ -376,11 +376,7 @@ def develop(folder: Path) -> list[str]:
         "All of this is development: settings may be chosen with these figures in view.",
         "",
         *_sections(problems, errors, right, tasks, trees),
-        "## By hops from training",
-        "",
-        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
-        "",
-        *hop_table(far),
+        *_by_hops(far),
         *_panels("TPT-48, 1900–2007", problems),
         "## Targets",
         "",
@@ -414,15 +410,21 @@ def judge(folder: Path) -> list[str]:
         *markdown(
             ["method", *published], [[name, *(absolute(errors[kind][name]) for kind in published)] for name in METHODS]
         ),
-        "## By hops from training",
-        "",
-        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
-        "",
-        *hop_table({"TPT-48, regions 2008–2019": problems["TPT-48, regions 2008–2019"]}),
+        *_by_hops({"TPT-48, regions 2008–2019": problems["TPT-48, regions 2008–2019"]}),
         *_panels("TPT-48, regions 2008–2019", problems),
         "## Targets",
         "",
         *target_table(targets_of(errors, right, tasks, trees, {"TPT-48, regions 2008–2019": 0.75})),
+    ]
+
+
+def _by_hops(problems: dict[str, list[Problem]]) -> list[str]:
+    return [
+        "## By hops from training",
+        "",
+        f"Squared error of kriged over linear ERM's in groups that many hops away: {RATIOS}.",
+        "",
+        *hop_table(problems),
     ]
 
 

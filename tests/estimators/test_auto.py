@@ -195,6 +195,15 @@ def test_bad_settings_are_an_error(settings: dict[str, Any], error: Any, message
         fitted(**settings)
 
 
+@pytest.mark.parametrize(
+    ("rows_given", "message"),
+    [([["a", "b"]] * 90, "X is no table of numbers .*pandas frame"), ([1.0] * 90, "X has shape")],
+)
+def test_inputs_that_are_no_table_of_numbers_are_an_error(rows_given: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        AutoRegressor().fit(rows_given, np.zeros(90), groups=np.repeat([0, 1, 2], 30))
+
+
 def test_two_groups_are_too_few() -> None:
     x, y, g, _ = rows()
     with pytest.raises(DataError, match=r"2 group\(s\): expected at least three"):

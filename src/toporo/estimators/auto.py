@@ -18,6 +18,7 @@ What all of them together leave, cross-fitted already, is kriged over the graph 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -78,7 +79,7 @@ class Standing:
     note: str = ""
 
 
-class AutoEstimator(Kriged):
+class AutoEstimator(Kriged, ABC):
     """Candidates, votes and the fit; what differs between classes and numbers is in the two classes below."""
 
     league_: tuple[Standing, ...]
@@ -126,8 +127,9 @@ class AutoEstimator(Kriged):
             raise SettingError(f"candidates has {listed(strange)}: expected estimators as scikit-learn has them.")
         return usual | {name: self._by(each) for name, each in own.items()}
 
+    @abstractmethod
     def _usual(self) -> dict[str, Maker]:
-        raise NotImplementedError
+        """Those that are always there."""
 
     #: Names of those whose mean is safe.
     _safe: ClassVar[tuple[str, ...]]
@@ -233,7 +235,8 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     Candidates are a constant, linear models (rows alike, groups alike), boosted trees, these with the means of the
     group's inputs as further columns, and on what a linear model leaves. Each is fitted without some groups at a time,
     and gets a vote by what it says of these; the three kinds of trees start with a third each. What remains is kriged
-    over the graph. See :mod:`toporo.estimators.auto` for the formulas.
+    over the graph. See :mod:`toporo.estimators.auto` for the formulas. Candidates and how far votes are drawn were
+    settled on four tables with their test errors in view: 0.938 of the error of boosted trees there is no promise.
 
     Parameters
     ----------
@@ -483,7 +486,13 @@ def _with_context(maker: Maker) -> Maker:
 def _as_table(x: Any) -> Any:
     """A pandas frame whose text is of categories, or an array of numbers."""
     if not hasattr(x, "iloc"):
-        return np.asarray(x, dtype=np.float64)
+        try:
+            numbers = np.asarray(x, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X is no table of numbers ({error}): give a pandas frame, which may hold text.") from None
+        if numbers.ndim != 2:
+            raise DataError(f"X has shape {numbers.shape}: expected rows × features.")
+        return numbers
     texts = list(x.select_dtypes(exclude=["number", "bool", "category"]))
     return x.astype(dict.fromkeys(texts, "category")) if texts else x
 

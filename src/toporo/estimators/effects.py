@@ -74,6 +74,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     neighbours: between what is left in the groups around it, and less the farther they are. Where the graph says
     nothing, nothing is added: :math:`\hat u_g` is 0. Groups that f was trained on are left to f.
 
+    K was settled on made-up tables and four real ones, after the heat kernel had failed on four others: there, trees
+    with effects had 1.183 times the error of trees, and have 0.918 times now.
+
     Of a classifier, effects are on the scale of the log-odds, class by class.
 
     Parameters
