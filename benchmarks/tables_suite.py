@@ -8,16 +8,21 @@ before all is settled. TABLES holds NAME.csv, NAME.graph.csv and NAME.json (see 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from kriged import DEVELOPMENT_TABLES, JUDGED_TABLES
 from real_tables import Task, markdown, read_tasks, shuffled
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import toporo as tr
 from toporo.files import write_text
@@ -25,7 +30,10 @@ from toporo.files import write_text
 RESULTS = Path(__file__).parent / "results"
 TREES, AUTO = "boosted trees", "auto"
 #: What is shown of every split.
-ROWS = ("linear", TREES, "mean of trees", "picked", "votes, no effect", AUTO, "auto, shuffled graph", "best candidate")
+ROWS = (
+    *("constant", "linear", "TRO, linear", TREES, "LightGBM", "CatBoost", "safe mean", "picked", "votes, no effect"),
+    *(AUTO, "auto, no graph", "auto, shuffled graph", "best candidate"),
+)
 
 
 def on_split(task: Task, test: tuple[str, ...]) -> dict[str, float]:
@@ -47,23 +55,56 @@ def on_split(task: Task, test: tuple[str, ...]) -> dict[str, float]:
     kind = HistGradientBoostingClassifier if task.classes else HistGradientBoostingRegressor
     errors = {TREES: error(said_by(kind(random_state=0).fit(x, y), new))}
     single = time.process_time() - start
+    for name, peer in peers(task.classes).items():
+        errors[name] = error(said_by(peer.fit(plain(x), y), plain(new)))
+    numbers = task.numbers(known)
+    errors["linear"] = error(said_by(*linear(task.classes, numbers[known], y, numbers[~known])))
+    tro = (tr.TROClassifier if task.classes else tr.TRORegressor)(graph=task.graph, test_groups=test, penalty="auto")
+    errors["TRO, linear"] = error(said_by(tro.fit(numbers[known], y, groups=groups), numbers[~known]))
     auto = tr.AutoClassifier if task.classes else tr.AutoRegressor
     start = time.process_time()
-    model = auto(graph=task.graph).fit(x, y, groups=groups)
+    model = auto(graph=task.graph, test_groups=test).fit(x, y, groups=groups)
     errors["fits of trees"] = (time.process_time() - start) / single
     each = model.predict_each(new, groups=asked)
-    safe = np.mean([each[name] for name in model._safe], axis=0)
+    safe = np.mean([each[name] for name in model._safe if name in each], axis=0)
     best = min(model.league_, key=lambda row: np.nan_to_num(row.error, nan=np.inf)).name
     errors |= {
-        "linear": error(each["linear"]),
-        "mean of trees": error(safe),
+        "constant": error(each["constant"]),
+        "safe mean": error(safe),
         "picked": error(each[best]),
         "votes, no effect": error(sum(vote * each[name] for name, vote in model.votes_.items())),
         AUTO: error(said_by(model, new, asked)),
         "best candidate": min(error(values) for values in each.values()),
     }
-    other = auto(graph=shuffled(task.graph)).fit(x, y, groups=groups)
-    return errors | {"auto, shuffled graph": error(said_by(other, new, asked))}
+    for name, graph in (("auto, no graph", None), ("auto, shuffled graph", shuffled(task.graph))):
+        errors[name] = error(said_by(auto(graph=graph).fit(x, y, groups=groups), new, asked))
+    return errors
+
+
+def peers(classes: bool) -> dict[str, Any]:
+    """Other boosted trees as they come, where they are installed."""
+    made: dict[str, Any] = {}
+    with contextlib.suppress(ImportError):
+        import lightgbm
+
+        made["LightGBM"] = (lightgbm.LGBMClassifier if classes else lightgbm.LGBMRegressor)(verbose=-1)
+    with contextlib.suppress(ImportError):
+        import catboost
+
+        kind = catboost.CatBoostClassifier if classes else catboost.CatBoostRegressor
+        made["CatBoost"] = kind(verbose=False, allow_writing_files=False, random_seed=0)
+    return made
+
+
+def plain(x: pd.DataFrame) -> np.ndarray:
+    """Categories by their codes, so that every library takes them."""
+    return np.column_stack([column.cat.codes if column.dtype == "category" else column for _, column in x.items()])
+
+
+def linear(classes: bool, x: np.ndarray, y: np.ndarray, new: np.ndarray) -> tuple[Any, np.ndarray]:
+    """scikit-learn's linear model as it comes, on standardised inputs, and rows to predict."""
+    kind = LogisticRegression(max_iter=1000) if classes else Ridge()
+    return make_pipeline(StandardScaler(), kind).fit(x, y), new
 
 
 def geometric(ratios: list[float]) -> str:
@@ -80,6 +121,7 @@ def suite(folder: Path, names: tuple[str, ...]) -> list[str]:
     cells = [
         [name, *(geometric([split[name] / split[TREES] for split in splits]) for splits in everything.values())]
         for name in ROWS
+        if all(name in split for split in everything["all"])
     ]
     titles = ["method", *(f"{name} ({len(splits)})" for name, splits in everything.items())]
     every = everything["all"]

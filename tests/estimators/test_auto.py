@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -15,8 +16,11 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
-from toporo.estimators.auto import AutoClassifier, AutoRegressor, _votes
+from toporo.estimators import auto, candidates
+from toporo.estimators.auto import AutoClassifier, AutoRegressor
 from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.votes import votes_of
+from toporo.groups import Groups
 
 M, PER = 20, 30
 CHAIN = [(place, place + 1) for place in range(M - 1)]
@@ -38,7 +42,7 @@ def fitted(kind: str = "steps", **settings: Any) -> tuple[AutoRegressor, tuple[A
 
 
 def test_votes_go_to_who_is_right() -> None:
-    trees = ("trees", "trees with context", "trees on a linear model")
+    trees = ("trees", "trees with context", "trees on a kriged model")
     steps, (x, y, g, known) = fitted("steps")
     assert sum(steps.votes_.values()) == pytest.approx(1.0)
     assert sum(steps.votes_[name] for name in trees) > 0.95
@@ -61,7 +65,7 @@ def test_votes_are_the_least_of_their_formula() -> None:
         together = said @ v
         return float(shares @ ((wanted - together) ** 2 + (together - safe) ** 2)[:, 0])
 
-    votes = _votes(said, wanted, safe, shares)
+    votes = votes_of(said, wanted, safe, shares)
     assert votes.sum() == pytest.approx(1.0)
     others = rng.dirichlet(np.full(4, 0.5), size=2000)
     assert lost(votes) <= min(map(lost, others)) + 1e-9
@@ -168,9 +172,12 @@ class SaysNothing(Ridge):  # type: ignore[misc]
 
 
 def test_candidates_of_ones_own_and_those_that_fail() -> None:
-    mine = {"mine": LinearRegression(), "kriged": KrigedRegressor(graph=CHAIN)}
-    model, _ = fitted("linear", graph=CHAIN, candidates=mine)
-    assert model.votes_["mine"] + model.votes_["kriged"] > 0.1
+    mine = {"mine": LinearRegression(), "with slopes": KrigedRegressor(graph=CHAIN)}
+    x, _, g, _ = rows()
+    y = 3.0 * np.sin(g / 3.0) * x[:, 0]
+    model = AutoRegressor(graph=CHAIN, candidates=mine).fit(x, y, groups=g)
+    assert "mine" in model.votes_
+    assert model.votes_["with slopes"] > 0.3
     with pytest.warns(
         TopoRoWarning, match=r"2 candidate\(s\) could not be fitted .*refuses \(RuntimeError: no thanks\)"
     ):
@@ -204,7 +211,110 @@ def test_inputs_that_are_no_table_of_numbers_are_an_error(rows_given: Any, messa
         AutoRegressor().fit(rows_given, np.zeros(90), groups=np.repeat([0, 1, 2], 30))
 
 
-def test_two_groups_are_too_few() -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_groups_have_votes_and_no_effect(count: int) -> None:
+    x, y, g, _ = rows("linear")
+    some = g < count
+    model = AutoRegressor(graph=CHAIN).fit(x[some], y[some], groups=g[some])
+    assert model.gate_ == 0.0
+    assert "kriged" not in model.votes_
+    said = model.predict(x[~some], groups=g[~some])
+    assert np.corrcoef(said, y[~some])[0, 1] > 0.8
+    assert model.held_out_.said.shape == (PER * count,)
+
+
+def test_rows_without_groups_are_all_of_one() -> None:
+    x, y, g, _ = rows("linear")
+    model = AutoRegressor().fit(x[:300], y[:300])
+    assert model.score(x[300:], y[300:], None) > 0.8
+    grouped = AutoRegressor().fit(x, y, groups=g)
+    with pytest.raises(DataError, match=r"predict.* got no groups, but the model has effects by group"):
+        grouped.predict(x)
+    with pytest.raises(SettingError, match=r"graph is over groups, but fit.* got none"):
+        AutoRegressor(graph=CHAIN).fit(x, y)
+
+
+def test_held_out_rows_are_said_without_their_group() -> None:
     x, y, g, _ = rows()
-    with pytest.raises(DataError, match=r"2 group\(s\): expected at least three"):
-        AutoRegressor().fit(x[g < 2], y[g < 2], groups=g[g < 2])
+    y = y + 5.0 * np.sin(g / 3.0)
+    y[g == 3] += 40.0  # nobody else can know
+    held = AutoRegressor(graph=CHAIN).fit(x, y, groups=g).held_out_
+    np.testing.assert_array_equal(held.rows, np.arange(len(y)))
+    np.testing.assert_array_equal(held.target, y)
+    assert held.said[g == 3].mean() < 20.0
+    assert held.sd is not None
+    assert (held.sd > 0).all()
+    near = AutoRegressor(graph=CHAIN).fit(x, y - 40.0 * (g == 3), groups=g).held_out_
+    alone = AutoRegressor().fit(x, y - 40.0 * (g == 3), groups=g).held_out_
+    wanted = y - 40.0 * (g == 3)
+    assert np.mean((near.said - wanted) ** 2) < 0.7 * np.mean((alone.said - wanted) ** 2)
+
+
+def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
+    tried: list[str] = []
+    settings = {"graph": CHAIN, "resume": tmp_path / "work", "report": lambda done, total, name: tried.append(name)}
+    model, (x, _, g, _) = fitted("linear", **settings)
+    assert tried == [*AutoRegressor()._usual(), "votes"]
+    files = sorted((tmp_path / "work").iterdir())
+    assert len(files) == len(model.votes_)
+    files[0].write_bytes(b"cut short")
+    fits = []
+    plain = candidates.trees
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "trees", lambda rows, **settings: fits.append(1) or plain(rows, **settings))
+        again, _ = fitted("linear", **settings)
+    assert len(fits) <= 3 + 7  # the last of each, and at most one candidate's parts
+    np.testing.assert_array_equal(again.predict(x, groups=g), model.predict(x, groups=g))
+    assert again.votes_ == model.votes_
+    fitted("steps", **settings)  # other rows: nothing of the old is read
+    assert len(list((tmp_path / "work").iterdir())) > len(files)
+
+
+def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(np.arange(0.0, 1e6, 0.01))
+    monkeypatch.setattr(auto.time, "monotonic", lambda: next(clock))
+    with pytest.warns(TopoRoWarning, match=r"the budget of 0.2 s was spent before 'trees with context'"):
+        model, (x, _, g, _) = fitted("linear", budget=0.2)
+    assert {"constant", "linear", "trees"} == set(model.votes_)
+    assert next(row for row in model.league_ if row.name == "linear, TRO").note == "not tried: the budget was spent"
+    assert np.isfinite(model.predict(x, groups=g)).all()
+    with pytest.raises(SettingError, match=r"the budget of 0.05 s was spent before one candidate was fitted.*--fast"):
+        fitted("linear", budget=0.05)
+    with pytest.raises(SettingError, match="budget"):
+        fitted("linear", budget=-1.0)
+
+
+def test_of_many_rows_some_are_drawn_to_judge_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "MOST_ROWS", 300)
+    model, (x, y, g, known) = fitted("linear", graph=CHAIN)
+    rows_drawn = model.held_out_.rows
+    assert 250 <= len(rows_drawn) <= 300
+    assert set(g[known][rows_drawn]) == set(g[known])
+    np.testing.assert_array_equal(model.held_out_.target, y[known][rows_drawn])
+    assert model.group_sizes_[0] == PER
+    assert np.corrcoef(model.predict(x[~known], groups=g[~known]), y[~known])[0, 1] > 0.9
+
+
+def test_ridge_is_what_least_squares_with_a_penalty_gives() -> None:
+    rng = np.random.default_rng(0)
+    z, w = rng.normal(size=(80, 4)) + 1.0, rng.uniform(0.5, 2.0, 80)
+    y = z @ [1.0, 2.0, 0.0, -1.0] + rng.normal(size=80)
+    moments = candidates.Moments.sum([candidates.Moments.of(z[p], y[p], w[p]) for p in (slice(0, 30), slice(30, 80))])
+    for share, (coef, intercept) in zip((0.01, 1.0), moments.solve((0.01, 1.0)), strict=True):
+        theirs = Ridge(alpha=share * w.sum()).fit(z, y, w)
+        np.testing.assert_allclose(coef, theirs.coef_, rtol=1e-9)
+        assert intercept == pytest.approx(theirs.intercept_)
+        assert moments.lost(coef, intercept) == pytest.approx(w @ (y - z @ coef - intercept) ** 2)
+
+
+def test_shrinkage_is_chosen_by_groups_left_out() -> None:
+    rng = np.random.default_rng(0)
+    g = np.repeat(np.arange(12), 10)
+    x = rng.normal(size=(120, 40))
+    y = x[:, 0] + rng.normal(size=120) + rng.normal(size=12)[g] * x[:, 1]
+    new = rng.normal(size=(2000, 40))
+    wanted = new[:, 0]
+    ids = Groups.of(g.tolist())
+    chosen = candidates.linear(candidates.Training(x, y, ids, None, None, None, (), 0))(new, ids, {})[:, 0]
+    hardly = Ridge(alpha=1.0).fit(x, y).predict(new)
+    assert np.mean((chosen - wanted) ** 2) < 0.8 * np.mean((hardly - wanted) ** 2)

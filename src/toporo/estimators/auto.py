@@ -6,55 +6,50 @@ some groups at a time, and :math:`P_{ik}`, what candidate k then says of row i, 
 
 .. math:: v = \arg\min_{v \in \Delta} \sum_i w_i \bigl(y_i - (Pv)_i\bigr)^2 + w_i \bigl((Pv)_i - (Ps)_i\bigr)^2
 
-with s the mean of the safe candidates, three ways to use boosted trees: as they come, with the means of the group's
-inputs as further columns, and on what a linear model leaves. What is said with the votes moves half of the way from
-the safe mean to where the rows alone would have it. A candidate that is far off in any part has no vote. Of classes,
-y and P are indicators and probabilities, and the mean of these is made as sure as it turned out to be in groups left
-out.
+with s the mean of the safe candidates, which are as unlike as good models can be: boosted trees as they come, these
+with the means of the group's inputs as further columns, and a linear model, unless it is far off. What is said with the
+votes moves half of the way from the safe mean to where the rows alone would have it. A candidate that is far off in any
+part has no vote. Of classes, y and P are indicators and probabilities, and the mean of these is made as sure as it
+turned out to be in groups left out.
 
 What all of them together leave, cross-fitted already, is kriged over the graph (:class:`~toporo.Kriged`).
 """
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize, minimize_scalar
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin, clone
-from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
-from toporo.checks import whole
+from toporo.checks import number, whole
+from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed, warn
-from toporo.estimators.effects import LEAST, Kriged
+from toporo.estimators import candidates as of
+from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Training
+from toporo.estimators.effects import Kriged, moved
 from toporo.estimators.kriged_classes import some_of
-from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
-from toporo.estimators.weighted import weight_name
-from toporo.groups import GroupIds
-from toporo.types import Array
+from toporo.estimators.places import placed, vectors_of
+from toporo.estimators.rows import EVERYONE, draw, group_ids, parts_of, row_count, sizes_of, take_rows
+from toporo.estimators.votes import Store, as_sure, errors_in, sureness_of, votes_of
+from toporo.groups import GroupIds, Groups
+from toporo.robust.group_factors import WalkModes
+from toporo.robust.kriged import without
+from toporo.types import Array, Name
 
 #: A candidate whose squared error in any part is more than so many times that of the safe mean has no vote.
 FAR = 2.0
-#: How much rows with votes are drawn to the safe mean, beside what the rows themselves say.
-CAUTION = 1.0
-#: Inputs of linear models count at most so many standard deviations beyond what was seen, and columns of text have at
-#: most so many indicators.
-BEYOND, INDICATORS = 1.0, 20
-
-#: What a fitted candidate says of rows of groups, (rows, classes or 1); and how it gets there from rows.
-Say = Callable[[Any, GroupIds], Array]
-Maker = Callable[[Any, npt.NDArray[Any], GroupIds, "Array | None"], Say]
+#: Of more rows than this, so many are drawn to find out how candidates do without a group; the models that predict are
+#: fitted to all.
+MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,6 @@ class Standing:
     error : its squared error, or that of its probabilities, over that of the safe mean, in groups left out.
     worst : the same in the part of the groups where it is largest.
     vote : how much of what is predicted is its.
-    seconds : that its fits took.
     note : why it has no vote, if something is the matter with it; else nothing.
     """
 
@@ -75,8 +69,27 @@ class Standing:
     error: float
     worst: float
     vote: float
-    seconds: float
     note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """What the whole model says of training rows from fits that have not seen their group.
+
+    Attributes
+    ----------
+    rows : which, by their place in what was given to ``fit``.
+    target : of each.
+    ids : their groups.
+    said : values, or probabilities of the classes.
+    sd : of values, the standard deviation by the effects' uncertainty and what is left of rows; None of classes.
+    """
+
+    rows: npt.NDArray[np.intp]
+    target: npt.NDArray[Any]
+    ids: GroupIds
+    said: Array
+    sd: Array | None
 
 
 class AutoEstimator(Kriged, ABC):
@@ -86,17 +99,32 @@ class AutoEstimator(Kriged, ABC):
     votes_: dict[str, float]
     candidates_: dict[str, Say]
     sureness_: float
+    held_out_: HeldOutRows
 
     # What Kriged has as settings.
     slopes: bool = False
     estimator: Any = None
+    _fewest = 1
 
     def __init__(
-        self, *, graph: Any = None, candidates: Mapping[str, Any] | None = None, folds: int = 6, random_state: int = 0
+        self,
+        *,
+        graph: Any = None,
+        test_groups: Iterable[Name] | None = None,
+        candidates: Mapping[str, Any] | None = None,
+        folds: int = 6,
+        budget: float | None = None,
+        resume: str | os.PathLike[str] | None = None,
+        report: Callable[[int, int, str], object] | None = None,
+        random_state: int = 0,
     ) -> None:
         self.graph = graph
+        self.test_groups = test_groups
         self.candidates = candidates
         self.folds = folds
+        self.budget = budget
+        self.resume = resume
+        self.report = report
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
@@ -104,7 +132,7 @@ class AutoEstimator(Kriged, ABC):
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fit all candidates, give them votes, and krige what they leave.
 
         Parameters
@@ -112,10 +140,19 @@ class AutoEstimator(Kriged, ABC):
         X : rows × features: an array of numbers, or a pandas frame, whose columns of text or categories may stay as
             they are. Values may be missing.
         y : targets, one per row.
-        groups : every row's group, by name.
+        groups : every row's group, by name. Without them, or with one, nothing is known of how groups differ, and
+            candidates are judged by rows left out.
         sample_weight : of rows.
         """
-        return super().fit(_as_table(X), y, groups, sample_weight)
+        if self.budget is not None:
+            number(self.budget, "budget", "seconds, more than 0, or None", least=0.0)
+        if groups is None and self.graph is not None:
+            raise SettingError(
+                "graph is over groups, but fit() got none: call fit(X, y, groups=...), one name per row."
+            )
+        x = _as_table(X)
+        self.n_features_in_ = x.shape[1]
+        return super().fit(x, y, _everyone(groups, row_count(x)), sample_weight)
 
     def _makers(self) -> dict[str, Maker]:
         own = dict(self.candidates or {})
@@ -125,54 +162,113 @@ class AutoEstimator(Kriged, ABC):
         strange = [name for name, each in own.items() if not (hasattr(each, "fit") and hasattr(each, "predict"))]
         if strange:
             raise SettingError(f"candidates has {listed(strange)}: expected estimators as scikit-learn has them.")
-        return usual | {name: self._by(each) for name, each in own.items()}
+        return usual | {name: of.of_estimator(each) for name, each in own.items()}
 
     @abstractmethod
     def _usual(self) -> dict[str, Maker]:
-        """Those that are always there."""
+        """Those that are always there, the most useful first."""
 
-    #: Names of those whose mean is safe.
+    #: Names of those whose mean is safe; the last of them only if it is not far off.
     _safe: ClassVar[tuple[str, ...]]
 
-    def _by(self, estimator: Any) -> Maker:
-        """A candidate that is any estimator; it gets groups and weights if it takes them."""
-        grouped = has_fit_parameter(estimator, "groups")
-
-        def make(x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:
-            named: dict[str, Any] = {"groups": ids.names} if grouped else {}
-            if weights is not None:
-                named[weight_name(estimator)] = weights
-            return OfModel(clone(estimator).fit(x, y, **named), grouped, self.classes_ if self._classes else None)
-
-        return make
-
-    def _cross_fit(self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds) -> Array:
-        """Fit all candidates to all rows; and what they, without a row's group, say of it together."""
+    def _cross_fit(
+        self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds
+    ) -> tuple[Array, npt.NDArray[np.intp] | None]:
+        """Fit all candidates to all rows; what they, without a row's group, say of it together; and of which rows."""
         whole(self.random_state, "random_state", 0)
-        parts = list(parts_of(ids, self.folds, self.random_state))
-        wanted = (y[:, None] == self.classes_).astype(np.float64) if self._classes else y.astype(np.float64)[:, None]
-        said, final, took, failed = {}, {}, {}, {}
-        for name, maker in self._makers().items():
-            start = time.perf_counter()
+        self.group_sizes_ = sizes_of(ids)
+        toward = tuple(name for name in self._asked() if name not in ids.groups)
+        everything = self._training(x, y, ids, weights, toward)
+        rows = _some(ids, self.random_state)
+        some = everything if rows is None else _taken(everything, rows, toward)
+        parts = _parts(some.ids, self.folds, self.random_state)
+        apart = [_taken(some, np.flatnonzero(~part), _names(some.ids, part)) for part in parts]
+        said, final, failed = self._tried(everything, some, apart, parts)
+        together = self._vote(said, failed, some, parts)
+        self.candidates_ = {name: final[name] for name in said}
+        return together, rows
+
+    def _asked(self) -> tuple[Name, ...]:
+        """Groups that are to be predicted: those of the graph that were not trained on, unless they are named."""
+        if self.test_groups is not None:
+            return tuple(self.test_groups)
+        return () if self.topology_ is None else tuple(self.topology_.names)
+
+    def _training(
+        self, x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None, toward: tuple[Name, ...]
+    ) -> Training:
+        classes = self.classes_ if self._classes else None
+        return Training(x, y, ids, weights, classes, self.topology_, toward, self.random_state)
+
+    def _tried(
+        self, everything: Training, some: Training, apart: list[Training], parts: list[npt.NDArray[np.bool_]]
+    ) -> tuple[dict[str, Array], dict[str, Say], dict[str, str]]:
+        """By candidate: what it says of rows without their group, the one fitted to all, and what went wrong."""
+        start, makers, said, final, failed = time.monotonic(), self._makers(), {}, {}, {}
+        store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
+        for done, (name, maker) in enumerate(makers.items()):
+            if self.report is not None:
+                self.report(done, len(makers), name)
             try:
-                said[name] = _apart(maker, x, y, weights, ids, parts, wanted.shape[1])
-                final[name] = maker(x, y, ids, weights)
+                known = None if store is None or name in (self.candidates or {}) else store.read(name)
+                if known is None:
+                    known = self._apart(maker, some, apart, parts, start)
+                    if store is not None and name not in (self.candidates or {}):
+                        store.write(name, known)
+                final[name] = maker(everything)
+                said[name] = known
+            except NotHereError:
+                continue
             except Exception as error:  # whatever a candidate does, the others go on
                 failed[name] = f"{type(error).__name__}: {error}"
-                said.pop(name, None)
-            took[name] = time.perf_counter() - start
+        if self.report is not None:
+            self.report(len(makers), len(makers), "votes")
+        late = [name for name, why in failed.items() if why.startswith(_LateError.__name__)]
+        if late and not any(name in said for name in self._safe):
+            raise SettingError(
+                f"the budget of {self.budget:g} s was spent before one candidate was fitted, after "
+                f"{time.monotonic() - start:.1f} s: give more, or fit a linear model (model='linear', --fast)."
+            )
+        wrong = {name: why.splitlines()[0] for name, why in failed.items() if name not in late}
+        if not any(name in said for name in self._safe):
+            raise DataError(f"no candidate could be fitted: {'; '.join(wrong.values())}")
+        if wrong:
+            told = "; ".join(f"{name} ({why})" for name, why in wrong.items())
+            warn(f"{len(wrong)} candidate(s) could not be fitted and have no vote: {told}.")
+        if late:
+            warn(f"the budget of {self.budget:g} s was spent before {listed(late)}: they have no vote.")
+        return said, final, failed | dict.fromkeys(late, "not tried: the budget was spent")
+
+    def _apart(
+        self, maker: Maker, some: Training, apart: list[Training], parts: list[npt.NDArray[np.bool_]], start: float
+    ) -> Array:
+        """What a candidate, fitted without the groups of a part, says of them: (rows, outputs)."""
+        out = np.zeros((len(some.y), 1 if some.classes is None else len(some.classes)))
+        for training, part in zip(apart, parts, strict=True):
+            if self.budget is not None and time.monotonic() - start > self.budget:
+                raise _LateError
+            rows = np.flatnonzero(part)
+            out[rows] = maker(training)(take_rows(some.x, rows), some_of(some.ids, rows), {})
+        if not np.isfinite(out).all():
+            raise DataError("it predicts NaN or infinity")
+        return out
+
+    def _vote(
+        self, said: dict[str, Array], failed: dict[str, str], some: Training, parts: list[npt.NDArray[np.bool_]]
+    ) -> Array:
+        """Votes and the league; and what all say together, without a row's group."""
+        y, shares, names = some.y, some.shares, list(said)
+        wanted = (y[:, None] == self.classes_).astype(np.float64) if self._classes else y.astype(np.float64)[:, None]
+        errors = {name: errors_in(each, wanted, shares, parts) for name, each in said.items()}
         safe = [name for name in self._safe if name in said]
-        if not safe:
-            raise DataError(f"no candidate of boosted trees could be fitted: {'; '.join(failed.values())}")
-        if failed:
-            told = "; ".join(f"{name} ({why.splitlines()[0]})" for name, why in failed.items())
-            warn(f"{len(failed)} candidate(s) could not be fitted and have no vote: {told}.")
-        names, mean = list(said), np.mean([said[name] for name in safe], axis=0)
-        shares = np.ones(len(y)) if weights is None else weights
-        errors = {name: _errors(each, wanted, shares, parts) for name, each in said.items()}
-        base = np.maximum(_errors(mean, wanted, shares, parts), 1e-300)
+        if len(safe) > 1 and safe[-1] == self._safe[-1]:
+            others = errors_in(np.mean([said[name] for name in safe[:-1]], axis=0), wanted, shares, parts)
+            if (errors[safe[-1]] > FAR * others).any():
+                safe = safe[:-1]
+        mean = np.mean([said[name] for name in safe], axis=0)
+        base = np.maximum(errors_in(mean, wanted, shares, parts), 1e-300)
         running = [name for name in names if name in safe or (errors[name] <= FAR * base).all()]
-        v = _votes(np.stack([said[name] for name in running], axis=-1), wanted, mean, shares)
+        v = votes_of(np.stack([said[name] for name in running], axis=-1), wanted, mean, shares)
         self.votes_ = dict.fromkeys(names, 0.0) | dict(zip(running, map(float, v), strict=True))
         mass = np.array([shares[part].sum() for part in parts])
         self.league_ = tuple(
@@ -183,29 +279,77 @@ class AutoEstimator(Kriged, ABC):
                         float(errors[name] @ mass / (base @ mass)),
                         float((errors[name] / base).max()),
                         self.votes_[name],
-                        took[name],
                         "" if name in running else "far off in some groups",
                     )
                     for name in names
                 ]
-                + [Standing(name, np.nan, np.nan, 0.0, took[name], why) for name, why in failed.items()],
+                + [Standing(name, np.nan, np.nan, 0.0, why) for name, why in failed.items()],
                 key=lambda row: (-row.vote, np.nan_to_num(row.error, nan=np.inf), row.name),
             )
         )
-        self.candidates_ = {name: final[name] for name in names}
         together = np.sum([self.votes_[name] * said[name] for name in names], axis=0)
         if not self._classes:
             return np.asarray(together[:, 0])
-        self.sureness_ = _sureness(together, wanted, shares)
-        return _as_sure(together, self.sureness_)
+        self.sureness_ = sureness_of(together, wanted, shares)
+        return as_sure(together, self.sureness_)
 
-    def _said(self, x: Any, ids: GroupIds) -> Array:
+    def _look_back(
+        self, target: npt.NDArray[Any], guesses: Array, ids: GroupIds, rows: npt.NDArray[np.intp] | None
+    ) -> None:
+        """What effects say of groups left out, a part at a time, with variances as they are."""
+        places = placed(self.topology_, ids.groups, WalkModes)[1]
+        added, spread = (np.zeros((len(target), len(self.fits_))) for _ in range(2))
+        for part in _parts(ids, self.folds, self.random_state) if len(ids.groups) > 2 else []:
+            gone = np.zeros(len(ids.groups), dtype=bool)
+            gone[ids.codes[part]] = True
+            vectors = vectors_of(self.fits_[0], self.topology_, ids.groups, {})[gone]
+            nothing, nobody = np.zeros((len(vectors), 0)), np.full(len(vectors), -1)
+            where = np.cumsum(gone)[ids.codes[part]] - 1
+            for k, fit in enumerate(self.fits_):
+                means, variances = without(fit, places, gone).moments(nothing, nothing, vectors, nobody)
+                added[part, k], spread[part, k] = means[where, 0], variances[where, 0]
+        if self._classes:
+            said, sd = moved(guesses, added), None
+        else:
+            said, sd = guesses + added[:, 0], np.sqrt(spread[:, 0] + self.fits_[0].noise[0])
+        self.held_out_ = HeldOutRows(np.arange(len(target)) if rows is None else rows, target, ids, said, sd)
+
+    def _said(self, x: Any, ids: GroupIds, near: Near) -> Array:
         x = _as_table(x)
-        voting = [(vote, self.candidates_[name]) for name, vote in self.votes_.items() if vote > 0.0]
-        together = np.sum([vote * say(x, ids) for vote, say in voting], axis=0)
-        return _as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
+        voting = [(self.votes_[name], say) for name, say in self.candidates_.items() if self.votes_[name] > 0.0]
+        together = np.sum([vote * say(x, ids, near) for vote, say in voting], axis=0)
+        return as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
 
-    def predict_each(self, X: Any, groups: Any) -> dict[str, Array]:  # noqa: N803
+    def predict(self, X: Any, groups: Any = None, **asked: Any) -> Any:  # noqa: N803
+        """Predicted values, or the likeliest class.
+
+        Parameters
+        ----------
+        X : as in :meth:`fit`.
+        groups : every row's group; not needed if there were none in training.
+        asked : ``interval`` and ``neighbors``, as of :meth:`toporo.Kriged.predict`.
+        """
+        return super().predict(X, self._given(groups, X), **asked)
+
+    def predict_proba(self, X: Any, groups: Any = None, **asked: Any) -> Array:  # noqa: N803
+        """Probabilities of the classes, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, groups, asked : see :meth:`predict`.
+        """
+        return super().predict_proba(X, self._given(groups, X), **asked)
+
+    def _given(self, groups: Any, x: Any) -> Any:
+        check_is_fitted(self, "candidates_")
+        if groups is None and self.groups_.names != (EVERYONE,):
+            raise DataError(
+                "predict() got no groups, but the model has effects by group: call predict(X, groups=...), with one "
+                f"name for each of the {row_count(x)} rows."
+            )
+        return _everyone(groups, row_count(x))
+
+    def predict_each(self, X: Any, groups: Any = None) -> dict[str, Array]:  # noqa: N803
         """What every candidate says by itself: values, or probabilities of the classes.
 
         Parameters
@@ -213,16 +357,16 @@ class AutoEstimator(Kriged, ABC):
         X, groups : as in :meth:`predict`.
         """
         check_is_fitted(self, "candidates_")
-        x, ids = _as_table(X), group_ids(groups, row_count(X))
-        each = {name: say(x, ids) for name, say in self.candidates_.items()}
+        x, ids = _as_table(X), group_ids(self._given(groups, X), row_count(X))
+        each = {name: say(x, ids, {}) for name, say in self.candidates_.items()}
         return {name: values if self._classes else values[:, 0] for name, values in each.items()}
 
     def explain(self) -> str:
         """The league in words: who votes, and how well each does in groups left out."""
-        lines = [f"{'candidate':<28} {'error':>7} {'worst':>7} {'vote':>6} {'s':>6}"]
+        lines = [f"{'candidate':<28} {'error':>7} {'worst':>7} {'vote':>6}"]
         for row in self.league_:
             lines.append(
-                f"{row.name:<28} {row.error:>7.3f} {row.worst:>7.3f} {row.vote:>6.0%} {row.seconds:>6.1f}"
+                f"{row.name:<28} {row.error:>7.3f} {row.worst:>7.3f} {row.vote:>6.0%}"
                 f"{'  ' + row.note if row.note else ''}"
             )
         graph = "there is no graph" if self.topology_ is None else f"of the graph {self.gate_:.0%} counts"
@@ -232,18 +376,25 @@ class AutoEstimator(Kriged, ABC):
 class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """The mean of several models by their votes, with a kriged effect of the group: for tables of numbers to predict.
 
-    Candidates are a constant, linear models (rows alike, groups alike), boosted trees, these with the means of the
-    group's inputs as further columns, and on what a linear model leaves. Each is fitted without some groups at a time,
-    and gets a vote by what it says of these; the three kinds of trees start with a third each. What remains is kriged
-    over the graph. See :mod:`toporo.estimators.auto` for the formulas. Candidates and how far votes are drawn were
-    settled on four tables with their test errors in view: 0.938 of the error of boosted trees there is no promise.
+    Candidates are a constant; linear models by rows, by groups, by the graph's prior and against the worst mixture near
+    it (TRO); a kriged model, whose groups have levels that follow the graph; boosted trees, these with the means of the
+    group's inputs as further columns, and these on what a kriged model leaves. Each is fitted without some groups at a
+    time, and gets a vote by what it says of these. What remains is kriged over the graph. See
+    :mod:`toporo.estimators.auto` for the formulas. Candidates and how far votes are drawn were settled on four tables
+    with their test errors in view: what is reported of those is no promise.
 
     Parameters
     ----------
     graph : over the groups, test groups among them, in any form that :func:`toporo.graphs.as_graph` takes; without one
         there are votes, but no effect of new groups.
+    test_groups : those that will be predicted, for the graph's prior; unless given, all of the graph that are not
+        trained on.
     candidates : more of them: names to estimators, which get ``groups`` if they take them.
     folds : into how many parts groups are divided.
+    budget : seconds. Candidates that are not done by then have no vote. None: as long as it takes, which is about as
+        long as 25 fits of boosted trees; of more than 100,000 rows, so many are drawn to judge candidates by.
+    resume : a folder in which to keep what is done, so that a fit that is cut short goes on from there.
+    report : called with what is done, the total and the name of the candidate that comes next.
     random_state : a number; which groups are together depends on it.
 
     Attributes
@@ -251,6 +402,7 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     league_ : every candidate's error in groups left out, its vote, and what it took; :meth:`explain` prints it.
     votes_ : votes by name, summing to 1. :meth:`predict_each` gives what each says by itself.
     evidence_, gate_, effects_, effects_sd_, saw_ : of the effect on what they leave, as in :class:`Kriged`.
+    held_out_ : what all of it says of training rows without their group (:class:`HeldOutRows`).
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)
@@ -262,19 +414,20 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     8
     """
 
-    _safe = ("trees", "trees with context", "trees on a linear model")
+    _safe = ("trees", "trees with context", "linear")
     score = Kriged.score  # with groups
 
     def _usual(self) -> dict[str, Maker]:
-        trees = self._by(make_pipeline(NotEmpty(), HistGradientBoostingRegressor(random_state=self.random_state)))
-        linear = self._by(_linear(Ridge()))
         return {
-            "constant": _constant,
-            "linear": linear,
-            "linear, groups alike": _groups_alike(linear),
-            "trees": trees,
-            "trees with context": _with_context(trees),
-            "trees on a linear model": _on_top(linear, trees),
+            "constant": of.constant,
+            "linear": of.linear,
+            "trees": of.trees,
+            "trees with context": of.trees_in_context,
+            "kriged": of.kriged,
+            "trees on a kriged model": of.trees_on_top,
+            "linear, groups alike": of.groups_alike,
+            "linear, by prior": of.by_prior,
+            "linear, TRO": of.against_the_worst,
         }
 
 
@@ -286,7 +439,8 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
 
     Parameters
     ----------
-    graph, candidates, folds, random_state : see :class:`AutoRegressor`; candidates must have ``predict_proba``.
+    graph, test_groups, candidates, folds, budget, resume, report, random_state : see :class:`AutoRegressor`; candidates
+        must have ``predict_proba``. The usual ones are linear and boosted trees, none of them kriged.
 
     Attributes
     ----------
@@ -295,192 +449,28 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
     league_, votes_, evidence_, gate_, effects_, effects_sd_, saw_ : see :class:`AutoRegressor`.
     """
 
-    _safe = ("trees", "trees with context", "trees of few leaves")
+    _safe = ("trees", "trees with context", "trees of few leaves", "linear")
     score = Kriged.score  # with groups
 
     def _usual(self) -> dict[str, Maker]:
-        trees = self._by(make_pipeline(NotEmpty(), HistGradientBoostingClassifier(random_state=self.random_state)))
-        small = HistGradientBoostingClassifier(max_leaf_nodes=6, random_state=self.random_state)
-        linear = self._by(_linear(LogisticRegression(max_iter=1000)))
         return {
-            "constant": self._shares,
-            "linear": linear,
-            "linear, groups alike": _groups_alike(linear),
-            "trees": trees,
-            "trees with context": _with_context(trees),
-            "trees of few leaves": self._by(make_pipeline(NotEmpty(), small)),
+            "constant": of.constant,
+            "linear": of.linear,
+            "trees": of.trees,
+            "trees with context": of.trees_in_context,
+            "trees of few leaves": of.small_trees,
+            "linear, groups alike": of.groups_alike,
+            "linear, by prior": of.by_prior,
+            "linear, TRO": of.against_the_worst,
         }
 
-    def _shares(self, x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:  # noqa: ARG002
-        return Same(np.array([np.average(y == label, weights=weights) for label in self.classes_]))
+
+# ---------------------------------------------------------------- rows
 
 
-# ---------------------------------------------------------------- what fitted candidates say
-
-
-@dataclass(frozen=True)
-class OfModel:
-    """What a fitted model says: values, or probabilities of all classes."""
-
-    model: Any
-    grouped: bool
-    classes: npt.NDArray[Any] | None
-
-    def __call__(self, x: Any, ids: GroupIds) -> Array:
-        named = {"groups": ids.names} if self.grouped else {}
-        if self.classes is None:
-            return np.asarray(self.model.predict(x, **named), dtype=np.float64).reshape(-1, 1)
-        out = np.zeros((row_count(x), len(self.classes)))
-        out[:, np.searchsorted(self.classes, self.model.classes_)] = self.model.predict_proba(x, **named)
-        return out
-
-
-@dataclass(frozen=True)
-class InContext:
-    """The same of inputs and the means of the group's."""
-
-    say: Say
-
-    def __call__(self, x: Any, ids: GroupIds) -> Array:
-        return self.say(_context(x, ids), ids)
-
-
-@dataclass(frozen=True)
-class Sum:
-    """Two together."""
-
-    below: Say
-    above: Say
-
-    def __call__(self, x: Any, ids: GroupIds) -> Array:
-        return self.below(x, ids) + self.above(x, ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Same:
-    """The same of every row."""
-
-    values: Array
-
-    def __call__(self, x: Any, ids: GroupIds) -> Array:  # noqa: ARG002
-        return np.tile(self.values, (row_count(x), 1))
-
-
-# ---------------------------------------------------------------- candidates
-
-
-class Within(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Inputs in standard deviations, none farther than one beyond what was seen in training."""
-
-    def fit(self, X: Array, y: Any = None) -> Self:  # noqa: ARG002, N803
-        """Remember means, deviations and the range.
-
-        Parameters
-        ----------
-        X : rows × features.
-        y : not looked at.
-        """
-        self.scaler_ = StandardScaler().fit(X)
-        scaled = self.scaler_.transform(X)
-        self.low_, self.high_ = scaled.min(axis=0) - BEYOND, scaled.max(axis=0) + BEYOND
-        return self
-
-    def transform(self, X: Array) -> Array:  # noqa: N803
-        """Scale, and cut off.
-
-        Parameters
-        ----------
-        X : rows × features.
-        """
-        return np.asarray(np.clip(self.scaler_.transform(X), self.low_, self.high_))
-
-
-def _linear(last: Any) -> Any:
-    """Numbers with gaps filled and outliers cut off, categories as indicators, and a linear model of them."""
-    numbers = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), Within())
-    of_frames = make_column_transformer(
-        (numbers, make_column_selector(dtype_include="number")),
-        (
-            OneHotEncoder(handle_unknown="ignore", max_categories=INDICATORS, sparse_output=False),
-            make_column_selector(dtype_exclude="number"),
-        ),
-    )
-    return make_pipeline(_Either(of_frames, numbers), last)
-
-
-class _Either(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """One transformer for frames, another for arrays."""
-
-    def __init__(self, of_frames: Any, of_arrays: Any) -> None:
-        self.of_frames = of_frames
-        self.of_arrays = of_arrays
-
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
-        self.used_ = clone(self.of_frames if hasattr(X, "iloc") else self.of_arrays).fit(X, y)
-        return self
-
-    def transform(self, X: Any) -> Any:  # noqa: N803
-        return self.used_.transform(X)
-
-
-class NotEmpty(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Columns that had some value in training: scikit-learn's boosted trees fail on others."""
-
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002, N803
-        """Remember which.
-
-        Parameters
-        ----------
-        X : a frame, or an array of numbers.
-        y : not looked at.
-        """
-        there = X.notna().to_numpy() if hasattr(X, "iloc") else ~np.isnan(X)
-        self.kept_ = np.flatnonzero(there.any(axis=0))
-        return self
-
-    def transform(self, X: Any) -> Any:  # noqa: N803
-        """Those columns.
-
-        Parameters
-        ----------
-        X : as in :meth:`fit`.
-        """
-        return X.iloc[:, self.kept_] if hasattr(X, "iloc") else X[:, self.kept_]
-
-
-def _constant(x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:  # noqa: ARG001
-    return Same(np.array([np.average(y, weights=weights)]))
-
-
-def _groups_alike(maker: Maker) -> Maker:
-    """The candidate with weights by which every group counts the same."""
-
-    def make(x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:
-        shares = np.ones(len(y)) if weights is None else weights
-        mass = np.bincount(ids.codes, shares, minlength=len(ids.groups))
-        alike = shares / mass[ids.codes]
-        return maker(x, y, ids, alike * (shares.sum() / alike.sum()))
-
-    return make
-
-
-def _on_top(first: Maker, then: Maker) -> Maker:
-    """What the first leaves of its own rows, by the other."""
-
-    def make(x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:
-        below = first(x, y, ids, weights)
-        return Sum(below, then(x, y - below(x, ids)[:, 0], ids, weights))
-
-    return make
-
-
-def _with_context(maker: Maker) -> Maker:
-    """The candidate with the means of its group's inputs as further columns."""
-
-    def make(x: Any, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None) -> Say:
-        return InContext(maker(_context(x, ids), y, ids, weights))
-
-    return make
+def _everyone(groups: Any, rows: int) -> Any:
+    """Groups of rows, or one of all."""
+    return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE])) if groups is None else groups
 
 
 def _as_table(x: Any) -> Any:
@@ -497,85 +487,36 @@ def _as_table(x: Any) -> Any:
     return x.astype(dict.fromkeys(texts, "category")) if texts else x
 
 
-def _context(x: Any, ids: GroupIds) -> Any:
-    """The inputs, and the means of those that are numbers over the rows given of every group."""
-    frame = hasattr(x, "iloc")
-    numbers = np.asarray(x.select_dtypes(include=["number", "bool"]) if frame else x, dtype=np.float64)
-    there = np.isfinite(numbers)
-    totals, counts = (np.zeros((len(ids.groups), numbers.shape[1])) for _ in range(2))
-    np.add.at(totals, ids.codes, np.where(there, numbers, 0.0))
-    np.add.at(counts, ids.codes, there)
-    means = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)[ids.codes]
-    if not frame:
-        return np.column_stack([numbers, means])
-    return x.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
+def _some(ids: GroupIds, seed: int) -> npt.NDArray[np.intp] | None:
+    """Rows that candidates are judged by, drawn group by group; None for all."""
+    if len(ids) <= MOST_ROWS:
+        return None
+    sizes = np.sort(np.bincount(ids.codes))
+    left = np.cumsum(sizes) + sizes * np.arange(len(sizes) - 1, -1, -1)  # all of the smaller, as many of the larger
+    fits = int(np.searchsorted(left, MOST_ROWS, side="right"))
+    taken = int(sizes[:fits].sum())
+    return draw(ids, max(1, (MOST_ROWS - taken) // max(1, len(sizes) - fits)), seed)
 
 
-# ---------------------------------------------------------------- votes
+def _taken(rows: Training, some: npt.NDArray[np.intp], toward: tuple[Name, ...]) -> Training:
+    weights = None if rows.weights is None else rows.weights[some]
+    ids = some_of(rows.ids, some)
+    return Training(take_rows(rows.x, some), rows.y[some], ids, weights, rows.classes, rows.graph, toward, rows.seed)
 
 
-def _apart(
-    maker: Maker,
-    x: Any,
-    y: npt.NDArray[Any],
-    weights: Array | None,
-    ids: GroupIds,
-    parts: Iterable[npt.NDArray[np.bool_]],
-    outputs: int,
-) -> Array:
-    """What a candidate, fitted without the groups of a part, says of them: (rows, outputs)."""
-    out = np.zeros((len(y), outputs))
-    for part in parts:
-        kept, rows = np.flatnonzero(~part), np.flatnonzero(part)
-        known, new = some_of(ids, kept), some_of(ids, rows)
-        say = maker(take_rows(x, kept), y[kept], known, None if weights is None else weights[kept])
-        out[rows] = say(take_rows(x, rows), new)
-    if not np.isfinite(out).all():
-        raise DataError("it predicts NaN or infinity")
-    return out
+def _names(ids: GroupIds, part: npt.NDArray[np.bool_]) -> tuple[Name, ...]:
+    return tuple(ids.groups.decode(np.unique(ids.codes[part]))) if len(ids.groups) > 1 else ()
 
 
-def _errors(said: Array, wanted: Array, shares: Array, parts: Iterable[npt.NDArray[np.bool_]]) -> Array:
-    """The mean squared error in each part."""
-    squares = ((said - wanted) ** 2).sum(axis=1)
-    return np.array([np.average(squares[part], weights=shares[part]) for part in parts])
+def _parts(ids: GroupIds, folds: int, seed: int) -> list[npt.NDArray[np.bool_]]:
+    """Rows of whole groups that are left out together; of one group, rows at random."""
+    if len(ids.groups) > 1:
+        return list(parts_of(ids, folds, seed))
+    if len(ids) < 2:
+        raise DataError(f"{len(ids)} row(s): expected at least two.")
+    part = group_rng("rows", seed).permutation(len(ids)) % min(folds, len(ids))
+    return [part == place for place in range(part.max() + 1)]
 
 
-def _votes(said: Array, wanted: Array, safe: Array, shares: Array) -> Array:
-    """Votes of candidates, from what they say, (rows, outputs, candidates)."""
-    root = np.sqrt(shares)[:, None]
-    apart = ((said - safe[..., None]) * root[..., None]).reshape(-1, said.shape[-1])  # votes sum to 1: from the mean
-    left = ((wanted - safe) * root).ravel()
-    squares, products = (1.0 + CAUTION) * apart.T @ apart, apart.T @ left
-    scale = float(np.trace(squares)) or 1.0
-    count = said.shape[-1]
-    end = minimize(
-        lambda v: ((v @ squares @ v - 2.0 * products @ v) / scale, 2.0 * (squares @ v - products) / scale),
-        np.full(count, 1.0 / count),
-        jac=True,
-        method="SLSQP",
-        bounds=[(0.0, 1.0)] * count,
-        constraints={"type": "eq", "fun": lambda v: v.sum() - 1.0, "jac": lambda _: np.ones(count)},
-        options={"ftol": 1e-14, "maxiter": 500},
-    )
-    votes = np.where(end.x > 1e-4, end.x, 0.0)
-    return np.asarray(votes / votes.sum())
-
-
-def _as_sure(chances: Array, power: float) -> Array:
-    """Probabilities to a power, summing to 1 again; to the power of 1 they stay as they are."""
-    if power == 1.0:
-        return chances
-    raised = np.maximum(chances, LEAST) ** power
-    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
-
-
-def _sureness(chances: Array, right: Array, shares: Array) -> float:
-    """The power with the least log loss, 1 unless another is better."""
-
-    def lost(power: float) -> float:
-        chance = np.maximum((_as_sure(chances, power) * right).sum(axis=1), LEAST)
-        return float(-np.average(np.log(chance), weights=shares))
-
-    end = minimize_scalar(lost, bounds=(0.01, 1.0), method="bounded")
-    return float(end.x) if end.fun < lost(1.0) else 1.0
+class _LateError(Exception):
+    """The budget is spent."""

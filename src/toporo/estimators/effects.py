@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -111,6 +111,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     8
     """
 
+    #: Groups that a fit takes.
+    _fewest: ClassVar[int] = 3
+
     __metadata_request__fit = {"groups": True}  # noqa: RUF012  # scikit-learn's own name and type
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__predict_proba = {"groups": True}  # noqa: RUF012
@@ -148,7 +151,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         whole(self.folds, "folds", 2)
         target = np.asarray(y)
         ids = group_ids(groups, len(target))
-        if len(ids.groups) < 3:
+        if len(ids.groups) < self._fewest:
             raise DataError(f"{len(ids.groups)} group(s): expected at least three, for effects to be told from noise.")
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         self.topology_ = None if self.graph is None else as_graph(self.graph)
@@ -158,7 +161,10 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             self.classes_ = np.unique(target)
         elif target.ndim != 1:
             raise DataError(f"y has shape {target.shape}: expected one target per row.")
-        guesses = self._cross_fit(X, target, weights, ids)
+        guesses, rows = self._cross_fit(X, target, weights, ids)
+        if rows is not None:
+            X, target, ids = take_rows(X, rows), target[rows], some_of(ids, rows)  # noqa: N806
+            weights = None if weights is None else weights[rows]
         self.columns_ = _columns(X) if self.slopes else None
         inputs, means = self._inputs(X, ids)
         if (
@@ -182,14 +188,19 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         else:
             self.fits_ = [fit_effects(target - guesses, weights)[0]]
         self.groups_ = ids.groups
+        self._settle()
+        self._look_back(target, guesses, ids, rows)
+        return self
+
+    def _settle(self) -> None:
+        """All that follows from the effects: also when they come from a file."""
         names = EFFECTS if self.columns_ is None else SLOPES
         self.evidence_ = {name: float(np.mean([fit.evidence.get(name, 0.0) for fit in self.fits_])) for name in names}
         self.gate_ = sum(weight for name, weight in self.evidence_.items() if "graph" in name)
-        own = self.effect(ids.groups)
+        own = self.effect(self.groups_)
         self.effects_ = {name: effect.value for name, effect in own.items()}
         self.effects_sd_ = {name: effect.sd for name, effect in own.items()}
         self.saw_ = ("test adjacency",) if self.columns_ is None else ("test adjacency", "test inputs")
-        return self
 
     def predict(
         self,
@@ -218,7 +229,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
                 raise SettingError("interval is for numbers: a classifier has predict_proba().")
             return self.classes_[np.argmax(self.predict_proba(X, groups, neighbors=neighbors), axis=1)]
         ids = group_ids(groups, row_count(X))
-        values = self._said(X, ids)
+        values = self._said(X, ids, neighbors or {})
         added, spread = (each[:, 0] for each in self._added(X, ids, neighbors))
         if interval is None:
             return values + added
@@ -267,17 +278,16 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if not self._classes:
             raise AttributeError(f"{type(self.estimator or self).__name__} is a regressor: it has no probabilities.")
         ids = group_ids(groups, row_count(X))
-        chances = self._said(X, ids)
-        added = self._added(X, ids, neighbors)[0]
-        moved = 1.0 / (1.0 + np.exp(-(_logit(chances) + added)))
-        kept = (added == 0.0).all(axis=1)  # to the last digit
-        return np.asarray(np.where(kept[:, None], chances, moved / moved.sum(axis=1, keepdims=True)))
+        chances = self._said(X, ids, neighbors or {})
+        return moved(chances, self._added(X, ids, neighbors)[0])
 
     def _fit_effects(self, values: Array, weights: Array | None, ids: GroupIds, inputs: Array | None) -> KrigedFit:
         """Effects in what is left of rows, with slopes of these inputs if there are any."""
         modes, places = placed(self.topology_, ids.groups, WalkModes)
         if inputs is None:
-            factors, models = GroupFactors.from_values(values, ids, weights), EFFECTS
+            # Two groups are too few for differences to be told from noise.
+            models = EFFECTS if len(ids.groups) > 2 else dict(list(EFFECTS.items())[:1])
+            factors = GroupFactors.from_values(values, ids, weights)
         else:
             factors, models = GroupFactors.from_rows(inputs, values, ids, weights), SLOPES
         return fit_kriged(factors, modes, places, models, level=False)
@@ -336,8 +346,10 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         new = np.array([name not in self.groups_ for name in ids.groups])[ids.codes, None]
         return np.where(new, means, 0.0), np.where(new, variances, variances + means**2)
 
-    def _cross_fit(self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds) -> Array:
-        """Fit the model to all rows; and what models that have not seen a row's group say of it."""
+    def _cross_fit(
+        self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds
+    ) -> tuple[Array, npt.NDArray[np.intp] | None]:
+        """Fit the model to all rows; what models that have not seen a row's group say of it; and of which rows."""
         if weights is not None and not has_fit_parameter(self.estimator, "sample_weight"):
             raise SettingError(f"{type(self.estimator).__name__} takes no sample_weight: leave it out.")
         guesses = np.full((len(y), len(self.classes_)), LEAST) if self._classes else np.zeros(len(y))
@@ -350,15 +362,27 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             else:
                 guesses[rows] = model.predict(take_rows(x, rows))
         self.estimator_ = self._fitted(x, y, weights)
-        return guesses
+        return guesses, None
 
-    def _said(self, x: Any, ids: GroupIds) -> Array:  # noqa: ARG002  # others look at groups
+    def _look_back(
+        self, target: npt.NDArray[Any], guesses: Array, ids: GroupIds, rows: npt.NDArray[np.intp] | None
+    ) -> None:
+        """What there is to be learned from the rows that the effects were fitted to."""
+
+    def _said(self, x: Any, ids: GroupIds, near: Mapping[Name, Iterable[Name]]) -> Array:  # noqa: ARG002
         """What the model says without effects: values, or probabilities of the classes."""
         return np.asarray(self.estimator_.predict_proba(x) if self._classes else self.estimator_.predict(x), float)
 
     def _fitted(self, x: Any, y: npt.NDArray[Any], weights: Array | None) -> Any:
         model = clone(self.estimator)
         return model.fit(x, y) if weights is None else model.fit(x, y, sample_weight=weights)
+
+
+def moved(chances: Array, added: Array) -> Array:
+    """Probabilities with effects added to their log-odds; those without any stay as they are, to the last digit."""
+    other = 1.0 / (1.0 + np.exp(-(_logit(chances) + added)))
+    kept = (added == 0.0).all(axis=1)
+    return np.asarray(np.where(kept[:, None], chances, other / other.sum(axis=1, keepdims=True)))
 
 
 def _logit(chances: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.stats import norm
@@ -21,9 +21,9 @@ from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
-from toporo.robust.group_factors import GroupFactors
+from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import MODELS, SOLVED, fit_kriged
+from toporo.robust.kriged import LEVELS, MODELS, SOLVED, fit_kriged
 from toporo.robust.panel import fit_panel
 from toporo.types import Array, Name
 
@@ -91,6 +91,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     __metadata_request__predict = {"groups": True}  # noqa: RUF012
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
+    #: What the graph's modes are, and whether slopes vary.
+    _modes: ClassVar[type[GraphModes]] = GraphModes
+    _slopes: ClassVar[bool] = True
+
     def __init__(
         self, *, graph: Any = None, context: str = "rows", local: float = LOCAL, penalty: float | None = None
     ) -> None:
@@ -134,13 +138,13 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.target_scaling_.check_squares("y")
         self.topology_ = None if self.graph is None else as_graph(self.graph)
         _check_memory(len(ids.groups), x.shape[1], 0 if self.topology_ is None else len(self.topology_.names))
-        modes, places = placed(self.topology_, ids.groups)
+        modes, places = placed(self.topology_, ids.groups, self._modes)
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
         wanted = {
             name: parts
-            for name, parts in MODELS.items()
+            for name, parts in (MODELS if self._slopes else LEVELS).items()
             if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
         }
         self.fit_ = fit_kriged(factors, modes, places, wanted)
@@ -388,6 +392,13 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 means[ids.codes == ids.groups.names.index(name)] = self._clipped(self.scaling_.apply(row[None]))
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
+
+
+class KrigedLevels(KrigedRegressor):
+    """A kriged model whose groups differ in their level alone, with the kernel of random walks: quick, and careful."""
+
+    _modes = WalkModes
+    _slopes = False
 
 
 def _check_memory(m: int, d: int, nodes: int) -> None:

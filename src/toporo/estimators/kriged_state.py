@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 import msgspec
@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from toporo.checks import number, one_of
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.kriged import CONTEXTS, KrigedRegressor
+from toporo.estimators.kriged import CONTEXTS, KrigedLevels, KrigedRegressor
 from toporo.estimators.kriged_classes import KrigedClassifier
 from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.group_factors import GraphModes, GroupFactors
-from toporo.robust.kriged import MODELS, OF_X, FittedModel, KrigedFit, Likelihood, Solved, finished
+from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit, Likelihood, Solved, finished
 from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
@@ -31,9 +31,11 @@ from toporo.types import Name
 
 #: How far a likelihood may be from the one stored, in all and relative to it: other machines round in other ways.
 SAME = 1e-4, 1e-6
+#: Arrays of what rows say.
+FACTORS = ("means", "roots", "targets", "residual", "rows")
 #: Kriged estimators by the name of their class.
 KRIGED: dict[str, type[KrigedRegressor | KrigedClassifier]] = {
-    kind.__name__: kind for kind in (KrigedRegressor, KrigedClassifier)
+    kind.__name__: kind for kind in (KrigedRegressor, KrigedLevels, KrigedClassifier)
 }
 
 
@@ -112,19 +114,9 @@ def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.N
             for name, size in estimator.group_sizes_.items()
         ],
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
-        "models": [
-            {
-                "name": model.name,
-                "parameters": model.solved.parameters,
-                "nll": model.nll,
-                "score": model.score,
-                "weight": float(weight),
-                "converged": model.converged,
-            }
-            for model, weight in zip(estimator.fit_.models, estimator.fit_.weights, strict=True)
-        ],
+        "models": nested_to_json(estimator.fit_),
     }
-    factors, modes = estimator.fit_.likelihood.factors, estimator.fit_.likelihood.modes
+    modes = estimator.fit_.likelihood.modes
     arrays = {
         "scaling.center": estimator.scaling_.center,
         "scaling.scale": estimator.scaling_.scale,
@@ -134,11 +126,41 @@ def _dumped(estimator: KrigedRegressor) -> tuple[dict[str, Any], dict[str, npt.N
         "range.high": estimator.range_[1],
         "spread.between": estimator.spread_[0],
         "spread.within": estimator.spread_[1],
-        **{f"factors.{name}": getattr(factors, name) for name in ("means", "roots", "targets", "residual", "rows")},
+        **factors_of(estimator.fit_),
     }
     if modes is not None:
         arrays |= {"modes.values": modes.values, "modes.vectors": modes.vectors}
     return content, {key: np.array(value, dtype=np.float64, order="C") for key, value in arrays.items()}
+
+
+def nested_to_json(fit: KrigedFit) -> list[dict[str, Any]]:
+    """The nested models of a fit.
+
+    Parameters
+    ----------
+    fit : what was found.
+    """
+    return [
+        {
+            "name": model.name,
+            "parameters": model.solved.parameters,
+            "nll": model.nll,
+            "score": model.score,
+            "weight": float(weight),
+            "converged": model.converged,
+        }
+        for model, weight in zip(fit.models, fit.weights, strict=True)
+    ]
+
+
+def factors_of(fit: KrigedFit) -> dict[str, npt.NDArray[Any]]:
+    """What the rows of every group say, as arrays by name.
+
+    Parameters
+    ----------
+    fit : what was found.
+    """
+    return {f"factors.{name}": getattr(fit.likelihood.factors, name) for name in FACTORS}
 
 
 def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassifier:
@@ -149,8 +171,8 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassif
     content, arrays : from :func:`dump_kriged`; anything else is a :class:`~toporo.errors.DataError`.
     """
     stored = as_type(content, StoredKriged, "its form is wrong")
-    if stored.kind == KrigedRegressor.__name__:
-        return _loaded(stored, arrays)
+    if stored.kind != KrigedClassifier.__name__:
+        return _loaded(stored, arrays, KrigedLevels if stored.kind == KrigedLevels.__name__ else KrigedRegressor)
     classes = classes_from_json(stored.classes)
     own = {"calibration.scale", "calibration.bias"}
     check_arrays({key: arrays[key] for key in own & set(arrays)}, dict.fromkeys(own, (len(classes),)))
@@ -170,9 +192,9 @@ def load_kriged(content: Any, arrays: Arrays) -> KrigedRegressor | KrigedClassif
     return estimator
 
 
-def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
+def _loaded(stored: StoredKriged, arrays: Arrays, kind: type[KrigedRegressor] = KrigedRegressor) -> KrigedRegressor:
     graph = None if stored.graph is None else GroupGraph.from_dict(stored.graph, "its graph")
-    estimator = KrigedRegressor(graph=graph, **_settings(stored.settings))
+    estimator = kind(graph=graph, **_settings(stored.settings))
     one_of(estimator.context, "context", CONTEXTS)
     number(estimator.local, "local", "a share from 0 to 1", least=0.0, below=1.0 + 1e-9)
     estimator.n_features_in_, estimator._one_column = stored.inputs, stored.one_column
@@ -195,7 +217,9 @@ def _loaded(stored: StoredKriged, arrays: Arrays) -> KrigedRegressor:
     estimator.target_scaling_ = Scaling(plain["targets.center"], plain["targets.scale"])
     estimator.range_ = plain["range.low"], plain["range.high"]
     estimator.spread_ = plain["spread.between"], plain["spread.within"]
-    estimator.fit_ = _fit(stored, plain, graph, names)
+    modes = None if graph is None else kind._modes(plain["modes.values"], plain["modes.vectors"])
+    places = [] if graph is None else [graph.names.index(name) for name in names]
+    estimator.fit_ = fit_again(stored.models, plain, names, modes, places, MODELS if kind._slopes else LEVELS)
     estimator._weigh()
     estimator.panel_ = None
     return estimator
@@ -233,25 +257,37 @@ def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> 
     return {key: np.array(arrays[key], order="C") for key in shapes}
 
 
-def _fit(
-    stored: StoredKriged, plain: Mapping[str, npt.NDArray[Any]], graph: GroupGraph | None, names: list[Name]
+def fit_again(
+    stored: Sequence[StoredNested],
+    arrays: Arrays,
+    names: Sequence[Name],
+    modes: GraphModes | None,
+    places: Sequence[int],
+    definitions: Mapping[str, tuple[str, ...]],
+    *,
+    level: bool = True,
 ) -> KrigedFit:
-    """The nested models, solved again for what follows from their variances."""
-    for model in stored.models:
-        wanted = MODELS.get(model.name)
-        if wanted is None or set(model.parameters) != set(wanted) or (graph is None and "time" in wanted):
+    """The nested models, solved again for what follows from their variances.
+
+    Parameters
+    ----------
+    stored : from :func:`nested_to_json`.
+    arrays : from :func:`factors_of`, of the right shapes.
+    names, modes, places : the training groups, the graph's modes and where the groups are in them.
+    definitions : what each of the models has.
+    level : whether there is a :math:`b_0`.
+    """
+    for model in stored:
+        wanted = definitions.get(model.name)
+        if wanted is None or set(model.parameters) != set(wanted) or (modes is None and "time" in wanted):
             raise DataError(f"its model {model.name!r:.50} has {listed(model.parameters)}: not one of this version's.")
-    weights = np.array([model.weight for model in stored.models])
+    weights = np.array([model.weight for model in stored])
     if abs(math.fsum(weights) - 1.0) > 1e-6:
         raise DataError("the weights of its models do not sum to one.")
-    of_factors = {key.removeprefix("factors."): value for key, value in plain.items() if key.startswith("factors.")}
-    modes, places = None, []
-    if graph is not None:
-        modes = GraphModes(plain["modes.values"], plain["modes.vectors"])
-        places = [graph.names.index(name) for name in names]
+    of_factors = {name: arrays[f"factors.{name}"] for name in FACTORS}
     try:
         with np.errstate(all="ignore"):
-            likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places)
+            likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places, level=level)
             models = tuple(
                 FittedModel(
                     model.name,
@@ -260,7 +296,7 @@ def _fit(
                     model.score,
                     model.converged,
                 )
-                for model in stored.models
+                for model in stored
             )
             sound = all(abs(_nll(likelihood, m.solved) - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
     except (np.linalg.LinAlgError, ValueError):

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from toporo.choice.penalty import PenaltyChoice
 from toporo.errors import DataError, SettingError, TopoRoError, listed
+from toporo.estimators.auto_state import AUTO, dump_auto, load_auto
 from toporo.estimators.base import ClassifierPart, GroupEstimator, RegressorPart, torch_part
 from toporo.estimators.classes import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.kriged_state import KRIGED, dump_kriged, load_kriged
@@ -110,14 +111,14 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
     A network of one's own class cannot be stored: making it again would take its code. Of models by weights, boosted
     trees of scikit-learn can.
     """
-    if type(estimator) not in (*KINDS.values(), *KRIGED.values(), *WEIGHTED.values()):
-        known = ", ".join([*KINDS, *KRIGED, *WEIGHTED])
+    if type(estimator) not in (*KINDS.values(), *KRIGED.values(), *WEIGHTED.values(), *AUTO.values()):
+        known = ", ".join([*KINDS, *KRIGED, *WEIGHTED, *AUTO])
         raise SettingError(f"found a {type(estimator).__name__}: expected one of {known}.")
     check_is_fitted(estimator)
     if isinstance(estimator, RobustEstimator):
         return _dumped_weighted(estimator)
-    if type(estimator).__name__ in KRIGED:
-        values, numbers = dump_kriged(estimator)
+    if type(estimator).__name__ in {**KRIGED, **AUTO}:
+        values, numbers = (dump_auto if type(estimator).__name__ in AUTO else dump_kriged)(estimator)
         return {"schema": SCHEMA, **values}, numbers
     if not isinstance(estimator.model, str):
         raise SettingError(
@@ -167,6 +168,8 @@ def load_state(content: Any, arrays: Arrays) -> Any:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
         if content.get("class") in KRIGED:
             return load_kriged(content, arrays)
+        if content.get("class") in AUTO:
+            return load_auto(content, arrays)
         if content.get("class") in WEIGHTED:
             return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)

@@ -42,10 +42,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as sla
 from scipy.optimize import minimize
 
 from toporo.errors import DataError, warn
+from toporo.groups import Groups
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.layout import Layout
 from toporo.types import Array
@@ -65,6 +67,12 @@ MODELS: dict[str, tuple[str, ...]] = {
     "independent groups, slopes of x": ("omega_b", "omega_0", "omega_1"),
     "graph, slopes of x": ("omega_b", "omega_0", "omega_1", "tau_0", "tau_1", "time"),
     "context and graph, slopes of x": PARAMETERS,
+}
+#: And those of models whose groups differ in their level alone.
+LEVELS: dict[str, tuple[str, ...]] = {
+    name: tuple(part for part in parts if part not in ("omega_1", "tau_1"))
+    for name, parts in MODELS.items()
+    if not name.endswith("slopes of x")
 }
 #: How names of models end in which x'v takes the place of (x - mean)'v.
 OF_X = ", slopes of x"
@@ -457,6 +465,30 @@ def finished(fit: KrigedFit) -> KrigedFit:
         for model, weight in zip(fit.models, fit.weights, strict=True)
     ]
     return KrigedFit(likelihood, tuple(again), fit.weights)
+
+
+def without(fit: KrigedFit, places: Sequence[int], gone: npt.NDArray[np.bool_]) -> KrigedFit:
+    """The same models, with the same variances, if some of the training groups had not been seen.
+
+    Parameters
+    ----------
+    fit : to all of them.
+    places : the row of ``modes.vectors`` of every training group; nothing without a graph.
+    gone : which of them.
+    """
+    full = fit.likelihood
+    kept = np.flatnonzero(~gone)
+    parts = {name: getattr(full.factors, name)[kept] for name in ("means", "roots", "targets", "rows")}
+    residual = full.factors.residual * (parts["rows"].sum() / full.factors.rows.sum())
+    factors = GroupFactors(groups=Groups(full.factors.groups.decode(kept)), residual=residual, **parts)
+    there = np.asarray(places, dtype=np.intp)[kept].tolist() if len(places) else ()
+    likelihood = Likelihood(factors, full.modes, there, level=full.level)
+    likelihood.limit = full.limit
+    models = tuple(
+        replace(model, solved=likelihood.solve(model.solved.parameters, centred=model.solved.layout.centred))
+        for model in fit.models
+    )
+    return KrigedFit(likelihood, models, fit.weights)
 
 
 def _fit_one(likelihood: Likelihood, name: str, parameters: Sequence[str], known: Mapping[str, float]) -> FittedModel:

@@ -1,0 +1,489 @@
+"""Models that stand for votes (:mod:`toporo.estimators.auto`): how each is fitted to rows, and what it then says.
+
+A fitted candidate is made of plain arrays wherever it can be, so that it can be written to a file and read again
+without running anything (:mod:`toporo.estimators.auto_state`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import OneHotEncoder
+from sklearn.utils.validation import has_fit_parameter
+
+from toporo.errors import DataError, TopoRoWarning
+from toporo.estimators.classes import TROClassifier, TRORegressor
+from toporo.estimators.kriged import KrigedLevels, KrigedRegressor
+from toporo.estimators.rows import parts_of, row_count
+from toporo.estimators.weighted import weight_name
+from toporo.groups import GroupIds
+from toporo.topology.graph import GroupGraph
+from toporo.types import Array, Name
+
+#: Inputs of linear models count at most so many standard deviations beyond what was seen, and columns of text have at
+#: most so many indicators.
+BEYOND, INDICATORS = 1.0, 20
+#: How much coefficients of standardised inputs are shrunk, as a share of what all rows weigh: the best in groups left
+#: out.
+RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+#: Parts that groups are divided into for that.
+RIDGE_PARTS = 5
+#: A kriged candidate has at most so many effects: with more, boosted trees would be done long before.
+MOST_EFFECTS = 500
+#: How far weights of groups may go from the prior: the votes choose among these.
+PENALTY = 1.0
+
+Near = Mapping[Name, Iterable[Name]]
+#: What a fitted candidate says of rows of groups, (rows, classes or 1). Groups that are not in the graph come with
+#: those that they are next to.
+Say = Callable[[Any, GroupIds, Near], Array]
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Rows that candidates are fitted to.
+
+    Attributes
+    ----------
+    x : an array of numbers, or a pandas frame.
+    y, ids, weights : of every row; weights are None where all are alike.
+    classes : all of them, sorted; None for numbers.
+    graph : over the groups, or None.
+    toward : groups of the graph that will be predicted.
+    seed : of what is drawn.
+    memo : what several candidates have in common, by name.
+    """
+
+    x: Any
+    y: npt.NDArray[Any]
+    ids: GroupIds
+    weights: Array | None
+    classes: npt.NDArray[Any] | None
+    graph: GroupGraph | None
+    toward: tuple[Name, ...]
+    seed: int
+    memo: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> Array:
+        """How much every row counts."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What is made the first time that it is asked for."""
+        if name not in self.memo:
+            self.memo[name] = make()
+        return self.memo[name]
+
+    @property
+    def inputs(self) -> Inputs:
+        """How linear models see the inputs."""
+        inputs: Inputs = self.once("inputs", lambda: Inputs.of(self.x))
+        return inputs
+
+    @property
+    def z(self) -> Array:
+        """The inputs as linear models see them."""
+        z: Array = self.once("z", lambda: self.inputs(self.x))
+        return z
+
+
+Maker = Callable[[Training], Say]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """What warns of a model of one's own is no news of one candidate among many."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        yield
+
+
+# ---------------------------------------------------------------- what fitted candidates say
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """Inputs in standard deviations, gaps filled with medians, none farther than one beyond what was seen.
+
+    Attributes
+    ----------
+    fill, center, scale, low, high : of every column; the range in standard deviations.
+    encode : a frame's columns as numbers, texts as indicators; None for arrays.
+    """
+
+    fill: Array
+    center: Array
+    scale: Array
+    low: Array
+    high: Array
+    encode: Any = None
+
+    @classmethod
+    def of(cls, x: Any) -> Inputs:
+        """From the rows that a model is fitted to."""
+        encode = None
+        if hasattr(x, "iloc"):
+            texts = OneHotEncoder(handle_unknown="ignore", max_categories=INDICATORS, sparse_output=False)
+            numbers = make_column_selector(dtype_include=["number", "bool"])
+            encode = make_column_transformer(
+                ("passthrough", numbers), (texts, make_column_selector(dtype_exclude=["number", "bool"]))
+            ).fit(x)
+        values = _matrix(x, encode)
+        there = np.isfinite(values)
+        if there.all():
+            fill = np.median(values, axis=0)
+        else:
+            kept = np.where(there, values, np.nan)
+            kept[:, ~there.any(axis=0)] = 0.0
+            fill = np.nanmedian(kept, axis=0)
+            values = np.where(there, values, fill)
+        center, scale = values.mean(axis=0), values.std(axis=0)
+        scale = np.where(scale > 1e-12 * np.abs(center), scale, 1.0)
+        low, high = ((end - center) / scale for end in (values.min(axis=0), values.max(axis=0)))
+        return cls(fill, center, scale, low - BEYOND, high + BEYOND, encode)
+
+    def __call__(self, x: Any) -> Array:
+        """The same of other rows.
+
+        Parameters
+        ----------
+        x : as in :meth:`of`.
+        """
+        values = _matrix(x, self.encode)
+        values = np.where(np.isfinite(values), values, self.fill)
+        values -= self.center
+        values /= self.scale
+        return np.asarray(np.clip(values, self.low, self.high, out=values))
+
+
+def _matrix(x: Any, encode: Any) -> Array:
+    return np.asarray(x if encode is None else encode.transform(x), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear model; of classes, whose places are given, one of log-odds."""
+
+    inputs: Inputs
+    coef: Array  # inputs × outputs
+    intercept: Array
+    places: npt.NDArray[np.int64] | None = None
+    count: int = 1
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
+        scores = self.inputs(x) @ self.coef + self.intercept
+        if self.places is None:
+            return np.asarray(scores)
+        out = np.zeros((len(scores), self.count))
+        if scores.shape[1] == 1:
+            second = expit(scores[:, 0])
+            out[:, self.places] = np.column_stack([1.0 - second, second])
+        else:
+            out[:, self.places] = softmax(scores, axis=1)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Boosted:
+    """Boosted trees, of columns that had some value in training: scikit-learn fails on others."""
+
+    kept: npt.NDArray[np.int64]
+    model: Any
+    places: npt.NDArray[np.int64] | None = None
+    count: int = 1
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
+        some = _columns_of(x, self.kept)
+        if self.places is None:
+            return np.asarray(self.model.predict(some), dtype=np.float64).reshape(-1, 1)
+        out = np.zeros((row_count(x), self.count))
+        out[:, self.places] = self.model.predict_proba(some)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class OfModel:
+    """What any fitted model says: values, or probabilities of all classes."""
+
+    model: Any
+    grouped: bool
+    classes: npt.NDArray[Any] | None
+    inputs: Inputs | None = None
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+        named: dict[str, Any] = {"groups": ids.names} if self.grouped else {}
+        if near and isinstance(self.model, KrigedRegressor):
+            named["neighbors"] = near
+        given = x if self.inputs is None else self.inputs(x)
+        with quietly():
+            if self.classes is None:
+                return np.asarray(self.model.predict(given, **named), dtype=np.float64).reshape(-1, 1)
+            out = np.zeros((row_count(x), len(self.classes)))
+            out[:, np.searchsorted(self.classes, self.model.classes_)] = self.model.predict_proba(given, **named)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class InContext:
+    """The same of inputs and the means of the group's."""
+
+    say: Say
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+        return self.say(in_context(x, ids), ids, near)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """Two together."""
+
+    below: Say
+    above: Say
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
+        return self.below(x, ids, near) + self.above(x, ids, near)
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """The same of every row."""
+
+    values: Array
+
+    def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
+        return np.tile(self.values, (row_count(x), 1))
+
+
+# ---------------------------------------------------------------- candidates
+
+
+def constant(rows: Training) -> Say:
+    """The mean, or the shares of the classes."""
+    if rows.classes is None:
+        return Same(np.array([np.average(rows.y, weights=rows.weights)]))
+    return Same(np.array([np.average(rows.y == label, weights=rows.weights) for label in rows.classes]))
+
+
+def linear(rows: Training) -> Say:
+    """Ridge regression, shrunk as it is best in groups left out, or logistic regression."""
+    return _linear(rows, rows.weights)
+
+
+def groups_alike(rows: Training) -> Say:
+    """The linear model with weights by which every group counts the same."""
+    return _linear(rows, _weights_by(rows, np.ones(len(rows.ids.groups))))
+
+
+def by_prior(rows: Training) -> Say:
+    """The linear model with weights by which groups count as the graph has it, half of it even."""
+    return _linear(rows, _weights_by(rows, _prior(rows)))
+
+
+def _linear(rows: Training, weights: Array | None) -> Say:
+    if rows.classes is None:
+        return Linear(rows.inputs, *_ridge(rows.z, rows.y, rows.ids, weights, rows.seed))
+    model = LogisticRegression(max_iter=1000).fit(rows.z, rows.y, sample_weight=weights)
+    return Linear(rows.inputs, model.coef_.T, model.intercept_, _places(rows, model), len(rows.classes))
+
+
+def _weights_by(rows: Training, mixture: Array) -> Array:
+    """Weights of rows by which groups count by a mixture, as many in all."""
+    shares = rows.shares
+    mass = np.bincount(rows.ids.codes, shares, minlength=len(rows.ids.groups))
+    weights = shares * (mixture / mass)[rows.ids.codes]
+    return np.asarray(weights * (shares.sum() / weights.sum()))
+
+
+def _prior(rows: Training) -> Array:
+    if rows.graph is None or not rows.toward or len(rows.ids.groups) < 2:
+        raise NotHereError("there is no graph with groups to predict, or nothing to weigh")
+    prior = rows.graph.prior(rows.ids.groups, rows.toward, measure="harmonic").spread(0.5)
+    return np.array([prior.weights[name] for name in rows.ids.groups])
+
+
+class NotHereError(DataError):
+    """A candidate that is not for such rows: left out, without a word of warning."""
+
+
+def against_the_worst(rows: Training) -> Say:
+    """The linear model against the worst mixture of groups near the prior (TRO), or near all alike."""
+    if len(rows.ids.groups) < 2:
+        raise NotHereError("there is nothing to weigh")
+    kind = TRORegressor if rows.classes is None else TROClassifier
+    near: dict[str, Any] = {}
+    if rows.graph is not None and rows.toward:
+        near = {"graph": rows.graph, "test_groups": rows.toward}
+    with quietly():
+        model = kind(penalty=PENALTY, **near).fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
+    coef, intercept = np.atleast_2d(model.coef_).T, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
+    if rows.classes is None:
+        return Linear(rows.inputs, coef, intercept)
+    return Linear(rows.inputs, coef, intercept, _places(rows, model), len(rows.classes))
+
+
+def kriged(rows: Training) -> Say:
+    """A linear model with means of the group's inputs and levels of the groups that follow the graph."""
+
+    def make() -> Say:
+        places = len(rows.ids.groups) if rows.graph is None else len(rows.graph)
+        effects = 1 + 2 * rows.z.shape[1] + places
+        if effects > MOST_EFFECTS or len(rows.ids.groups) < 3:
+            raise NotHereError(f"it would have {effects} effects of {places} groups")
+        with quietly():
+            model = KrigedLevels(graph=rows.graph, local=0.0)
+            model.fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
+        return OfModel(model, grouped=True, classes=None, inputs=rows.inputs)
+
+    say: Say = rows.once("kriged", make)
+    return say
+
+
+def trees(rows: Training, **settings: Any) -> Say:
+    """scikit-learn's histogram gradient boosting as it comes."""
+    there = rows.x.notna().to_numpy() if hasattr(rows.x, "iloc") else ~np.isnan(rows.x)
+    kept = np.flatnonzero(there.any(axis=0)).astype(np.int64)
+    kind = HistGradientBoostingRegressor if rows.classes is None else HistGradientBoostingClassifier
+    model = kind(random_state=rows.seed, **settings).fit(_columns_of(rows.x, kept), rows.y, rows.weights)
+    if rows.classes is None:
+        return Boosted(kept, model)
+    return Boosted(kept, model, _places(rows, model), len(rows.classes))
+
+
+def small_trees(rows: Training) -> Say:
+    """The same with few leaves."""
+    return trees(rows, max_leaf_nodes=6)
+
+
+def trees_in_context(rows: Training) -> Say:
+    """Boosted trees with the means of the group's inputs as further columns."""
+    return InContext(trees(_with(rows, x=in_context(rows.x, rows.ids))))
+
+
+def trees_on_top(rows: Training) -> Say:
+    """Boosted trees on what a kriged model leaves of its own rows; a linear one, if that is not for such rows."""
+    try:
+        below = kriged(rows)
+    except NotHereError:
+        below = linear(rows)
+    return Sum(below, trees(_with(rows, y=rows.y - below(rows.x, rows.ids, {})[:, 0])))
+
+
+def of_estimator(estimator: Any) -> Maker:
+    """Any estimator as a candidate; it gets groups and weights if it takes them."""
+    grouped = has_fit_parameter(estimator, "groups")
+
+    def make(rows: Training) -> Say:
+        named: dict[str, Any] = {"groups": rows.ids.names} if grouped else {}
+        if rows.weights is not None:
+            named[weight_name(estimator)] = rows.weights
+        return OfModel(clone(estimator).fit(rows.x, rows.y, **named), grouped, rows.classes)
+
+    return make
+
+
+# ---------------------------------------------------------------- parts of them
+
+
+def _with(rows: Training, **other: Any) -> Training:
+    """The same rows with other inputs or targets."""
+    given = {"x": rows.x, "y": rows.y} | other
+    return Training(given["x"], given["y"], rows.ids, rows.weights, rows.classes, rows.graph, rows.toward, rows.seed)
+
+
+def _places(rows: Training, model: Any) -> npt.NDArray[np.int64]:
+    """Where the classes that a model has seen are among all."""
+    return np.asarray(np.searchsorted(np.asarray(rows.classes), model.classes_), np.int64)
+
+
+def _columns_of(x: Any, kept: npt.NDArray[np.int64]) -> Any:
+    if len(kept) == x.shape[1]:
+        return x
+    return x.iloc[:, kept] if hasattr(x, "iloc") else x[:, kept]
+
+
+def in_context(x: Any, ids: GroupIds) -> Any:
+    """The inputs, and the means of those that are numbers over the rows given of every group."""
+    frame = hasattr(x, "iloc")
+    numbers = np.asarray(x.select_dtypes(include=["number", "bool"]) if frame else x, dtype=np.float64)
+    means = np.empty_like(numbers)
+    for place, column in enumerate(numbers.T):
+        there = np.isfinite(column)
+        counts = np.bincount(ids.codes, there, minlength=len(ids.groups))
+        totals = np.bincount(ids.codes, np.where(there, column, 0.0), minlength=len(ids.groups))
+        means[:, place] = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)[ids.codes]
+    if not frame:
+        return np.column_stack([numbers, means])
+    return x.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
+
+
+def _ridge(z: Array, y: Array, ids: GroupIds, weights: Array | None, seed: int) -> tuple[Array, Array]:
+    """Coefficients and intercept of ridge regression, shrunk as it is best in groups left out."""
+    y = np.asarray(y, dtype=np.float64)
+    parts = [
+        Moments.of(z[part], y[part], None if weights is None else weights[part])
+        for part in parts_of(ids, RIDGE_PARTS, seed)
+    ]
+    everything = Moments.sum(parts)
+    shrink = (1.0 / everything.mass, *RIDGES)
+    best = 0
+    if len(parts) > 1:
+        lost = np.zeros(len(shrink))
+        for part in parts:
+            rest = Moments.sum([other for other in parts if other is not part])
+            lost += [part.lost(*each) for each in rest.solve(shrink)]
+        best = int(np.argmin(lost))
+    coef, intercept = everything.solve(shrink[best : best + 1])[0]
+    return coef[:, None], np.array([intercept])
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """All that ridge regression needs to know of rows: weighted sums of inputs, targets and their products."""
+
+    mass: float
+    x: Array
+    y: float
+    xx: Array
+    xy: Array
+    yy: float
+
+    @classmethod
+    def of(cls, z: Array, y: Array, weights: Array | None) -> Moments:
+        """From rows."""
+        w = np.ones(len(y)) if weights is None else weights
+        scaled = z if weights is None else z * w[:, None]
+        return cls(float(w.sum()), scaled.sum(axis=0), float(w @ y), z.T @ scaled, scaled.T @ y, float(w @ (y * y)))
+
+    @classmethod
+    def sum(cls, parts: Sequence[Moments]) -> Moments:
+        """Of the rows of all parts."""
+        return cls(
+            *(sum(column[1:], column[0]) for column in zip(*(vars(part).values() for part in parts), strict=True))
+        )
+
+    def solve(self, shrink: Sequence[float]) -> list[tuple[Array, float]]:
+        """Coefficients and the intercept, for each of these shares of shrinkage."""
+        values, vectors = np.linalg.eigh(self.xx / self.mass - np.outer(self.x, self.x) / self.mass**2)
+        pull = vectors.T @ (self.xy / self.mass - self.x * (self.y / self.mass**2))
+        out = []
+        for share in shrink:
+            coef = vectors @ (pull / (np.maximum(values, 0.0) + share))
+            out.append((coef, (self.y - float(self.x @ coef)) / self.mass))
+        return out
+
+    def lost(self, coef: Array, intercept: float) -> float:
+        """The sum of squared errors."""
+        square = self.yy + float(coef @ self.xx @ coef) + self.mass * intercept**2
+        return square - 2.0 * (float(coef @ self.xy) + intercept * (self.y - float(coef @ self.x)))

@@ -1,0 +1,155 @@
+"""Votes and effects as plain values and arrays, and back."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load, save
+from sklearn.linear_model import LinearRegression
+
+from toporo.errors import DataError, SettingError
+from toporo.estimators.auto import AutoClassifier, AutoRegressor
+from toporo.estimators.state import dump_state, load_state
+
+M, PER = 9, 25
+CHAIN = [(f"g{place}", f"g{place + 1}") for place in range(M)]
+
+
+def rows(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    g = np.repeat([f"g{place}" for place in range(M)], PER)
+    x = rng.normal(size=(len(g), 3))
+    x[::17, 1] = np.nan
+    step = np.repeat(np.arange(M), PER)
+    return x, x[:, 0] + np.sign(x[:, 2]) + np.sin(step / 2.0) + 0.3 * rng.normal(size=len(g)), g
+
+
+def stored(estimator: Any) -> tuple[Any, Any]:
+    """Through the text of a file and the bytes of another."""
+    content, arrays = dump_state(estimator)
+    return json.loads(json.dumps(content, allow_nan=False)), load(save(arrays))
+
+
+def numbers(**settings: Any) -> AutoRegressor:
+    x, y, g = rows()
+    return AutoRegressor(**settings).fit(x, y, groups=g)
+
+
+def classes(count: int, **settings: Any) -> AutoClassifier:
+    x, y, g = rows()
+    labels = np.array(["low", "high", "most"], dtype=object)[np.digitize(y, [0.0, 1.5][: count - 1])]
+    return AutoClassifier(**settings).fit(x, labels, groups=g)
+
+
+@pytest.fixture(scope="module")
+def whole() -> AutoRegressor:
+    return numbers(graph=CHAIN, test_groups=[f"g{M}"])
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "graph": lambda: numbers(graph=CHAIN),
+    "no graph": numbers,
+    "no groups": lambda: AutoRegressor().fit(*rows()[:2]),
+    "two classes": lambda: classes(2, graph=CHAIN),
+    "three classes": lambda: classes(3),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_loaded_predicts_the_same_bytes(case: str) -> None:
+    model = CASES[case]()
+    other = load_state(*stored(model))
+    assert type(other) is type(model)
+    x, _, g = rows(1)
+    asked: Any = None if case == "no groups" else np.where(g == "g3", f"g{M}" if case == "graph" else "g2", g)
+    work = "predict" if isinstance(model, AutoRegressor) else "predict_proba"
+    np.testing.assert_array_equal(getattr(other, work)(x, asked), getattr(model, work)(x, asked))
+    assert str(other.explain()) == str(model.explain())
+    assert other.effects_ == model.effects_
+    assert other.votes_ == model.votes_
+    assert other.group_sizes_ == model.group_sizes_
+    assert dump_state(other)[0] == dump_state(model)[0]
+    assert set(other.predict_each(x, asked)) == {name for name, vote in model.votes_.items() if vote > 0}
+
+
+def test_intervals_and_new_groups_are_the_same(whole: AutoRegressor) -> None:
+    other = load_state(*stored(whole))
+    x, _, g = rows(1)
+    new = np.where(g == "g3", "elsewhere", g)
+    asked = {"neighbors": {"elsewhere": ["g3", "g4"]}, "interval": 0.9}
+    for a, b in zip(whole.predict(x, new, **asked), other.predict(x, new, **asked), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert other.fit(*rows()[:2], rows()[2]).votes_ == whole.votes_
+
+
+def test_what_cannot_be_stored_says_why() -> None:
+    x, y, g = rows()
+    y = 3.0 * x[:, 0]
+    with pytest.raises(SettingError, match="of one's own have a vote and cannot be stored: 'mine'"):
+        dump_state(AutoRegressor(candidates={"mine": Thrice()}).fit(x, y, groups=g))
+    frame = pd.DataFrame(np.nan_to_num(x), columns=["a", "b", "c"]).assign(kind=np.where(y > 0, "up", "down"))
+    with pytest.raises(SettingError, match=r"pandas frame cannot be stored|encode categories"):
+        dump_state(AutoRegressor().fit(frame, y, groups=g))
+
+
+class Thrice(LinearRegression):  # type: ignore[misc]
+    """Knows the answer."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return 3.0 * X[:, 0]
+
+
+def _break(path: str, value: Any) -> Callable[[Any, Any], None]:
+    def work(content: Any, arrays: Any) -> None:
+        place: Any = content
+        *way, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+        for step in way:
+            place = place[step]
+        place[last] = value
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_break("candidates/0/vote", 7.0), "votes .* do not sum to one"),
+        (_break("candidates/0/says/kind", "sum"), "part"),
+        (_break("candidates/0/says/kind", "code"), "kind"),
+        (_break("groups/0/name", "zebra"), "graph|order"),
+        (_break("effects", []), "effect"),
+        (_break("effects/0/0/name", "magic"), "not one of this version"),
+        (_break("inputs", 4), "expected|other inputs"),
+        (_break("folds", "many"), "folds"),
+        (lambda content, arrays: arrays.pop("modes.values"), "modes"),
+        (lambda content, arrays: arrays.update({"stranger": np.zeros(1)}), "stranger"),
+        (lambda content, arrays: arrays.update({"candidates.0.stranger": np.zeros(1)}), "stranger|arrays"),
+        (lambda content, arrays: arrays["effects.0.factors.rows"].fill(-1.0), "beyond what it may"),
+    ],
+)
+def test_damage_is_an_error_that_says_what_is_wrong(
+    whole: AutoRegressor, damage: Callable[[Any, Any], None], message: str
+) -> None:
+    content, arrays = copy.deepcopy(stored(whole))
+    damage(content, arrays)
+    with pytest.raises(DataError, match=rf"(?s)not a stored estimator: .*({message})"):
+        load_state(content, arrays)
+
+
+def test_no_part_can_be_missing(whole: AutoRegressor) -> None:
+    content, arrays = stored(whole)
+    for key in set(content) - {"classes", "sureness"}:
+        with pytest.raises(DataError):
+            load_state({name: value for name, value in content.items() if name != key}, arrays)
+    for key in arrays:
+        with pytest.raises(DataError):
+            load_state(content, {name: value for name, value in arrays.items() if name != key})
