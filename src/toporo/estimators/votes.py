@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import joblib
 import numpy as np
 import numpy.typing as npt
 import sklearn
@@ -32,14 +33,23 @@ class Store:
     """
 
     def __init__(self, folder: Path, some: Training, folds: int) -> None:
-        given = some.x, some.y, some.ids.names, some.weights, some.toward
+        versions = __version__, sklearn.__version__, np.__version__
         graph = None if some.graph is None else some.graph.to_json()
-        self.folder = folder
-        self.key = joblib.hash((given, graph, folds, some.seed, __version__, sklearn.__version__, np.__version__))
+        plain = some.ids.groups.names, some.toward, graph, folds, some.seed, versions
+        frame = hasattr(some.x, "iloc")
+        columns = [column for _, column in some.x.items()] if frame else [some.x]
+        texts = [list(column.cat.categories) if hasattr(column, "cat") else column.dtype for column in columns]
+        arrays = [column.cat.codes if hasattr(column, "cat") else column for column in columns]
+        digest = hashlib.sha256(repr((plain, texts, list(some.x) if frame else some.x.shape)).encode())
+        for values in (*arrays, _codes(some.y), some.ids.codes, some.shares):
+            digest.update(np.ascontiguousarray(values).tobytes())
+        self.folder, self.key = folder, digest
         self.shape = len(some.y), 1 if some.classes is None else len(some.classes)
 
     def _file(self, name: str) -> Path:
-        return self.folder / f"{joblib.hash((self.key, name))}.npy"
+        of_name = self.key.copy()
+        of_name.update(name.encode())
+        return self.folder / f"{of_name.hexdigest()[:32]}.npy"
 
     def read(self, name: str) -> Array | None:
         """What is there; None where nothing is, or nothing whole."""
@@ -54,6 +64,11 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._file(name)) as stream:
             np.save(stream, said)
+
+
+def _codes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Targets as bytes: of classes, which may be text, those of their names."""
+    return y if y.dtype.kind in "fiub" else np.array([str(label) for label in y])
 
 
 def errors_in(said: Array, wanted: Array, shares: Array, parts: Iterable[npt.NDArray[np.bool_]]) -> Array:
