@@ -18,13 +18,23 @@ from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
-from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, linear_scores
+from toporo.estimators.rows import (
+    EVERYONE,
+    Rows,
+    Scaling,
+    counted,
+    group_ids,
+    learn_graph_of,
+    linear_scores,
+    warn_of_few,
+)
 from toporo.estimators.settings import Settings, check_settings
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
 from toporo.text import printable
 from toporo.topology.draw import TRAIN_COLOR
+from toporo.topology.effect import rows_in_effect
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -110,6 +120,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     group_weights_: dict[Name, float]
     group_losses_: dict[Name, float]
     group_sizes_: dict[Name, int]
+    rows_in_effect_: float
+    ridge_: float
     centrality_: dict[Name, float] | None
     hops_: dict[Name, float] | None
     prior_: Prior | None
@@ -144,7 +156,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         prior: Any = "auto",
         normalization: str | None = None,
         temperature: float = 1.0,
-        ridge: float = 1e-3,
+        ridge: float | str = "auto",
         fit_intercept: bool = True,
         standardize: bool = True,
         tol: float = 1e-6,
@@ -202,7 +214,10 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             x, target, ids, weights, classes=classes, standardize=settings.standardize, center=settings.fit_intercept
         )
         graph, test = self._topology(rows, settings)
-        maker = PriorMaker(self.prior, graph, test is not None, self.normalization, settings.temperature)
+        own = rows.in_effect
+        maker = PriorMaker(
+            self.prior, graph, test is not None, self.normalization, settings.temperature, own, self.n_features_in_
+        )
         alone = len(rows.groups) == 1
         prior = None if alone else maker.prior(rows.groups, test)
         self._remember(rows, maker, prior, test)
@@ -212,6 +227,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             self._fit_network(rows, prior, settings)
         else:
             self._fit_linear(rows, maker, prior, settings)
+        self.rows_in_effect_ = rows_in_effect(self.group_weights_, own)
+        warn_of_few(self.rows_in_effect_, self.n_features_in_, self.group_weights_, own, self.group_sizes_)
         return self
 
     # ------------------------------------------------------------ before the fit
@@ -258,6 +275,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         else:
             self.group_losses_ = dict(model.solved.losses)
         self.penalty_, self.choice_, self.fit_ = model.solved.penalty, model.choice, model.solved
+        self.ridge_ = model.solved.ridge
         self.penalty_scores_ = None if model.choice is None else model.choice.scores
         self.history_, self.net_ = [model.record], None
 
@@ -267,6 +285,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         model = torch_part().fit(rows, prior, settings, model=self.model, robust=self._robust, device=self.device)
         self.net_, self.history_, self.group_weights_ = model.net, model.history, model.weights
         self.penalty_, self.penalty_scores_, self.choice_, self.fit_ = penalty, None, None, None
+        self.ridge_ = settings.ridge or 0.0
         self.group_losses_ = rows.losses(self._network_scores(rows.x))
 
     def _set_coefficients(self, coef: Array, intercept: Array) -> None:

@@ -118,7 +118,7 @@ class _GroupDRO(GroupEstimator):
         self,
         *,
         model: Any = "linear",
-        ridge: float = 1e-3,
+        ridge: float | str = "auto",
         fit_intercept: bool = True,
         standardize: bool = True,
         tol: float = 1e-6,

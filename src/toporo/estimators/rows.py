@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
+from toporo.text import many
+from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, too_few, weights_in_words
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -160,6 +162,11 @@ class Rows:
         """Rows by group."""
         return sizes_of(self.ids)
 
+    @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return own_rows(self.ids.codes, self.groups, self.weights)
+
     def take(self, places: npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, of every group at least one, on the same scales."""
         return Rows(
@@ -215,6 +222,11 @@ class WeighedRows:
         return WeighedRows(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
 
     @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return own_rows(self.ids.codes, self.ids.groups, self.shares)
+
+    @property
     def mass(self) -> Array:
         """How much the rows of each group count together."""
         return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
@@ -244,6 +256,26 @@ def counted(
     if weights is not None:  # only their ratios count, and by a power of two no digit is lost
         weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
     return x, y, ids, weights
+
+
+def warn_of_few(
+    rows: float, columns: int, weights: Mapping[Name, float], own: Mapping[Name, float], sizes: Mapping[Name, int]
+) -> None:
+    """Say that fewer than ten rows per column are in effect, which groups are behind it and what to do.
+
+    Parameters
+    ----------
+    rows, columns : how many rows are in effect, for how many columns of features.
+    weights, own, sizes : by group: its weight, its rows in effect, and its rows.
+    """
+    if len(weights) == 1 or not too_few(rows, columns):
+        return
+    shown = weights_in_words(heaviest(weights, own, sizes), weights, sizes)
+    warn(
+        f"{rows:.0f} of {sum(sizes.values())} rows are in effect for {many(columns, 'column')}, fewer than {PER_COLUMN} "
+        f"per column. Most weight per row: {shown}. Use a larger ridge or penalty, a more even prior or fewer columns, or "
+        "merge small groups."
+    )
 
 
 def refuse_no_weight(sample_weight: Any) -> None:
