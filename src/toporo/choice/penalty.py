@@ -70,7 +70,7 @@ class PriorMaker:
     with_test: bool
     normalization: str | None = None
     temperature: float = 1.0
-    rows: Mapping[Name, float] | None = None
+    rows: Mapping[Any, float] | None = None
     columns: int = 0
 
     def __post_init__(self) -> None:
@@ -425,9 +425,7 @@ def _judge(
         if limits is not None:
             prior = (prior or Prior.uniform(inside.groups)).within(limits)
         try:
-            fits = path(
-                inside, prior, penalties=penalties, divergence=divergence, ridge=ridge, tol=ROUGH, most=limits
-            )
+            fits = path(inside, prior, penalties=penalties, divergence=divergence, ridge=ridge, tol=ROUGH, most=limits)
         except DataError as error:
             if ridge > 0 or "singular" not in str(error):
                 raise

@@ -25,8 +25,8 @@ from toporo.estimators.rows import (
     counted,
     group_ids,
     learn_graph_of,
+    left_in_effect,
     linear_scores,
-    warn_of_few,
 )
 from toporo.estimators.settings import Settings, check_settings
 from toporo.graphs import as_graph, check_groups
@@ -34,7 +34,6 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
 from toporo.text import printable
 from toporo.topology.draw import TRAIN_COLOR
-from toporo.topology.effect import rows_in_effect
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -199,7 +198,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         groups : every row's group: any hashable names in a list, an array, a Series, or
             :class:`~toporo.GroupIds`. Without them all rows are one group and the fit is an ordinary regression.
         sample_weight : how much a row counts within its group, by default all alike; how much the group counts is up to
-            the method.
+            the method. Where prior and ridge are given a weight of 2 is a row twice; automatic ones go by rows in
+            effect, which are then fewer.
 
         Returns
         -------
@@ -227,8 +227,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             self._fit_network(rows, prior, settings)
         else:
             self._fit_linear(rows, maker, prior, settings)
-        self.rows_in_effect_ = rows_in_effect(self.group_weights_, own)
-        warn_of_few(self.rows_in_effect_, self.n_features_in_, self.group_weights_, own, self.group_sizes_)
+        self.rows_in_effect_ = left_in_effect(self.group_weights_, rows.ids, own, self.n_features_in_)
         return self
 
     # ------------------------------------------------------------ before the fit
@@ -321,7 +320,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         check_is_fitted(self)
         groups = Groups(self.group_sizes_)
         prior: Mapping[Name, float] = self.prior_.weights if self.prior_ is not None else dict.fromkeys(groups, 1.0)
-        return GroupTable.of(
+        table = [
             GroupRow(
                 group=name,
                 size=self.group_sizes_[name],
@@ -332,7 +331,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
                 hops=None if self.hops_ is None else self.hops_[name],
             )
             for name in groups
-        )
+        ]
+        return GroupTable.of(table, self.rows_in_effect_, 0.0 if self.prior_ is None else self.prior_.capped)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars.

@@ -147,10 +147,12 @@ def ridge_for(rows: Rows, weights: Mapping[Name, float], settings: Settings) -> 
 
     .. math:: \rho = \max(0.001, 0.1 \, d / n)
 
-    for d columns and n rows in effect: beside that of a table with as many rows as are in effect, all weighed alike.
+    for d columns and n rows in effect. A single group has no weights, so its ridge is the least one.
     """
     if settings.ridge is not None:
         return settings.ridge
+    if len(rows.groups) == 1:
+        return RIDGE
     return max(RIDGE, PER_ROW * int(rows.x.shape[1]) / rows_in_effect(weights, rows.in_effect))
 
 

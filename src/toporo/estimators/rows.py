@@ -16,7 +16,7 @@ from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
 from toporo.text import many
-from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, too_few, weights_in_words
+from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -258,24 +258,27 @@ def counted(
     return x, y, ids, weights
 
 
-def warn_of_few(
-    rows: float, columns: int, weights: Mapping[Name, float], own: Mapping[Name, float], sizes: Mapping[Name, int]
-) -> None:
-    """Say that fewer than ten rows per column are in effect, which groups are behind it and what to do.
+def left_in_effect(
+    weights: Mapping[Name, float], ids: GroupIds, own: Mapping[Name, float], columns: int, *, quiet: bool = False
+) -> float:
+    """Rows in effect, with a warning where they are fewer than ten per column: which groups, and what to do.
 
     Parameters
     ----------
-    rows, columns : how many rows are in effect, for how many columns of features.
-    weights, own, sizes : by group: its weight, its rows in effect, and its rows.
+    weights, own : by group: its weight, and its rows in effect.
+    ids : every row's group.
+    columns : how many columns of features there are.
+    quiet : whether the weights are those of the rows, which nobody chose; a single group's always are.
     """
-    if len(weights) == 1 or not too_few(rows, columns):
-        return
-    shown = weights_in_words(heaviest(weights, own, sizes), weights, sizes)
-    warn(
-        f"{rows:.0f} of {sum(sizes.values())} rows are in effect for {many(columns, 'column')}, fewer than {PER_COLUMN} "
-        f"per column. Most weight per row: {shown}. Use a larger ridge or penalty, a more even prior or fewer columns, or "
-        "merge small groups."
-    )
+    rows, sizes = rows_in_effect(weights, own), sizes_of(ids)
+    if not quiet and len(weights) > 1 and too_few(rows, columns):
+        shown = weights_in_words(heaviest(weights, own), weights, sizes)
+        warn(
+            f"{rows:.0f} of {many(len(ids), 'row')} are in effect for {many(columns, 'column')}, fewer than "
+            f"{PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, a more "
+            "even prior or fewer columns, or merge small groups."
+        )
+    return rows
 
 
 def refuse_no_weight(sample_weight: Any) -> None:
@@ -354,6 +357,12 @@ def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bo
 def row_count(x: Any) -> int:
     """How many rows an array, a frame, a sparse matrix or a list has."""
     return int(x.shape[0]) if hasattr(x, "shape") else len(x)
+
+
+def column_count(x: Any) -> int:
+    """How many columns an array, a frame, a sparse matrix or a list has."""
+    shape = x.shape if hasattr(x, "shape") else np.asarray(x).shape
+    return int(shape[1]) if len(shape) > 1 else 1
 
 
 def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:

@@ -34,8 +34,8 @@ def project_capped(values: Any, most: Any) -> Any:
 
     .. math:: \arg\min_{q} \tfrac12 \|q - v\|_2^2 \quad\text{s.t.}\quad 0 \le q \le c,\ \textstyle\sum_e q_e = 1 .
 
-    The solution is :math:`q = \min(\max(v - \tau, 0), c)`. Its sum is made of lines in :math:`\tau`, which meet where an
-    entry leaves 0 or comes to its cap: they are added up from the largest such place on, until the sum is one.
+    The solution is :math:`q = \min(\max(v - \tau, 0), c)`. Its sum is made of lines in :math:`\tau`, which meet where
+    an entry leaves 0 or comes to its cap: they are added up from the largest such place on, until the sum is one.
 
     Parameters
     ----------

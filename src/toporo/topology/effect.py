@@ -4,13 +4,13 @@ A row of group e, of which there are :math:`n_e`, weighs :math:`q_e / n_e`, so b
 
 .. math:: \frac{(\sum_i w_i)^2}{\sum_i w_i^2} = \Big(\sum_e q_e^2 / n_e\Big)^{-1}
 
-rows. Ten per column are a usual minimum. Where no row weighs more than 1/T, :math:`q_e \le n_e / T`, at least T rows are
-in effect: one limit per group is all that it takes.
+rows. Ten per column are a usual minimum. Where no row weighs more than 1/T, :math:`q_e \le n_e / T`, at least T rows
+are in effect: one limit per group is all that it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def own_rows(codes: Any, groups: Groups, shares: Array | None = None) -> dict[Na
     return groups.named(sums**2 / squares)
 
 
-def rows_in_effect(weights: Mapping[Name, float], rows: Mapping[Name, float]) -> float:
+def rows_in_effect(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> float:
     """Kish's count of rows, from weights of groups and their rows.
 
     Parameters
@@ -52,6 +52,17 @@ def rows_in_effect(weights: Mapping[Name, float], rows: Mapping[Name, float]) ->
     return 1.0 / sum(weight**2 / rows[name] for name, weight in weights.items())
 
 
+def groups_in_effect(weights: Iterable[float]) -> float:
+    """The exponential of the entropy: how many groups count, were they to count alike.
+
+    Parameters
+    ----------
+    weights : of the groups; they sum to one.
+    """
+    values = np.asarray([value for value in weights if value > 0])
+    return float(np.exp(-(values * np.log(values)).sum()))
+
+
 def too_few(rows: float, columns: int) -> bool:
     """Whether so many rows in effect are fewer than ten per column.
 
@@ -62,7 +73,7 @@ def too_few(rows: float, columns: int) -> bool:
     return rows < PER_COLUMN * columns
 
 
-def most_weight(rows: Mapping[Name, float], columns: int) -> dict[Name, float] | None:
+def most_weight(rows: Mapping[Any, float], columns: int) -> dict[Name, float] | None:
     """The most weight that every group's rows can bear: at least ten rows per column are then in effect.
 
     The intercept is a column too. Where there are fewer than twice as many rows, a row may have twice its share of all
@@ -101,18 +112,18 @@ def hold(weights: Array, most: Array) -> Array:
     return np.asarray(most / most.sum())
 
 
-def heaviest(weights: Mapping[Name, float], rows: Mapping[Name, float], sizes: Mapping[Name, int]) -> list[Name]:
+def heaviest(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> list[Name]:
     """Up to three groups by which most rows in effect are lost, those first that lose most.
 
     Parameters
     ----------
-    weights, rows, sizes : by group: weights, rows in effect within it, and rows.
+    weights, rows : by group: its weight, and its rows in effect.
     """
-    pulls = {name: weights[name] ** 2 / rows[name] for name in sizes}
+    pulls = {name: weight**2 / rows[name] for name, weight in weights.items() if weight > 0}
     return sorted(pulls, key=lambda name: (-pulls[name], str(name)))[:3]
 
 
-def weights_in_words(names: list[Name], weights: Mapping[Name, float], sizes: Mapping[Name, int]) -> str:
+def weights_in_words(names: Iterable[Any], weights: Mapping[Any, float], sizes: Mapping[Any, int]) -> str:
     """Groups with their weights and rows.
 
     Parameters
@@ -120,4 +131,7 @@ def weights_in_words(names: list[Name], weights: Mapping[Name, float], sizes: Ma
     names : which.
     weights, sizes : by group.
     """
-    return ", ".join(f"{name!r} ({100 * weights[name]:.2g} % in {many(sizes[name], 'row')})" for name in names)
+    shown = {name: 100 * weights[name] for name in names}
+    return ", ".join(
+        f"{name!r} ({share:.{0 if share >= 1 else 2}f} % in {many(sizes[name], 'row')})" for name, share in shown.items()
+    )

@@ -15,7 +15,7 @@ from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, Un
 from toporo.groups import Groups, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.centrality import centrality
-from toporo.topology.effect import hold
+from toporo.topology.effect import groups_in_effect, hold
 from toporo.topology.structure import GraphStructure
 from toporo.types import Array, Name
 
@@ -121,8 +121,7 @@ class Prior:
     @property
     def effective_groups(self) -> float:
         """The exponential of the entropy: m for a uniform prior, 1 for one that bets on a single group."""
-        values = np.asarray([value for value in self.weights.values() if value > 0])
-        return float(np.exp(-(values * np.log(values)).sum()))
+        return groups_in_effect(self.weights.values())
 
     @property
     def uneven(self) -> float:
@@ -197,7 +196,12 @@ class Prior:
             "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
         } | {
             key: value
-            for key, value, usual in (("even", self.even, 0.0), ("capped", self.capped, 0.0), ("moved", self.moved, None), ("doubt", self.doubt, ""))
+            for key, value, usual in (
+                ("even", self.even, 0.0),
+                ("capped", self.capped, 0.0),
+                ("moved", self.moved, None),
+                ("doubt", self.doubt, ""),
+            )
             if value != usual
         }
 
