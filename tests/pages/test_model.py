@@ -246,6 +246,7 @@ def test_the_summary_says_what_was_fitted_to_what(model: TableModel, evaluation:
     worst = max(rows, key=lambda row: row.loss)
     assert f"The worst training group is “{worst.group}”: its mean squared error is {number(worst.loss)}" in text
     assert f"{groups_in_effect(row.weight for row in rows):.1f} by the weights, of 4" in text
+    assert f"of rows: {model.estimator.rows_in_effect_:.0f} by the weights, of" in text
     assert "On “held-out.csv”, 200 rows in 5 groups (1 not trained on)" in text
     assert f"RMSE {interval_text(evaluation.overall['rmse'])}, mean over groups" in text
     assert interval_text(evaluation.worst.metrics["rmse"]) in text

@@ -133,5 +133,6 @@ def weights_in_words(names: Iterable[Any], weights: Mapping[Any, float], sizes: 
     """
     shown = {name: 100 * weights[name] for name in names}
     return ", ".join(
-        f"{name!r} ({share:.{0 if share >= 1 else 2}f} % in {many(sizes[name], 'row')})" for name, share in shown.items()
+        f"{name!r} ({share:.{0 if share >= 1 else 2}f} % in {many(sizes[name], 'row')})"
+        for name, share in shown.items()
     )
