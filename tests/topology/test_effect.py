@@ -92,4 +92,5 @@ def test_words() -> None:
     assert weights_in_words(["a", "c"], weights, sizes) == "'a' (50 % in 3 rows), 'c' (0.50 % in 1 row)"
     assert too_few(29, 3)
     assert not too_few(30, 3)
+    assert not too_few(rows_in_effect({"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6}, dict.fromkeys("abcd", 20)), 6)
     assert groups_in_effect([0.5, 0.5, 0.0]) == pytest.approx(2)

@@ -274,7 +274,7 @@ def left_in_effect(
     if not quiet and len(weights) > 1 and too_few(rows, columns):
         shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
-            f"{rows:.0f} of {many(len(ids), 'row')} are in effect for {many(columns, 'column')}, fewer than "
+            f"{math.floor(rows)} of {many(len(ids), 'row')} are in effect for {many(columns, 'column')}, fewer than "
             f"{PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, a more "
             "even prior or fewer columns, or merge small groups."
         )

@@ -23,6 +23,8 @@ from toporo.types import Array, Name
 PER_COLUMN = 10
 #: However few rows there are, a row may weigh this many times its share.
 TIMES = 2.0
+#: Counts that differ by less, relative to their size, are the same.
+ROUNDING = 1e-9
 
 
 def own_rows(codes: Any, groups: Groups, shares: Array | None = None) -> dict[Name, float]:
@@ -70,7 +72,7 @@ def too_few(rows: float, columns: int) -> bool:
     ----------
     rows, columns : how many there are.
     """
-    return rows < PER_COLUMN * columns
+    return rows < (1.0 - ROUNDING) * PER_COLUMN * columns
 
 
 def most_weight(rows: Mapping[Any, float], columns: int) -> dict[Name, float] | None:
