@@ -157,7 +157,10 @@ def test_what_is_said_of_the_weights_is_so(done: tuple[Path, dict[str, str]]) ->
     assert max(table.values(), key=lambda row: row.prior).group == "MO"
     assert table["MO"].centrality > 0.5, "most walkers arrive there"
     assert table["MO"].weight < table["MO"].prior / 2, "it gave up most of its share"
-    assert max(table.values(), key=lambda row: row.weight).group == "RI"
+    most = max(row.weight for row in table.values())
+    assert table["RI"].weight == pytest.approx(most), "it counts as much as any"
+    assert most == pytest.approx(12 / 70), "all that twelve rows may have"
+    assert sum(row.weight == pytest.approx(most) for row in table.values()) == 3
     assert max(table.values(), key=lambda row: row.loss).group == "RI"
     assert table["RI"].hops > 3
 
@@ -173,12 +176,13 @@ def test_what_is_said_of_the_errors_is_so(done: tuple[Path, dict[str, str]]) -> 
     mine, theirs = ({hop: scores["rmse"].value for hop, scores in each.by_hop.items()} for each in (model, control))
     assert mine["1"] < mine["2"] < mine["3"], "the error grows over the first three hops"
     assert mine["1"] < theirs["1"]
-    assert all(mine[hop] > theirs[hop] for hop in ("2", "3", "4"))
+    assert all(mine[hop] > theirs[hop] for hop in ("2", "3"))
     low, high = map(float, re.findall(r"gains \S+ \[(\S+), (\S+)\]", done[1]["evaluate"])[0])
     assert low < -0.05 < 0.05 < high, "zero lies well inside"
-    assert model.worst.group != control.worst.group
     corner = {"MT", "WY", "ID", "CO", "WA", "OR"}
-    assert sum(score.group in corner for score in model.groups[:5]) >= 4
+    assert sum(score.group in corner for score in model.groups[:5]) >= 3
+    assert model.worst.group == "ND"
+    assert model.worst.metrics["rmse"].low < model.groups[1].metrics["rmse"].value
     assert model.pooled["r2"].value > 0.9
     assert sum(score.metrics["r2"].value < 0 for score in model.groups) > 20
     better = re.search(r"better in (\d+) of 24", done[1]["hindsight"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -111,7 +112,8 @@ def edges(*lines: str, header: str = "from,to") -> bytes:
 def model(name: str = "model") -> Files:
     """A model folder, fitted to the sales; called kriged, it is."""
     kriged = {"model": "kriged", "graph": [line.split(",") for line in BORDERS]}
-    with TemporaryDirectory() as place:
+    with TemporaryDirectory() as place, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* are in effect")  # the table is short, so that it can be read
         data, folder = Path(place, "sales.csv"), Path(place, "model")
         data.write_bytes(table())
         settings: dict[str, object] = kriged if name == "kriged" else {"penalty": 1.0}

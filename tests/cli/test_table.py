@@ -52,6 +52,34 @@ def rows(text: str) -> list[dict[str, str]]:
 # ---------------------------------------------------------------- fit
 
 
+def test_fit_says_how_many_rows_are_in_effect_and_what_was_taken_from_few(toporo: Run, files: Path) -> None:
+    table = river(groups=("spring", "upper", "middle", "lower", "mouth"))
+    short = [i for i, name in enumerate(table["station"]) if name != "lower" or i % 10 == 0]
+    (files / "river.csv").write_text(as_csv({name: [column[i] for i in short] for name, column in table.items()}))
+    asked = (*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "mouth")
+    done = toporo(*asked)
+    assert done.code == 0, done.err
+    assert re.search(r"50 % of it even, \d+ % taken from groups of few rows \(", done.out)
+    model = load_model(files / "model").estimator
+    assert f"groups and {model.rows_in_effect_:.0f} rows are in effect." in done.out
+    assert f"and {model.rows_in_effect_:.0f} rows are in effect." in toporo("explain", "model").out
+    told = json.loads(toporo(*asked, "--overwrite", "--json").out)
+    assert told["rows_in_effect"] == model.rows_in_effect_
+    assert told["ridge"] == model.ridge_
+    assert told["prior_capped"] == model.prior_.capped > 0
+    done = toporo(*asked, "--overwrite", "--method", "group-dro", "--ridge", "0.5")
+    assert "fewer than 10 per column" in done.err
+    assert load_model(files / "model").estimator.ridge_ == 0.5
+
+
+@pytest.mark.parametrize("ridge", ["much", "-1", "inf", "nan"])
+def test_a_ridge_is_auto_or_a_number(toporo: Run, files: Path, ridge: str) -> None:
+    assert (files / "river.csv").exists()
+    done = toporo(*RIVER_FIT, "--ridge", ridge)
+    assert done.code == 2
+    assert "neither auto nor a number" in " ".join(done.err.split())
+
+
 def test_fit_shows_types_and_groups_and_writes_a_model(toporo: Run, files: Path) -> None:
     done = toporo(*RIVER_FIT, "--graph", "edges.csv", "--test-groups", "mouth")
     assert done.code == 0

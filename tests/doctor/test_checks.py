@@ -234,7 +234,7 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("gum",)),
         table(graph=[*CHAIN, ("elm", "fig"), ("fig", "gum")], test_groups=("fig",)),
     ),
-    ("rows_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
+    ("few_in_effect", "few-rows-in-effect", sized({"ash": 300, "birch": 6}), sized({"ash": 300, "birch": 60})),
     ("no_target", "no-target", table(), table(target="y")),
     (
         "target_missing",

@@ -185,6 +185,7 @@ WARNED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("unreachable-test-group", {}, {"graph": FAR, "test_groups": ["elm", "pine"]}, "no path leads"),
     ("isolated-group", {}, {"graph": {"ash": ["birch"], "birch": ["cedar"], "dogwood": []}}, "without any edge"),
     ("flat-prior", {}, {"graph": [*CHAIN[:3], ("dogwood", "ash")]}, "prior is flat"),
+    ("few-rows-in-effect", {"kind": [f"kind {i % 12}" for i in range(80)]}, {"graph": CHAIN}, "80 rows are in effect"),
 ]
 
 
@@ -202,8 +203,8 @@ def test_what_a_fit_warns_of_the_doctor_finds(
 
 @pytest.mark.usefixtures("quick")
 def test_what_a_fit_does_not_warn_of_is_not_found() -> None:
-    """The same table without faults: none of these findings."""
-    found = codes(examine(sound(20), group="g", target="y", exclude=["z"], graph=CHAIN, test_groups=["elm"]))
+    """The same table without faults, and rows enough: none of these findings."""
+    found = codes(examine(sound(50), group="g", target="y", exclude=["z"], graph=CHAIN, test_groups=["elm"]))
     assert not {row[0] for row in WARNED} & set(found)
 
 

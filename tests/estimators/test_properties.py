@@ -146,9 +146,10 @@ def test_names_that_are_none_are_refused(problem: Problem, name: Any, data: Any)
 def test_a_weight_is_a_number_of_rows(problem: Problem, random: Any) -> None:
     counts = [random.choice([1, 1, 2, 3]) for _ in problem.groups]
     repeated = problem.take([row for row, count in enumerate(counts) for _ in range(count)])
-    one = repeated.fit()
+    given = {"prior": "uniform", "ridge": 1e-3}  # automatic ones go by rows in effect
+    one = repeated.fit(**given)
     for unit in (1.0, 0.3, 1e-200, 1e300):
-        other = problem.fit(sample_weight=[unit * count for count in counts])
+        other = problem.fit(**given, sample_weight=[unit * count for count in counts])
         assert close(outputs(one, problem.x), outputs(other, problem.x))
         for name, weight in one.group_weights_.items():
             assert close(weight, other.group_weights_[name])
@@ -215,14 +216,14 @@ def test_a_larger_penalty_keeps_the_worst_case_nearer_to_the_prior(problem: Prob
 @given(problems(groups=2))
 def test_without_a_penalty_the_worst_group_does_as_well_as_it_can(problem: Problem) -> None:
     """Its loss together with the ridge: the price that a linear model pays is part of the problem."""
-    worst = [problem.fit(penalty=penalty).fit_ for penalty in (0.0, 0.05, 1.0, np.inf)]
     ridge = 1e-3
+    worst = [problem.fit(penalty=penalty, ridge=ridge).fit_ for penalty in (0.0, 0.05, 1.0, np.inf)]
     objective = [max(fit.losses.values()) + ridge * float((fit.coef**2).sum()) for fit in worst]
     assert all(objective[0] <= other + 1e-6 * abs(other) for other in objective[1:])
     robust = GroupDRORegressor if problem.classes is None else GroupDROClassifier
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)
-        alone = robust(tol=1e-9).fit(problem.x, problem.y, groups=problem.groups)
+        alone = robust(tol=1e-9, ridge=ridge).fit(problem.x, problem.y, groups=problem.groups)
     assert max(alone.fit_.losses.values()) + ridge * float((alone.fit_.coef**2).sum()) == pytest.approx(
         objective[0], rel=1e-6
     )

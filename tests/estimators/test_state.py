@@ -164,7 +164,12 @@ def changed(state: tuple[Any, Any], where: tuple[Any, ...], value: Any) -> tuple
         (LINEAR, ("content", "class"), "TROClassifier", "not a stored estimator"),
         (LINEAR, ("content", "inputs"), 0, "expected a whole number >= 1, at inputs"),
         (LINEAR, ("content", "inputs"), 4, "'scaling.center' has shape"),
-        (LINEAR, ("content", "settings", "ridge"), "much", "its setting 'ridge': expected a number, found text"),
+        (
+            LINEAR,
+            ("content", "settings", "ridge"),
+            "much",
+            "ridge is 'much': expected a finite number of at least 0, or 'auto'",
+        ),
         (LINEAR, ("content", "settings", "extra"), 1, "has no such setting, or it is missing: 'extra'"),
         (LINEAR, ("content", "settings", "graph"), "/etc/passwd", "its graph is '/etc/passwd'"),
         (LINEAR, ("content", "settings", "prior"), ..., "has no such setting, or it is missing: 'prior'"),
@@ -232,6 +237,7 @@ def test_what_is_nothing_at_all(content: Any) -> None:
 
 @pytest.mark.parametrize("state", [LINEAR, NET], ids=["linear", "perceptron"])
 def test_no_part_can_be_missing(state: Any) -> None:
-    for where in [("content", key) for key in state[0]] + [("arrays", key) for key in state[1]]:
+    later = {"rows_in_effect", "ridge"}  # files of before lack them
+    for where in [("content", key) for key in state[0] if key not in later] + [("arrays", key) for key in state[1]]:
         with pytest.raises(DataError, match="not a stored estimator"):
             load_state(*changed(state, where, ...))

@@ -30,9 +30,10 @@ from toporo.pages import model_figures as figures
 from toporo.pages.charts import to_svg
 from toporo.pages.doctor import write_doctor_report
 from toporo.pages.model import _effects, _effects_section, describe_model, write_model_report
-from toporo.pages.model_words import cautions, effective_groups, interval_text, number, share, summary
+from toporo.pages.model_words import cautions, interval_text, number, share, summary
 from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
 from toporo.text import printable, short_name
+from toporo.topology.effect import groups_in_effect
 from toporo.topology.graph import GroupGraph
 
 #: Names that break pages, pictures or both if they are taken for anything but text.
@@ -244,7 +245,8 @@ def test_the_summary_says_what_was_fitted_to_what(model: TableModel, evaluation:
     assert "Of the test groups it saw: their place in the graph" in text
     worst = max(rows, key=lambda row: row.loss)
     assert f"The worst training group is “{worst.group}”: its mean squared error is {number(worst.loss)}" in text
-    assert f"{effective_groups(row.weight for row in rows):.1f} by the weights, of 4" in text
+    assert f"{groups_in_effect(row.weight for row in rows):.1f} by the weights, of 4" in text
+    assert f"of rows: {model.estimator.rows_in_effect_:.0f} by the weights, of" in text
     assert "On “held-out.csv”, 200 rows in 5 groups (1 not trained on)" in text
     assert f"RMSE {interval_text(evaluation.overall['rmse'])}, mean over groups" in text
     assert interval_text(evaluation.worst.metrics["rmse"]) in text
@@ -321,8 +323,8 @@ def test_numbers_have_three_digits_that_matter() -> None:
     assert interval_text(Interval(math.nan, 0.0, 1.0)) == "no value"
     assert interval_text(Interval(0.0, 0.0, 0.25)) == "0.000 (0.000 to 0.250)"
     assert [share(value) for value in (0.0, 1e-5, 0.25, 1.0)] == ["0", "< 0.001", "0.250", "1.000"]
-    assert effective_groups([0.25] * 4) == pytest.approx(4)
-    assert effective_groups([1.0, 0.0]) == pytest.approx(1)
+    assert groups_in_effect([0.25] * 4) == pytest.approx(4)
+    assert groups_in_effect([1.0, 0.0]) == pytest.approx(1)
 
 
 # ---------------------------------------------------------------- JSON

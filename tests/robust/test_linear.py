@@ -918,3 +918,39 @@ def test_prepared_logistic_losses_want_a_ridge_too():
         solve(losses)
     with pytest.raises(SettingError, match="ridge is 0"):
         path(losses, penalties=[1.0])
+
+
+# ---------------------------------------------------------------- the most weight of groups
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.05, 1.0, math.inf])
+def test_no_group_gets_more_than_its_most_and_the_certificate_is_true(kind, penalty):
+    """The upper bound is the worst mixture within the caps, found by a linear programme's greedy rule or projection."""
+    rows = random_rows(3, kind, m=5)
+    most, prior = dict.fromkeys(range(5), 0.3), dict.fromkeys(range(5), 0.2)
+    losses = SquaredLosses if kind in ("squared", "outputs") else LogisticLosses
+    prepared = losses.from_arrays(*rows[:3], intercept=True)
+    limited = solve(prepared, prior, penalty=penalty, ridge=0.01, most=most)
+    free = solve(prepared, prior, penalty=penalty, ridge=0.01)
+    q, lost = vector(limited.weights), vector(limited.losses)
+    assert q.max() <= 0.3 + 1e-12
+    assert q.sum() == pytest.approx(1)
+    assert limited.relative_gap <= 1e-6
+    assert limited.value <= free.value + 1e-9, "fewer mixtures are not worse"
+    if penalty == 0:
+        greedy = np.sort(lost)[::-1] @ [0.3, 0.3, 0.3, 0.1, 0.0]
+        assert greedy + 0.01 * (limited.coef**2).sum() == pytest.approx(limited.value, rel=1e-6)
+
+
+def test_limits_that_cannot_be_are_refused():
+    names = range(3)
+    prepared = SquaredLosses.from_arrays(*random_rows(0, m=3)[:3], intercept=True)
+    for most, more in (
+        (dict.fromkeys(names, 0.3), {}),
+        (dict.fromkeys(names, 0.5), {"divergence": "kl"}),
+        (dict(zip(names, (0.1, 1.0, 1.0), strict=True)), {}),
+    ):
+        with pytest.raises(SettingError, match="the most weight of groups goes with l2"):
+            solve(prepared, None, ridge=0.01, most=most, **more)
+    with pytest.raises(SettingError, match="do not go together"):
+        solve(prepared, None, ridge=0.01, most=dict.fromkeys(names, 0.5), radius=0.1)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -40,6 +40,7 @@ from toporo.robust.logistic import LogisticLosses
 from toporo.schema import Count, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
+from toporo.topology.effect import most_weight
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
 from toporo.types import Array, Name
@@ -60,6 +61,8 @@ class PriorMaker:
     graph : of the groups; None where there is none.
     with_test : whether the prior looks from the test groups, or in a fold from the groups held out.
     normalization, temperature : how a measure becomes a prior; ``"sum"`` unless given.
+    rows, columns : rows in effect by training group, and columns of features: an automatic prior gives no group more
+        than its rows can bear (:func:`~toporo.topology.effect.most_weight`). None: no limit.
     """
 
     kind: Any
@@ -67,6 +70,8 @@ class PriorMaker:
     with_test: bool
     normalization: str | None = None
     temperature: float = 1.0
+    rows: Mapping[Any, float] | None = None
+    columns: int = 0
 
     def __post_init__(self) -> None:
         kind = self.kind
@@ -101,6 +106,12 @@ class PriorMaker:
             return "harmonic" if self.with_test else "betweenness"
         return None
 
+    def most(self, groups: Iterable[Name]) -> dict[Name, float] | None:
+        """By group, the most weight that it may have, by itself and in a worst case; None where nothing limits it."""
+        if self.kind != "auto" or self.rows is None:
+            return None
+        return most_weight({name: self.rows[name] for name in groups}, self.columns)
+
     def prior(self, groups: Groups, test: Sequence[Name] | None) -> Prior:
         """Over the training groups, of which there are at least two."""
         if isinstance(self.kind, Prior | Mapping):
@@ -108,7 +119,7 @@ class PriorMaker:
             groups.require_same(given.weights, what="the prior")
             return given
         if self.graph is None or self.measure is None:
-            return Prior.uniform(groups)
+            return self._held(Prior.uniform(groups))
         return self._made(self.graph, self.measure, list(groups), test)
 
     def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
@@ -148,7 +159,11 @@ class PriorMaker:
             normalization=self.normalization or "sum",
             temperature=self.temperature,
         )
-        return made.spread(EVEN) if self.kind == "auto" else made
+        return self._held(made.spread(EVEN)) if self.kind == "auto" else made
+
+    def _held(self, prior: Prior) -> Prior:
+        most = self.most(prior)
+        return prior if most is None else prior.within(most)
 
 
 Losses = SquaredLosses | LogisticLosses
@@ -272,6 +287,7 @@ def choose_penalty(
     divergence: str = "l2",
     ridge: float = 0.0,
     max_folds: int = 12,
+    most: Callable[[Sequence[Name]], Mapping[Name, float] | None] = lambda _: None,
 ) -> PenaltyChoice:
     """Choose the penalty under which groups that were held out lose the least.
 
@@ -283,6 +299,7 @@ def choose_penalty(
     make_prior : the prior for a fold from the groups kept and those held out; None is the uniform one.
     penalties, divergence, ridge : as in :func:`~toporo.robust.linear.path`.
     max_folds : at most this many folds, and at least two.
+    most : the most weight of every group from the groups kept, as :func:`~toporo.robust.linear.path` takes it.
 
     A fold does not count, and is named in the notes, where the kept groups lack a class that others have, where no path
     joins them to the groups held out and the prior needs one (if no fold is left, all have a uniform prior), or
@@ -298,7 +315,7 @@ def choose_penalty(
     graph = None if graph is None else as_graph(graph)
     candidates = _largest_first(penalties)
     splitter, folds = _folds(names, graph, test_groups, max_folds)
-    judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge)
+    judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge, most=most)
     verdicts = [judge(held_out, make_prior) for held_out in folds]
     notes = [verdict.why for verdict in verdicts if verdict.why]
     if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
@@ -389,6 +406,7 @@ def _judge(
     penalties: Sequence[float],
     divergence: str,
     ridge: float,
+    most: Callable[[Sequence[Name]], Mapping[Name, float] | None],
 ) -> _Verdict:
     kept = tuple(name for name in losses.groups if name not in set(held_out))
     inside, outside = losses.select(kept), losses.select(held_out)
@@ -401,11 +419,13 @@ def _judge(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)  # the fit to all groups says what is to be said
         try:
-            prior = make_prior(kept, held_out)
+            prior, limits = make_prior(kept, held_out), most(kept)
         except GraphError as error:
             return _Verdict(None, f"{fold} {error}", no_path=True)
+        if limits is not None:
+            prior = (prior or Prior.uniform(inside.groups)).within(limits)
         try:
-            fits = path(inside, prior, penalties=penalties, divergence=divergence, ridge=ridge, tol=ROUGH)
+            fits = path(inside, prior, penalties=penalties, divergence=divergence, ridge=ridge, tol=ROUGH, most=limits)
         except DataError as error:
             if ridge > 0 or "singular" not in str(error):
                 raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,18 +40,25 @@ from toporo.topology.centrality import MEASURES
 #: Groups shown after a fit; `toporo explain` shows all.
 SHOWN = 12
 AUTO_OR_TASK = ("auto", *TASKS)
-#: Unless given.
-RIDGE = 1e-3
 PRIORS = ("auto", "uniform", *MEASURES)
 
 
 def _penalty(text: str) -> str:
+    return _auto_or_number(text, math.inf)
+
+
+def _ridge(text: str) -> str:
+    return _auto_or_number(text, sys.float_info.max)
+
+
+def _auto_or_number(text: str, most: float) -> str:
     try:
-        usable = text == "auto" or float(text) >= 0
+        usable = text == "auto" or 0 <= float(text) <= most
     except ValueError:
         usable = False
     if not usable:
-        raise typer.BadParameter(f"{text!r} is neither auto nor a number of at least 0 (inf is one).")
+        also = " (inf is one)" if math.isinf(most) else ""
+        raise typer.BadParameter(f"{text!r} is neither auto nor a number of at least 0{also}.")
     return text
 
 
@@ -153,7 +162,15 @@ def fit(
     divergence: Annotated[
         str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
     ] = "l2",
-    ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = RIDGE,
+    ridge: Annotated[
+        str,
+        option(
+            "Shrinks the coefficients; auto goes with columns over rows in effect.",
+            _MODEL,
+            callback=_ridge,
+            metavar="NUMBER",
+        ),
+    ] = "auto",
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
@@ -170,7 +187,7 @@ def fit(
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    settings: dict[str, Any] = {"ridge": ridge} if model != "kriged" or ridge != RIDGE else {}
+    settings: dict[str, Any] = {} if ridge == "auto" else {"ridge": float(ridge)}
     if model == "mlp":
         settings |= {"epochs": epochs, "random_state": seed}
     if prior != "auto":
@@ -226,6 +243,9 @@ def summary(model: TableModel) -> dict[str, Any]:
             }
             for score in model.estimator.penalty_scores_ or ()
         ],
+        "ridge": getattr(model.estimator, "ridge_", None),
+        "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
+        "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": model.explain().to_dict(),
         "kriged": model.explain().about or None,
@@ -247,6 +267,7 @@ def _show(model: TableModel) -> None:
     if prior is not None:
         saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""
+        even += f", {100 * prior.capped:.2g} % taken from groups of few rows" if prior.capped else ""
         say(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:
@@ -259,5 +280,5 @@ def _show(model: TableModel) -> None:
     table = model.explain()
     say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
     say(str(table[:SHOWN]))
-    for sentence in table.about.get("words", ()):
+    for sentence in table.about.get("words", getattr(table, "effect", ())):
         say(sentence)

@@ -216,7 +216,8 @@ def _prior(case: Case) -> Prior | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)  # a check says it
         try:
-            return PriorMaker("auto", case.graph, bool(test)).prior(Groups(train), test or None)
+            maker = PriorMaker("auto", case.graph, bool(test), rows=case.sizes, columns=case.width)
+            return maker.prior(Groups(train), test or None)
         except TopoRoError:
             return None
 

@@ -11,13 +11,14 @@ import numpy as np
 from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, flag, it, listed, look_alikes, note, percent, risky, serious, some, spelling
 from toporo.text import many
+from toporo.topology.effect import PER_COLUMN, heaviest, rows_in_effect, too_few, weights_in_words
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
 SMALL, TINY = 20, 5
 #: How many times the smallest group the largest may be, and the share of rows that makes one group nearly everything.
 UNEVEN, DOMINANT = 50, 0.9
-#: Hops from training that are far, as kriged models warn of; and rows in effect (Kish) that a column needs.
-HOPS, PER_COLUMN = 3, 10
+#: Hops from training that are far, as kriged models warn of.
+HOPS = 3
 #: A prior is flat from this share of all training groups on, counted as the exponential of its entropy, …
 FLAT = 0.98
 #: … and a bet on a single group below this number of groups.
@@ -306,27 +307,31 @@ def distant_tests(case: Case) -> Iterator[Finding]:
 
 
 @check
-def rows_in_effect(case: Case) -> Iterator[Finding]:
-    """Groups of few rows with much weight: a fit rests on fewer rows than there are."""
+def few_in_effect(case: Case) -> Iterator[Finding]:
+    """Groups of few rows with much weight: a fit rests on fewer rows than there are.
+
+    Looked at for the default prior, and for all groups alike, as without a topology and as the control has it.
+    """
     sizes = {name: case.sizes[name] for name in case.train}
     if len(sizes) < 2 or not case.width:
         return
-    weights = {name: 1.0 / len(sizes) for name in sizes}
+    weighings = [dict.fromkeys(sizes, 1.0 / len(sizes))]
     if case.prior is not None and set(case.prior.weights) == set(sizes):
-        weights = {name: case.prior[name] for name in sizes}
-    pulls = {name: weights[name] ** 2 / sizes[name] for name in sizes}
-    rows, every = 1.0 / sum(pulls.values()), sum(sizes.values())
-    if rows < PER_COLUMN * case.width and rows < 0.5 * every:
-        first = sorted(pulls, key=lambda name: (-pulls[name], name))[:3]
-        shown = ", ".join(f"{name!r} ({percent(weights[name])} in {many(sizes[name], 'row')})" for name in first)
+        weighings.append({name: case.prior[name] for name in sizes})
+    rows, worst = min(((rows_in_effect(each, sizes), each) for each in weighings), key=lambda pair: pair[0])
+    every = sum(sizes.values())
+    if too_few(rows, case.width):
+        first = [str(name) for name in heaviest(worst, sizes)]
+        by = "All groups weighed alike" if worst is weighings[0] else "By the default prior"
         yield risky(
             "few-rows-in-effect",
-            f"By the weights of groups, {every:,} rows count as {rows:.0f}",
-            f"That is {rows / case.width:.1f} for each of {many(case.width, 'column')} of features. Most is lost to "
-            f"small groups with much weight: {shown}.",
-            "Merge small groups, use fewer features or a stronger ridge, or weigh rows alike.",
+            f"{by}, {every:,} rows count as {rows:.0f}",
+            f"That is {rows / case.width:.1f} for each of {many(case.width, 'column')} of features, not {PER_COLUMN}. "
+            f"The heaviest rows are those of {weights_in_words(first, worst, sizes)}.",
+            "Merge small groups, use fewer features or a stronger ridge, or weigh rows alike. An automatic prior takes "
+            "from groups of few rows what they cannot bear; a prior that is named, erm and group-dro do not.",
             tuple(first),
-            1.0 - rows / every,
+            1.0 - rows / (PER_COLUMN * case.width),
         )
 
 

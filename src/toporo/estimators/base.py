@@ -18,7 +18,16 @@ from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
-from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, linear_scores
+from toporo.estimators.rows import (
+    EVERYONE,
+    Rows,
+    Scaling,
+    counted,
+    group_ids,
+    learn_graph_of,
+    left_in_effect,
+    linear_scores,
+)
 from toporo.estimators.settings import Settings, check_settings
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
@@ -110,6 +119,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     group_weights_: dict[Name, float]
     group_losses_: dict[Name, float]
     group_sizes_: dict[Name, int]
+    rows_in_effect_: float
+    ridge_: float
     centrality_: dict[Name, float] | None
     hops_: dict[Name, float] | None
     prior_: Prior | None
@@ -144,7 +155,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         prior: Any = "auto",
         normalization: str | None = None,
         temperature: float = 1.0,
-        ridge: float = 1e-3,
+        ridge: float | str = "auto",
         fit_intercept: bool = True,
         standardize: bool = True,
         tol: float = 1e-6,
@@ -187,7 +198,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         groups : every row's group: any hashable names in a list, an array, a Series, or
             :class:`~toporo.GroupIds`. Without them all rows are one group and the fit is an ordinary regression.
         sample_weight : how much a row counts within its group, by default all alike; how much the group counts is up to
-            the method.
+            the method. Where prior and ridge are given a weight of 2 is a row twice; automatic ones go by rows in
+            effect, which are then fewer.
 
         Returns
         -------
@@ -202,7 +214,10 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             x, target, ids, weights, classes=classes, standardize=settings.standardize, center=settings.fit_intercept
         )
         graph, test = self._topology(rows, settings)
-        maker = PriorMaker(self.prior, graph, test is not None, self.normalization, settings.temperature)
+        own = rows.in_effect
+        maker = PriorMaker(
+            self.prior, graph, test is not None, self.normalization, settings.temperature, own, self.n_features_in_
+        )
         alone = len(rows.groups) == 1
         prior = None if alone else maker.prior(rows.groups, test)
         self._remember(rows, maker, prior, test)
@@ -212,6 +227,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             self._fit_network(rows, prior, settings)
         else:
             self._fit_linear(rows, maker, prior, settings)
+        self.rows_in_effect_ = left_in_effect(self.group_weights_, rows.ids, own, self.n_features_in_)
         return self
 
     # ------------------------------------------------------------ before the fit
@@ -258,6 +274,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         else:
             self.group_losses_ = dict(model.solved.losses)
         self.penalty_, self.choice_, self.fit_ = model.solved.penalty, model.choice, model.solved
+        self.ridge_ = model.solved.ridge
         self.penalty_scores_ = None if model.choice is None else model.choice.scores
         self.history_, self.net_ = [model.record], None
 
@@ -267,6 +284,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         model = torch_part().fit(rows, prior, settings, model=self.model, robust=self._robust, device=self.device)
         self.net_, self.history_, self.group_weights_ = model.net, model.history, model.weights
         self.penalty_, self.penalty_scores_, self.choice_, self.fit_ = penalty, None, None, None
+        self.ridge_ = settings.ridge or 0.0
         self.group_losses_ = rows.losses(self._network_scores(rows.x))
 
     def _set_coefficients(self, coef: Array, intercept: Array) -> None:
@@ -302,7 +320,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         check_is_fitted(self)
         groups = Groups(self.group_sizes_)
         prior: Mapping[Name, float] = self.prior_.weights if self.prior_ is not None else dict.fromkeys(groups, 1.0)
-        return GroupTable.of(
+        table = [
             GroupRow(
                 group=name,
                 size=self.group_sizes_[name],
@@ -313,7 +331,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
                 hops=None if self.hops_ is None else self.hops_[name],
             )
             for name in groups
-        )
+        ]
+        return GroupTable.of(table, self.rows_in_effect_, 0.0 if self.prior_ is None else self.prior_.capped)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars.

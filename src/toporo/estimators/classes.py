@@ -32,11 +32,14 @@ PARAMETERS = {
     "divergence": 'D: "l2", "kl" or "chi2".',
     "prior": 'p: "auto", "uniform", a measure ("harmonic", "betweenness", "degree", "closeness"), a toporo.Prior or '
     "{{group: weight}}. Automatic is harmonic from the test groups, betweenness where there is only a graph, in both "
-    "cases half of it spread evenly over all groups; else uniform.",
+    "cases half of it spread evenly over all groups; else uniform. With it no row has more than 1 / (10 (d + 1)) of "
+    "all weight, for d columns (or twice its share, if that is more), in the prior and, with l2 and a penalty above 0, "
+    "in the worst case: so 10 rows per column are in effect. A prior that is named is left as it is.",
     "normalization": 'how a measure becomes a prior: "sum" or "softmax". None is "sum", unlike in '
     ":func:`toporo.topology.make_prior`: a softmax of raw path counts puts nearly all weight on one group.",
     "temperature": "of the softmax: the higher, the flatter the prior.",
-    "ridge": "ρ, which shrinks the coefficients (of a network, all parameters). {ridge}",
+    "ridge": 'ρ, which shrinks the coefficients (of a network, all parameters). {ridge} "auto" is 0.1 d / n for d '
+    "columns and n rows in effect, and at least 0.001: that of a network, and of a single group.",
     "fit_intercept": "whether there is an intercept, free of the ridge.",
     "standardize": "whether columns are centred and divided by their standard deviation first, so the ridge means the "
     "same in any unit. Without an intercept they are divided by the root of their mean square and not centred.{scaled}",
@@ -53,6 +56,8 @@ ATTRIBUTES = {
     "n_features_in_, feature_names_in_": "as everywhere in scikit-learn.",
     "coef_, intercept_": "of a linear model, in the units of {units}.",
     "group_weights_, group_losses_, group_sizes_": "by group: its weight in the worst case, {loss}, rows.",
+    "rows_in_effect_, ridge_": "Kish's count by the weights in the worst case: how many rows, weighed alike, would say "
+    "as much; and the ridge in use. A warning says where there are fewer than ten rows in effect per column.",
     "prior_, centrality_, hops_": "the prior (None for a single group), the centrality behind it, and the hops to the "
     "nearest test group (None without a graph or test groups).",
     "topology_, test_groups_": "the graph and the test groups, or None.",
@@ -118,7 +123,7 @@ class _GroupDRO(GroupEstimator):
         self,
         *,
         model: Any = "linear",
-        ridge: float = 1e-3,
+        ridge: float | str = "auto",
         fit_intercept: bool = True,
         standardize: bool = True,
         tol: float = 1e-6,

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar, overload
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.text import NO_PATH, number_to_json
+from toporo.topology.effect import PER_COLUMN, groups_in_effect
 from toporo.types import Name
 
 
@@ -156,11 +157,25 @@ class GroupTable(RowTable[GroupRow]):
 
     who = "Training groups"
     first = "heaviest"
+    #: Groups and rows in effect by the weights; None where they are not known.
+    in_effect: tuple[float, float] | None = None
+    #: The share of the prior that was taken from groups of few rows.
+    capped: float = 0.0
 
     @classmethod
-    def of(cls, rows: Iterable[GroupRow]) -> GroupTable:
-        """In the table's order; groups of equal weight stay as they come."""
-        return cls(tuple(sorted(rows, key=lambda row: -row.weight)))
+    def of(cls, rows: Iterable[GroupRow], rows_in_effect: float | None = None, capped: float = 0.0) -> GroupTable:
+        """In the table's order; groups of equal weight stay as they come.
+
+        Parameters
+        ----------
+        rows : the groups.
+        rows_in_effect : by their weights.
+        capped : the share of the prior that was taken from groups of few rows.
+        """
+        ordered = tuple(sorted(rows, key=lambda row: -row.weight))
+        weights = {row.group: row.weight for row in ordered}
+        known = None if rows_in_effect is None else (groups_in_effect(weights.values()), rows_in_effect)
+        return cls(ordered, known, capped)
 
     def cells(self, row: GroupRow) -> dict[str, Any]:
         """A row by column, as it is."""
@@ -173,9 +188,23 @@ class GroupTable(RowTable[GroupRow]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What hops are."""
+        """What hops are, and how many groups and rows are in effect."""
         known = any(row.hops is not None for row in self.rows)
-        return ("Hops are edges to the nearest test group.",) * known
+        return ("Hops are edges to the nearest test group.",) * known + self.effect
+
+    @property
+    def effect(self) -> tuple[str, ...]:
+        """How many groups and rows are in effect, and what was done about it, in sentences."""
+        said: tuple[str, ...] = ()
+        if self.in_effect is not None:
+            groups, rows = self.in_effect
+            said = (f"By their weights, {groups:.1f} groups and {rows:.0f} rows are in effect.",)
+        if self.capped >= 0.0005:
+            said += (
+                f"{100 * self.capped:.2g} % of the prior was taken from groups of few rows, so that a column has "
+                f"{PER_COLUMN} rows in effect or, in a short table, half of the rows are.",
+            )
+        return said
 
 
 def _text(value: Any) -> str:

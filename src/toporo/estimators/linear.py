@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +12,18 @@ import numpy.typing as npt
 
 from toporo.choice.penalty import Losses, PenaltyChoice, PriorMaker, choose_penalty
 from toporo.estimators.rows import Rows, draw
-from toporo.estimators.settings import Settings
+from toporo.estimators.settings import RIDGE, Settings
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.topology.effect import rows_in_effect
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
 #: A penalty for logistic models is chosen on at most about this many rows.
 MOST_ROWS = 20_000
+#: An automatic ridge is this many times columns over rows in effect: at ten rows per column, ten times the least one.
+PER_ROW = 0.1
 #: Columns whose spread is larger than this, or smaller than its inverse, are brought nearer to one first.
 EXTREME = 1e100
 
@@ -112,21 +115,24 @@ def fit(
     """
     losses = prepare(rows, settings.fit_intercept)
     penalty, radius, choice = settings.penalty, settings.radius, None
+    # Who asks for the worst group alone, or for a distance, gets it; kl and chi2 stay near a prior that is within it.
+    held = radius is None and penalty != 0 and settings.divergence == "l2"
+    most = maker.most if held else lambda _: None
+    ridge = ridge_for(rows, dict.fromkeys(rows.groups, 1.0) if prior is None else prior.weights, settings)
     if prior is None:
         penalty, radius = math.inf, None
     elif isinstance(penalty, str):
-        choice = _choose(rows, losses, maker, test, settings, labels)
+        some = _fewer(rows, losses, settings, labels)
+        how: dict[str, Any] = {"divergence": settings.divergence, "ridge": ridge, "most": most}
+        choice = choose_penalty(some, maker.graph, test, maker.fold, **how)
         penalty = choice.penalty
     rows.warn_of_one_class(float(penalty))
-    solved = solve(
-        losses,
-        prior,
-        penalty=penalty,
-        radius=radius,
-        divergence=settings.divergence,
-        ridge=settings.ridge,
-        tol=settings.tol,
-    )
+    wanted: dict[str, Any] = {"penalty": penalty, "radius": radius, "most": most(rows.groups)}
+    wanted |= {"divergence": settings.divergence, "tol": settings.tol}
+    solved = solve(losses, prior, **wanted, ridge=ridge)
+    again = ridge_for(rows, solved.weights, settings)
+    if again != ridge:
+        solved = solve(losses, prior, **wanted, ridge=again)
     coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
     if rows.classes is not None and rows.classes > 2:
         intercept = intercept - intercept.mean()  # the same for all classes says nothing, and is left to rounding
@@ -136,22 +142,29 @@ def fit(
     return LinearFit(coef, intercept, solved, choice)
 
 
-def _choose(
-    rows: Rows,
-    losses: Losses,
-    maker: PriorMaker,
-    test: Sequence[Name] | None,
-    settings: Settings,
-    labels: Sequence[Any],
-) -> PenaltyChoice:
-    """The penalty that does best on training groups left out."""
+def ridge_for(rows: Rows, weights: Mapping[Name, float], settings: Settings) -> float:
+    r"""The ridge that was given, or one for the rows that weights of groups leave in effect.
+
+    .. math:: \rho = \max(0.001, 0.1 \, d / n)
+
+    for d columns and n rows in effect. A single group has no weights, so its ridge is the least one.
+    """
+    if settings.ridge is not None:
+        return settings.ridge
+    if len(rows.groups) == 1:
+        return RIDGE
+    return max(RIDGE, PER_ROW * int(rows.x.shape[1]) / rows_in_effect(weights, rows.in_effect))
+
+
+def _fewer(rows: Rows, losses: Losses, settings: Settings, labels: Sequence[Any]) -> Losses:
+    """What a penalty is chosen on: for a logistic model, not all of many rows."""
     if rows.classes is not None and len(rows.x) > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), settings.seed))
         if len(np.unique(some.y)) == rows.classes:
             losses = prepare(some, settings.fit_intercept)
     if isinstance(losses, LogisticLosses):
         losses = replace(losses, classes=tuple(labels) or losses.classes)
-    return choose_penalty(losses, maker.graph, test, maker.fold, divergence=settings.divergence, ridge=settings.ridge)
+    return losses
 
 
 def _target_units(rows: Rows) -> Array:

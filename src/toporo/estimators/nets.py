@@ -49,7 +49,7 @@ def fit(rows: Rows, prior: Prior | None, settings: Settings, *, model: Any, robu
         rounds=settings.epochs,
         per_group=settings.per_group,
         learning_rate=settings.learning_rate,
-        weight_decay=2.0 * settings.ridge,  # the gradient of ridge * |theta|^2
+        weight_decay=2.0 * (settings.ridge or 0.0),  # the gradient of ridge * |theta|^2
         seed=settings.seed,
     )
     net = make_net(model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)

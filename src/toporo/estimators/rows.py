@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
+from toporo.text import many
+from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -160,6 +162,11 @@ class Rows:
         """Rows by group."""
         return sizes_of(self.ids)
 
+    @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return own_rows(self.ids.codes, self.groups, self.weights)
+
     def take(self, places: npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, of every group at least one, on the same scales."""
         return Rows(
@@ -215,6 +222,11 @@ class WeighedRows:
         return WeighedRows(take_rows(self.x, rows), self.y[rows], ids, self.shares[rows])
 
     @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return own_rows(self.ids.codes, self.ids.groups, self.shares)
+
+    @property
     def mass(self) -> Array:
         """How much the rows of each group count together."""
         return np.asarray(np.bincount(self.ids.codes, self.shares, minlength=len(self.ids.groups)), np.float64)
@@ -244,6 +256,29 @@ def counted(
     if weights is not None:  # only their ratios count, and by a power of two no digit is lost
         weights = np.ldexp(weights, -int(np.frexp(weights.max())[1]))
     return x, y, ids, weights
+
+
+def left_in_effect(
+    weights: Mapping[Name, float], ids: GroupIds, own: Mapping[Name, float], columns: int, *, quiet: bool = False
+) -> float:
+    """Rows in effect, with a warning where they are fewer than ten per column: which groups, and what to do.
+
+    Parameters
+    ----------
+    weights, own : by group: its weight, and its rows in effect.
+    ids : every row's group.
+    columns : how many columns of features there are.
+    quiet : whether the weights are those of the rows, which nobody chose; a single group's always are.
+    """
+    rows, sizes = rows_in_effect(weights, own), sizes_of(ids)
+    if not quiet and len(weights) > 1 and too_few(rows, columns):
+        shown = weights_in_words(heaviest(weights, own), weights, sizes)
+        warn(
+            f"{math.floor(rows)} of {many(len(ids), 'row')} are in effect for {many(columns, 'column')}, fewer than "
+            f"{PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, a more "
+            "even prior or fewer columns, or merge small groups."
+        )
+    return rows
 
 
 def refuse_no_weight(sample_weight: Any) -> None:
@@ -322,6 +357,12 @@ def parts_of(ids: GroupIds, folds: int, seed: int) -> Iterator[npt.NDArray[np.bo
 def row_count(x: Any) -> int:
     """How many rows an array, a frame, a sparse matrix or a list has."""
     return int(x.shape[0]) if hasattr(x, "shape") else len(x)
+
+
+def column_count(x: Any) -> int:
+    """How many columns an array, a frame, a sparse matrix or a list has."""
+    shape = x.shape if hasattr(x, "shape") else np.asarray(x).shape
+    return int(shape[1]) if len(shape) > 1 else 1
 
 
 def take_rows(x: Any, rows: npt.NDArray[np.intp]) -> Any:

@@ -16,18 +16,23 @@ from toporo.robust.divergences import get_divergence
 
 #: What a penalty is unless given: with a radius it must be left at that.
 PENALTY = 1.0
+#: The least ridge of ``"auto"``, and that of a network.
+RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an estimator was told, as plain values; ``network`` says whether the model is one."""
+    """What an estimator was told, as plain values; ``network`` says whether the model is one.
+
+    A ridge of None goes with the rows in effect (:func:`toporo.estimators.linear.ridge_for`).
+    """
 
     network: bool
     penalty: float | str
     radius: float | None
     divergence: str
     temperature: float
-    ridge: float
+    ridge: float | None
     tol: float
     hidden: tuple[int, ...]
     epochs: int
@@ -43,7 +48,7 @@ def check_settings(given: Any, *, classes: bool) -> Settings:
     """The settings of an estimator; an error that names the first one that cannot be."""
     network = _is_network(given.model)
     penalty, radius = _penalty(given, network)
-    ridge = non_negative(given.ridge, "ridge")
+    ridge = _ridge(given.ridge, network)
     if classes and not network and ridge == 0:
         raise SettingError(
             "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
@@ -100,6 +105,12 @@ def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
         return "auto", None
     expected = "a number of at least 0, float('inf') or 'auto'"
     return number(penalty, "penalty", expected, least=0.0, infinite=True), None
+
+
+def _ridge(ridge: Any, network: bool) -> float | None:
+    if isinstance(ridge, str) and ridge == "auto":
+        return RIDGE if network else None
+    return non_negative(ridge, "ridge", "a finite number of at least 0, or 'auto'")
 
 
 def _hidden(hidden: Any) -> tuple[int, ...]:

@@ -26,8 +26,9 @@ from toporo.estimators.stored import StoredClasses, check_arrays, classes_from_j
 from toporo.estimators.trees import BOOSTED, StoredTrees
 from toporo.estimators.weighted import RobustClassifier, RobustEstimator, RobustRegressor
 from toporo.groups import Groups, name_from_json, name_to_json, named_from_json
-from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, as_type
+from toporo.schema import AtLeastOne, Count, Finite, NonNegative, OrInfinite, Positive, as_type
 from toporo.text import number_to_json
+from toporo.topology.effect import rows_in_effect
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
@@ -79,6 +80,8 @@ class StoredEstimator(msgspec.Struct):
     penalty: OrInfinite | None
     choice: dict[str, Any] | None
     history: list[dict[str, Any]]
+    rows_in_effect: Positive | None = None
+    ridge: NonNegative | None = None
 
 
 class StoredShare(msgspec.Struct):
@@ -103,6 +106,7 @@ class StoredWeighted(msgspec.Struct):
     prior: dict[str, Any] | None
     graph: dict[str, Any] | None
     test_groups: list[Any] | None
+    rows_in_effect: Positive | None = None
 
 
 def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -152,6 +156,8 @@ def dump_state(estimator: Any) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
         "penalty": None if estimator.penalty_ is None else _stored(estimator.penalty_),
         "choice": None if estimator.choice_ is None else estimator.choice_.to_dict(),
         "history": [_record_to_json(record) for record in estimator.history_],
+        "rows_in_effect": estimator.rows_in_effect_,
+        "ridge": estimator.ridge_,
     }
     return content, _arrays_of(estimator)
 
@@ -196,6 +202,10 @@ def _loaded(stored: StoredEstimator, arrays: Arrays) -> GroupEstimator:
         estimator._one_column = stored.one_column
     _restore_groups(estimator, stored, graph, test)
     estimator.topology_, estimator.fit_ = graph, None
+    # Files of before say neither: their rows count alike, and their ridge is a number.
+    known = stored.rows_in_effect or rows_in_effect(estimator.group_weights_, estimator.group_sizes_)
+    estimator.rows_in_effect_ = known
+    estimator.ridge_ = stored.ridge if stored.ridge is not None else settings.ridge or 0.0
     estimator.penalty_ = None if stored.penalty is None else float(stored.penalty)
     estimator.choice_ = estimator.penalty_scores_ = None
     if stored.choice is not None:
@@ -236,6 +246,7 @@ def _dumped_weighted(estimator: RobustEstimator) -> tuple[dict[str, Any], dict[s
         "prior": None if estimator.prior_ is None else estimator.prior_.to_dict(),
         "graph": None if estimator.topology_ is None else json.loads(estimator.topology_.to_json()),
         "test_groups": None if estimator.test_groups_ is None else [name_to_json(n) for n in estimator.test_groups_],
+        "rows_in_effect": estimator.rows_in_effect_,
     }
     return content, trees.arrays()
 
@@ -261,6 +272,7 @@ def _loaded_weighted(stored: StoredWeighted, arrays: Arrays) -> RobustEstimator:
     if estimator.prior_ is not None:
         names.require_same(estimator.prior_.weights, what="its prior")
     estimator.topology_, estimator.test_groups_ = graph, test
+    estimator.rows_in_effect_ = stored.rows_in_effect
     _require_places(graph, names, test)
     return estimator
 

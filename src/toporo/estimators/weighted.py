@@ -35,10 +35,21 @@ from toporo.checks import one_of, penalty_number, whole
 from toporo.choice.penalty import PriorMaker
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.estimators.base import graph_and_test, ids_or_one
-from toporo.estimators.rows import Scaling, WeighedRows, draw, group_ids, learn_graph_of, parts_of, refuse_no_weight
+from toporo.estimators.rows import (
+    Scaling,
+    WeighedRows,
+    column_count,
+    draw,
+    group_ids,
+    learn_graph_of,
+    left_in_effect,
+    parts_of,
+    refuse_no_weight,
+)
 from toporo.groups import GroupIds, Groups
 from toporo.robust.divergences import best_response, get_divergence
 from toporo.robust.group_losses import as_weights, refuse_infinite
+from toporo.topology.effect import hold
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -71,6 +82,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
     estimator_: Any
     group_weights_: dict[Name, float]
     losses_: dict[Name, float] | None
+    rows_in_effect_: float | None
     prior_: Prior | None
     topology_: GroupGraph | None
     test_groups_: tuple[Name, ...] | None
@@ -130,16 +142,19 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         alone = len(names) == 1
         if alone and groups is not None:
             warn(f"all {len(table.y)} rows are of one group, {names.names[0]!r}: {self._ordinary()}.")
-        self.prior_ = None
+        self.prior_, most, own, columns = None, None, table.in_effect, column_count(table.x)
         if self.weights in ("prior", "tro") and not alone:
-            maker = PriorMaker(self.prior, self.topology_, self.test_groups_ is not None)
-            self.prior_ = maker.prior(names, self.test_groups_)
+            maker = PriorMaker(self.prior, self.topology_, self.test_groups_ is not None, rows=own, columns=columns)
+            self.prior_, most = maker.prior(names, self.test_groups_), maker.most(names)
         q, self.losses_ = self._start(table), None
         if self.weights == "tro" and not alone:
             q, losses = self._respond(table, q, named)
+            q = q if most is None else hold(q, names.align(most))
             self.losses_ = names.named(losses)
         self.group_weights_ = names.named(q)
         self.estimator_ = _fitted(self.estimator, named, table, q)
+        by = self.group_weights_, table.ids, own, columns
+        self.rows_in_effect_ = left_in_effect(*by, quiet=self.weights == "rows")
         return self
 
     # ------------------------------------------------------------ before the fit
@@ -321,7 +336,9 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]  #
     ----------
     estimator_ : the estimator, fitted to all rows with :meth:`sample_weight` as weights.
     group_weights_ : q, by group.
-    prior_ : p, of "prior" and "tro"; else, and for a single group, None.
+    rows_in_effect_ : Kish's count: how many rows, weighed alike, would say as much. None in models of older files.
+    prior_ : p, of "prior" and "tro"; else, and for a single group, None. An automatic one, and "tro" with it, gives no
+        group more than its rows can bear (:func:`toporo.topology.effect.most_weight`).
     losses_ : of "tro", by group: the squared error of models that have not seen it, over the target's variance, so a
         model that knows only the mean has a loss of 1; else None.
     topology_, test_groups_ : the graph and the test groups, or None.
@@ -371,8 +388,8 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
     Attributes
     ----------
     classes_ : the classes, sorted.
-    estimator_, group_weights_, prior_, losses_, topology_, test_groups_, n_features_in_, feature_names_in_ : see
-        :class:`RobustRegressor`.
+    estimator_, group_weights_, rows_in_effect_, prior_, losses_, topology_, test_groups_, n_features_in_,
+    feature_names_in_ : see :class:`RobustRegressor`.
     """
 
     _classes = True

@@ -22,7 +22,6 @@ from toporo.pages.charts import figure_section, to_svg
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_words import (
     cautions,
-    effective_groups,
     interval_text,
     loss_name,
     metric_name,
@@ -38,6 +37,7 @@ from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
 from toporo.text import NO_PATH, hops_text, many, number_to_json
+from toporo.topology.effect import groups_in_effect
 from toporo.types import Array
 
 #: Inputs in the figure of effects, and in the table for each of several classes.
@@ -83,7 +83,7 @@ def describe_model(
     """
     parts = _parts(model, evaluation, source)
     estimator, prior = model.estimator, model.estimator.prior_
-    kept = ("measure", "normalization", "temperature", "saw", "effective_groups")
+    kept = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped")
     plain: dict[str, Any] = _plain({
         "task": model.task,
         "target": model.target,
@@ -138,7 +138,12 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
     return Parts(
         summary(model, rows, evaluation, source),
         cautions(model, rows, evaluation, source),
-        {"effective_groups": effective_groups(row.weight for row in rows), "groups": [asdict(row) for row in rows]},
+        {
+            "effective_groups": groups_in_effect(row.weight for row in rows),
+            "rows_in_effect": model.estimator.rows_in_effect_,
+            "ridge": model.estimator.ridge_,
+            "groups": [asdict(row) for row in rows],
+        },
         partial(_group_sections, model, rows),
         partial(_last_sections, model, rows),
     )

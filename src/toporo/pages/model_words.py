@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel
 from toporo.tables.resample import Interval
 from toporo.text import SAW, many, short_name
+from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 from toporo.topology.prior import Prior
 
 #: Names in sentences are cut here: a page can be told apart from a list.
@@ -72,12 +71,6 @@ def loss_name(model: TableModel) -> str:
     return "log loss" if model.task == "classification" else "mean squared error"
 
 
-def effective_groups(weights: Iterable[float]) -> float:
-    """The exponential of the entropy: how many groups count, were they to count alike."""
-    values = np.asarray([value for value in weights if value > 0])
-    return float(np.exp(-(values * np.log(values)).sum()))
-
-
 def penalty_scores(estimator: Any) -> tuple[PenaltyScore, ...]:
     """The candidates of a penalty that was chosen; none where it was given."""
     return tuple(getattr(estimator, "penalty_scores_", None) or ())
@@ -105,7 +98,7 @@ def summary(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
 ) -> list[str]:
     """The page in sentences."""
-    sentences = [fitted(model, len(rows)), _penalty(model), _prior(model), _worst(model, rows), _effective(rows)]
+    sentences = [fitted(model, len(rows)), _penalty(model), _prior(model), _worst(model, rows), _effective(model, rows)]
     if evaluation is not None:
         sentences += evaluated(evaluation, source)
     return [sentence for sentence in sentences if sentence]
@@ -149,10 +142,13 @@ def _prior(model: TableModel) -> str:
     if prior is None:
         return "There is one group, so there is no worst case: this is an ordinary regression."
     if prior.measure == "uniform":
-        return "The prior is the same for all groups: no topology takes part."
+        but = f", but for {100 * prior.capped:.2g} % taken from groups of few rows" if prior.capped else ""
+        return f"The prior is the same for all groups{but}: no topology takes part."
     how = prior.normalization or ""
     if prior.even:
         how += f", {100 * prior.even:g} % of it even"
+    if prior.capped:
+        how += f", {100 * prior.capped:.2g} % taken from groups of few rows"
     if prior.temperature is not None:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"
@@ -174,9 +170,13 @@ def _worst(model: TableModel, rows: Sequence[GroupRow]) -> str:
     )
 
 
-def _effective(rows: Sequence[GroupRow]) -> str:
-    prior, weights = (effective_groups(values) for values in ([r.prior for r in rows], [r.weight for r in rows]))
-    return f"Effective number of groups: {prior:.1f} by the prior and {weights:.1f} by the weights, of {len(rows)}."
+def _effective(model: TableModel, rows: Sequence[GroupRow]) -> str:
+    prior, weights = (groups_in_effect(values) for values in ([r.prior for r in rows], [r.weight for r in rows]))
+    every, used = sum(row.size for row in rows), model.estimator.rows_in_effect_
+    return (
+        f"Effective number of groups: {prior:.1f} by the prior and {weights:.1f} by the weights, of {len(rows)}; of "
+        f"rows: {used:.0f} by the weights, of {every}."
+    )
 
 
 def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
@@ -211,7 +211,8 @@ def cautions(
     model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
 ) -> list[str]:
     """What a reader might take from the page and should not."""
-    weighty = effective_groups(row.weight for row in rows)
+    weighty, used = groups_in_effect(row.weight for row in rows), model.estimator.rows_in_effect_
+    scarce = len(rows) > 1 and too_few(used, len(model.encoder.names))
     few = [row.group for row in rows if row.size < FEW_ROWS]
     who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
     lost = [name for name, hops in test_hops(model).items() if math.isinf(hops)]
@@ -232,6 +233,8 @@ def cautions(
         *_about_choice(model),
         (weighty < 2 and len(rows) > 2, f"The weights amount to {weighty:.1f} groups: the other {len(rows) - 1} hardly "
          "count."),
+        (scarce, f"{used:.0f} rows are in effect for {many(len(model.encoder.names), 'input')}, fewer than "
+         f"{PER_COLUMN} each: the coefficients follow the noise of few rows."),
         (few, f"{who} fewer than {FEW_ROWS} rows: such losses, and so the weights, are uncertain ({_names(few)})."),
         (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
         (getattr(model.estimator, "coef_", None) is not None, "Coefficients describe the model, not causes; features "

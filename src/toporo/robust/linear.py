@@ -231,6 +231,7 @@ def solve(
     divergence: str = "l2",
     ridge: float = 0.0,
     tol: float = 1e-6,
+    most: Mapping[Any, float] | None = None,
 ) -> RobustFit:
     """Fit to losses that were prepared before, e.g. for several priors or ridges.
 
@@ -238,9 +239,12 @@ def solve(
     ----------
     losses : of the rows.
     prior, penalty, radius, divergence, ridge, tol : as for :func:`fit_linear`.
+    most : as for :func:`path`; not with a radius.
     """
     if radius is None:
-        return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol)[0]
+        return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol, most=most)[0]
+    if most is not None:
+        raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
     largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
@@ -255,6 +259,7 @@ def path(
     divergence: str = "l2",
     ridge: float = 0.0,
     tol: float = 1e-6,
+    most: Mapping[Any, float] | None = None,
 ) -> list[RobustFit]:
     """Fits for many penalties, in the order given; solved from the largest to the smallest.
 
@@ -263,6 +268,7 @@ def path(
     losses : of the rows.
     penalties : those to fit with.
     prior, divergence, ridge, tol : as for :func:`fit_linear`.
+    most : by group, the most weight that it may have; with l2 alone, and the prior within it. None: no limit.
     """
     given = list(penalties)
     values = [as_number(value) for value in given]
@@ -270,7 +276,7 @@ def path(
         shown = listed(given) if given else "empty"
         raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
     with one_thread():
-        problem = _problem(losses, prior, divergence, ridge, tol)
+        problem = _problem(losses, prior, divergence, ridge, tol, most)
         last: Saddle | None = None
         before: Array | None = None
         fits: dict[float, RobustFit] = {}
@@ -285,14 +291,22 @@ def path(
 
 
 def _problem(
-    losses: SquaredLosses | LogisticLosses, prior: Mapping[Any, float] | Any, divergence: str, ridge: float, tol: float
+    losses: SquaredLosses | LogisticLosses,
+    prior: Mapping[Any, float] | Any,
+    divergence: str,
+    ridge: float,
+    tol: float,
+    most: Mapping[Any, float] | None = None,
 ) -> SaddleProblem:
     ridge = non_negative(ridge, "ridge")
     tol = number(tol, "tol", "a number between 0 and 1, such as 1e-6", above=0.0, below=1.0)
     weights, chosen = _weights(losses, prior), get_divergence(divergence)
     if ridge == 0:
         _refuse_singular(losses, np.ones(len(weights), bool) if chosen.bounded else weights > 0)
-    return SaddleProblem(losses, ridge, weights, chosen, tol=tol)
+    caps = None if most is None else losses.groups.align(most, what="the most weight")
+    if caps is not None and (chosen.name != "l2" or caps.sum() < 1.0 or (weights > caps * (1.0 + 1e-9)).any()):
+        raise SettingError("the most weight of groups goes with l2, sums to one at least, and is not below the prior.")
+    return SaddleProblem(losses, ridge, weights, chosen, tol=tol, most=caps)
 
 
 def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:

@@ -37,6 +37,7 @@ from scipy.linalg.lapack import dposv
 
 from toporo.robust.divergences import DIVERGENCES, Divergence, best_response
 from toporo.robust.group_losses import Curve, GroupLosses, Place
+from toporo.robust.simplex import project_capped
 from toporo.robust.weights import constrained_response
 from toporo.types import Array
 
@@ -78,11 +79,14 @@ class _Game:
     divergence: type[Divergence]
     centre: Array
     penalty: float
+    most: Array | None = None  # no q above these; with l2 alone
 
     def respond(self, losses: Array) -> Array:
         """The best q."""
         if math.isinf(self.penalty):
             return self.centre + 0.0 * losses
+        if self.most is not None:
+            return capped_response(losses, self.centre, self.penalty, self.most)
         response: Array = self.divergence.best_response(losses, self.centre, self.penalty)
         return response
 
@@ -93,6 +97,8 @@ class _Game:
     def bend(self, jacobian: Array, q: Array) -> Array:
         r"""U with :math:`U^\top U = \frac1\lambda J^\top C J`; without rows if q does not move."""
         mobility = self.divergence.mobility(q, self.centre)
+        if self.most is not None:
+            mobility = np.where(q < self.most, mobility, 0.0)
         moving = np.flatnonzero(mobility > 0)
         if math.isinf(self.penalty) or len(moving) < 2:
             return np.empty((0, jacobian.shape[1]))
@@ -106,13 +112,21 @@ class _Game:
 class SaddleProblem:
     """Losses, a ridge, a prior and a divergence; solved for any penalty or radius from any starting place.
 
-    Groups outside ``support`` never get weight: those without prior, for divergences that are infinite there.
+    Groups outside ``support`` never get weight: those without prior, for divergences that are infinite there. With l2
+    and a penalty, no group gets more than ``most``, nor does the prior give it more.
     """
 
     def __init__(
-        self, losses: GroupLosses, ridge: float, prior: Array, divergence: type[Divergence], *, tol: float = 1e-6
+        self,
+        losses: GroupLosses,
+        ridge: float,
+        prior: Array,
+        divergence: type[Divergence],
+        *,
+        tol: float = 1e-6,
+        most: Array | None = None,
     ) -> None:
-        self.losses, self.divergence, self.tol = losses, divergence, tol
+        self.losses, self.divergence, self.tol, self.most = losses, divergence, tol, most
         self.support = np.arange(len(prior)) if divergence.bounded else np.flatnonzero(prior > 0)
         self.prior = prior[self.support]
         self.pull = np.full(losses.shape, 2.0 * ridge)
@@ -133,16 +147,16 @@ class SaddleProblem:
 
     def _penalised(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
         if math.isinf(penalty):
-            return self._newton(start, _Game(self.divergence, self.prior, penalty))
+            return self._newton(start, _Game(self.divergence, self.prior, penalty, self.most))
         if start is self._zero:
-            start = self._newton(start, _Game(self.divergence, self.prior, math.inf)).place
+            start = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most)).place
         if penalty > HUGE * self._spread(start):
-            pinned = self._newton(start, _Game(self.divergence, self.prior, math.inf))
+            pinned = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most))
             if penalty > HUGE * self._spread(pinned.place):
                 return replace(pinned, penalty=penalty)
         tried: list[Saddle] = []
         if penalty > 0:
-            tried.append(self._newton(start, _Game(self.divergence, self.prior, penalty), PATIENCE))
+            tried.append(self._newton(start, _Game(self.divergence, self.prior, penalty, self.most), PATIENCE))
         for attempt in self._attempts(penalty, start, known):
             if tried and tried[-1].gap <= self.allowed(tried[-1].value):
                 break
@@ -158,7 +172,7 @@ class SaddleProblem:
 
     def _nearly_free(self, penalty: float, start: Place) -> Saddle:
         """So small a penalty is next to none: from the answer without one, or that answer itself."""
-        free, game = self._proximal(0.0, start), _Game(self.divergence, self.prior, penalty)
+        free, game = self._proximal(0.0, start), _Game(self.divergence, self.prior, penalty, self.most)
         losses, q = free.place.losses[self.support], free.q[self.support]
         worst, value = self._worst(free.place.losses, free.place.theta, game)
         gap = max(float((worst - q) @ losses - game.cost(worst) + game.cost(q)), 0.0) + self._excess(free.place, q)
@@ -170,14 +184,14 @@ class SaddleProblem:
         """Through ever smaller penalties, each from the last one's model."""
         place, steps, via = start, 0, max(self._spread(start), penalty)
         while via * SHRINK > penalty:
-            way = self._newton(place, _Game(self.divergence, self.prior, via), PATIENCE)
+            way = self._newton(place, _Game(self.divergence, self.prior, via, self.most), PATIENCE)
             place, steps, via = way.place, steps + way.steps, via * SHRINK
-        last = self._newton(place, _Game(self.divergence, self.prior, penalty))
+        last = self._newton(place, _Game(self.divergence, self.prior, penalty, self.most))
         return replace(last, steps=steps + last.steps)
 
     def _proximal(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
         """With a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
-        wanted = _Game(DIVERGENCES["l2"], self.prior, penalty)
+        wanted = _Game(DIVERGENCES["l2"], self.prior, penalty, self.most)
         near, centre = max(self._spread(start), self.floor), self.prior
         if known is not None and self.floor < known.penalty < near:
             near, centre = known.penalty, known.q[self.support]
@@ -185,10 +199,10 @@ class SaddleProblem:
         best = Saddle(start, self.whole(self.prior), math.inf, math.inf, penalty, 0)
         for _ in range(MAX_STEPS):
             mixed = (penalty * self.prior + near * centre) / (penalty + near)
-            inner = self._newton(place, _Game(wanted.divergence, mixed, penalty + near), 4 * PATIENCE)
+            inner = self._newton(place, _Game(wanted.divergence, mixed, penalty + near, self.most), 4 * PATIENCE)
             place, centre, steps = inner.place, inner.q[self.support], steps + inner.steps
             losses = place.losses[self.support]
-            worst = best_response(losses, self.prior, penalty, wanted.divergence)
+            worst = self._free(losses, penalty)
             highest = float(worst @ losses - wanted.cost(worst))
             gap = max(highest - float(centre @ losses - wanted.cost(centre)), 0.0) + self._excess(place, centre)
             if gap < best.gap:
@@ -199,8 +213,15 @@ class SaddleProblem:
             near = max(near * SHRINK, self.floor) if inner.gap <= self.allowed(inner.value) else near / SHRINK
         return replace(best, steps=steps)
 
+    def _free(self, losses: Array, penalty: float) -> Array:
+        """The best response by l2, also without a penalty."""
+        if self.most is not None:
+            return capped_response(losses, self.prior, penalty, self.most)
+        response: Array = best_response(losses, self.prior, penalty, DIVERGENCES["l2"])
+        return response
+
     def _constrained(self, radius: float, start: Place) -> Saddle:
-        place = self._newton(start, _Game(self.divergence, self.prior, math.inf)).place
+        place = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most)).place
         if radius == 0:
             return self._penalised(math.inf, place)
         widest = max(self._spread(place), self.floor)
@@ -340,7 +361,7 @@ class SaddleProblem:
         if penalty == 0 or math.isinf(penalty):
             return place
         line, ts = place.along(step), np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
-        game = _Game(self.divergence, self.prior, penalty)
+        game = _Game(self.divergence, self.prior, penalty, self.most)
         losses = line.losses(ts)[:, self.support]
         q = game.respond(losses)
         ridge = np.array([self._ridge(place.theta + t * step) for t in ts])
@@ -406,6 +427,21 @@ class _Search:
     def settled(self) -> bool:
         """Whether there is nothing left between the bounds."""
         return self.low > 0 and self.high <= self.low * (1.0 + 1e-14)
+
+
+def capped_response(losses: Array, prior: Array, penalty: float, most: Array) -> Array:
+    r""":math:`\arg\max_q \langle q, \ell\rangle - \frac\lambda2 \|q - p\|^2` with no q above its cap.
+
+    Without a penalty the worst groups are filled up to their caps, one after the other.
+    """
+    below = losses - losses.max(axis=-1, keepdims=True)
+    if penalty > 0:
+        return np.asarray(project_capped(prior + below / penalty, most))
+    order = np.argsort(-below, axis=-1, kind="stable")
+    filled = np.minimum(np.cumsum(most[order], axis=-1), 1.0)
+    q: Array = np.empty_like(below)
+    np.put_along_axis(q, order, np.diff(filled, axis=-1, prepend=0.0), axis=-1)
+    return q
 
 
 def _solve(matrix: Array, right: Array) -> Array:

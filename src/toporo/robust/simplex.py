@@ -29,6 +29,43 @@ def project_simplex(values: Any) -> Any:
     return xp.clip(values - simplex_threshold(values, ranks(values)), min=0.0)
 
 
+def project_capped(values: Any, most: Any) -> Any:
+    r"""The nearest point of the simplex in which no entry is above its cap, along the last axis:
+
+    .. math:: \arg\min_{q} \tfrac12 \|q - v\|_2^2 \quad\text{s.t.}\quad 0 \le q \le c,\ \textstyle\sum_e q_e = 1 .
+
+    The solution is :math:`q = \min(\max(v - \tau, 0), c)`. Its sum is made of lines in :math:`\tau`, which meet where
+    an entry leaves 0 or comes to its cap: they are added up from the largest such place on, until the sum is one.
+
+    Parameters
+    ----------
+    values : v, an array of any shape.
+    most : c, positive; the caps sum to one at least.
+
+    >>> import numpy as np
+    >>> project_capped(np.array([0.9, 0.5, -1.0]), np.array([0.6, 0.6, 0.6]))
+    array([0.6, 0.4, 0. ])
+    """
+    xp = array_namespace(values, most)
+    values = values - xp.max(values, axis=-1, keepdims=True)
+    caps = most + xp.zeros_like(values)
+    one = xp.ones_like(values)
+    places = xp.concat([values, values - caps], axis=-1)
+    order = xp.argsort(places, axis=-1, descending=True)
+    places = xp.take_along_axis(places, order, axis=-1)
+    moving = xp.cumulative_sum(xp.take_along_axis(xp.concat([one, -one], axis=-1), order, axis=-1), axis=-1)
+    reached = xp.cumulative_sum(moving[..., :-1] * (places[..., :-1] - places[..., 1:]), axis=-1)
+    # The first place where the sum is one; where rounding keeps it below, the last.
+    there = xp.sum(xp.astype(reached < 1.0, xp.int64), axis=-1, keepdims=True)
+    there = xp.clip(there, max=reached.shape[-1] - 1)
+    last = xp.take_along_axis(places, there, axis=-1)
+    inside = (values >= last) & (values - caps < last)  # between 0 and the cap on that line
+    sums = xp.where(inside, values, xp.where(values >= last, caps, xp.zeros_like(values)))
+    number = xp.clip(xp.sum(xp.astype(inside, values.dtype), axis=-1, keepdims=True), min=1.0)
+    threshold = (xp.sum(sums, axis=-1, keepdims=True) - 1.0) / number
+    return xp.clip(xp.where(values - threshold < caps, values - threshold, caps), min=0.0)
+
+
 def simplex_threshold(values: Any, rank: Any, total: float = 1.0) -> Any:
     r"""The :math:`\tau` for which :math:`\max(v - \tau, 0)` sums to the total, along the last axis, which is kept."""
     xp = array_namespace(values)

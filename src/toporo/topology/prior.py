@@ -15,6 +15,7 @@ from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, Un
 from toporo.groups import Groups, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.centrality import centrality
+from toporo.topology.effect import groups_in_effect, hold
 from toporo.topology.structure import GraphStructure
 from toporo.types import Array, Name
 
@@ -22,6 +23,8 @@ NORMALIZATIONS = ("softmax", "sum")
 
 #: A prior whose largest weight is within this factor of its smallest says next to nothing.
 FLAT_RATIO = 1.05
+#: Weights that differ by less are the same.
+ROUNDING = 1e-12
 
 
 class StoredPrior(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,6 +39,7 @@ class StoredPrior(msgspec.Struct, forbid_unknown_fields=True):
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
     even: Share = 0.0
+    capped: Share = 0.0
     moved: NonNegative | None = None
     doubt: str = ""
 
@@ -54,6 +58,7 @@ class Prior:
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
     even : the share of it that was spread evenly over all groups (:meth:`spread`).
+    capped : the share of it that was taken from groups with fewer rows than it would need (:meth:`within`).
     moved : how far resampling a learned graph's points moves the weights that follow from the centralities: the root
         mean square of the Euclidean distance between the two. None where it was not measured.
     doubt : why the weights are the same for all instead; empty where they follow from the centralities.
@@ -68,6 +73,7 @@ class Prior:
     saw_test_inputs: bool = False
     centrality: Mapping[Name, float] = field(default_factory=dict)
     even: float = 0.0
+    capped: float = 0.0
     moved: float | None = None
     doubt: str = ""
 
@@ -115,8 +121,7 @@ class Prior:
     @property
     def effective_groups(self) -> float:
         """The exponential of the entropy: m for a uniform prior, 1 for one that bets on a single group."""
-        values = np.asarray([value for value in self.weights.values() if value > 0])
-        return float(np.exp(-(values * np.log(values)).sum()))
+        return groups_in_effect(self.weights.values())
 
     @property
     def uneven(self) -> float:
@@ -149,6 +154,23 @@ class Prior:
         weights = {name: (1 - share) * weight + share / len(self) for name, weight in self.weights.items()}
         return replace(self, weights=weights, even=self.even + share * (1 - self.even))
 
+    def within(self, most: Mapping[Name, float]) -> Prior:
+        """Hand what some groups have above a limit to the others, in proportion to what those have.
+
+        Parameters
+        ----------
+        most : by group; the limits sum to one at least.
+
+        >>> Prior({"a": 0.25, "b": 0.25, "c": 0.5}).within({"a": 0.1, "b": 0.9, "c": 0.9}).capped
+        0.15
+        """
+        before = self.groups.align(self.weights)
+        after = hold(before, self.groups.align(most, what="the most weight"))
+        taken = float(np.clip(before - after, 0.0, None).sum())
+        if taken < ROUNDING:
+            return self
+        return replace(self, weights=self.groups.named(after), capped=taken)
+
     def shuffled(self, seed: int) -> Prior:
         """The same weights handed to other groups at random: a control for whether *which* group matters."""
         names = list(self.weights)
@@ -174,7 +196,12 @@ class Prior:
             "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
         } | {
             key: value
-            for key, value, usual in (("even", self.even, 0.0), ("moved", self.moved, None), ("doubt", self.doubt, ""))
+            for key, value, usual in (
+                ("even", self.even, 0.0),
+                ("capped", self.capped, 0.0),
+                ("moved", self.moved, None),
+                ("doubt", self.doubt, ""),
+            )
             if value != usual
         }
 

@@ -1,0 +1,96 @@
+"""Rows in effect: Kish's count, limits that keep enough of them, and weights held to limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from toporo.groups import Groups
+from toporo.topology.effect import (
+    groups_in_effect,
+    heaviest,
+    hold,
+    most_weight,
+    own_rows,
+    rows_in_effect,
+    too_few,
+    weights_in_words,
+)
+from toporo.topology.prior import Prior
+
+
+def random_groups(seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    rng = np.random.default_rng(seed)
+    names = [f"g{i}" for i in range(rng.integers(2, 30))]
+    weights = rng.dirichlet(np.full(len(names), 0.3)) + 1e-9
+    sizes = rng.integers(1, 400, len(names)).astype(float)
+    return dict(zip(names, weights / weights.sum(), strict=True)), dict(zip(names, sizes, strict=True))
+
+
+def test_it_is_kishs_count_of_the_rows_weights() -> None:
+    rng = np.random.default_rng(0)
+    ids, shares = Groups.of(rng.choice(list("abc"), 50).tolist()), rng.uniform(0.1, 3.0, 50)
+    weights = {"a": 0.2, "b": 0.7, "c": 0.1}
+    mass = np.bincount(ids.codes, shares)
+    w = shares * ids.groups.align(weights)[ids.codes] / mass[ids.codes]
+    kish = w.sum() ** 2 / (w**2).sum()
+    assert rows_in_effect(weights, own_rows(ids.codes, ids.groups, shares)) == pytest.approx(kish)
+
+
+def test_rows_weighed_alike_are_all_in_effect() -> None:
+    ids = Groups.of(list("aaabbc"))
+    own = own_rows(ids.codes, ids.groups)
+    assert own == {"a": 3, "b": 2, "c": 1}
+    assert rows_in_effect({"a": 3 / 6, "b": 2 / 6, "c": 1 / 6}, own) == pytest.approx(6)
+    assert own_rows(ids.codes, ids.groups, np.full(6, 0.3)) == pytest.approx(own)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_within_the_limits_leave_ten_rows_a_column_or_half_of_them(seed: int) -> None:
+    weights, sizes = random_groups(seed)
+    for columns in (1, 5, 50, 500):
+        most = most_weight(sizes, columns)
+        if most is None:
+            continue
+        held = Prior.from_weights(weights).within(most)
+        wanted = min(10 * (columns + 1), sum(sizes.values()) / 2)
+        assert rows_in_effect(held.weights, sizes) >= wanted * (1 - 1e-9)
+        assert all(held[name] <= most[name] * (1 + 1e-9) for name in sizes)
+        assert held.within(most) is held
+
+
+def test_three_rows_never_have_a_quarter() -> None:
+    for columns in (1, 2, 10):
+        most = most_weight({"a": 1000, "b": 1000, "c": 1000, "d": 3}, columns)
+        assert most is not None
+        assert most["d"] < 0.25
+        assert Prior.uniform(Groups("abcd")).within(most)["d"] < 0.25
+
+
+def test_large_groups_are_not_limited() -> None:
+    assert most_weight({"a": 1000, "b": 100}, 3) is None
+
+
+def test_what_is_taken_goes_to_the_others_in_proportion() -> None:
+    prior = Prior({"a": 0.4, "b": 0.2, "c": 0.4})
+    held = prior.within({"a": 0.1, "b": 1.0, "c": 1.0})
+    assert held.weights == pytest.approx({"a": 0.1, "b": 0.3, "c": 0.6})
+    assert held.capped == pytest.approx(0.3)
+    assert Prior.from_dict(held.to_dict()) == held
+    assert "capped" not in prior.to_dict()
+
+
+def test_limits_that_bite_one_after_the_other() -> None:
+    assert hold(np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.4, 0.9])) == pytest.approx([0.2, 0.4, 0.4])
+    assert hold(np.array([1.0, 0.0, 0.0]), np.array([0.2, 0.4, 0.8])) == pytest.approx([0.2, 0.8 / 3, 1.6 / 3])
+    assert hold(np.array([0.5, 0.5]), np.array([0.3, 0.7])) == pytest.approx([0.3, 0.7])
+
+
+def test_words() -> None:
+    weights, sizes = {"a": 0.5, "b": 0.495, "c": 0.005, "d": 0.0}, {"a": 3, "b": 900, "c": 1, "d": 1}
+    assert heaviest(weights, sizes) == ["a", "b", "c"]
+    assert weights_in_words(["a", "c"], weights, sizes) == "'a' (50 % in 3 rows), 'c' (0.50 % in 1 row)"
+    assert too_few(29, 3)
+    assert not too_few(30, 3)
+    assert not too_few(rows_in_effect({"a": 1 / 2, "b": 1 / 6, "c": 1 / 6, "d": 1 / 6}, dict.fromkeys("abcd", 20)), 6)
+    assert groups_in_effect([0.5, 0.5, 0.0]) == pytest.approx(2)
