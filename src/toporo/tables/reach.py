@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
 
 from toporo.choice.splits import GraphHopSplit
@@ -33,6 +32,7 @@ from toporo.errors import DataError
 from toporo.estimators.rows import Scaling, draw, group_ids, parts_of
 from toporo.estimators.stored import check_arrays
 from toporo.groups import GroupIds, Groups
+from toporo.robust.group_losses import for_each
 from toporo.schema import AtLeastOne, Positive, as_type
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
@@ -43,6 +43,8 @@ Rows = npt.NDArray[np.intp]
 
 #: Training rows that are kept: at most so many, at least so many however many inputs there are, and numbers in them.
 MOST_ROWS, FEWEST_ROWS, CELLS = 2000, 500, 1 << 17
+#: Rows whose distances are computed at a time.
+AT_ONCE = 1024
 #: Rows on which inputs are shuffled to see how much the model listens to them, and rows whose mean distance is taken.
 SHUFFLED_ROWS, PAIRED_ROWS = 400, 1000
 #: Inputs that count less than this share of the one that counts most are left out.
@@ -228,7 +230,7 @@ class Reach:
         parts = list(_parts(ids, graph, test_groups))
         held = np.zeros(len(rows))
         for part in parts:
-            held[part] = _nearest(cKDTree(rows[~part]), rows[part])
+            held[part] = _nearest(rows[~part], rows[part])
         usual = float(pdist(rows[:: -(-len(rows) // PAIRED_ROWS)]).mean()) if len(rows) > 1 else 0.0
         usual = usual if usual > 0.0 else 1.0
         hops = [] if graph is None or len(ids.groups) < 2 else _bridged(graph, ids, parts)
@@ -245,10 +247,6 @@ class Reach:
             pathless=math.inf in hops,
         )
 
-    @cached_property
-    def _tree(self) -> Any:
-        return cKDTree(self.rows)
-
     def of_rows(
         self, x: Array, groups: npt.NDArray[Any] | None = None, hops: Mapping[str, float] | None = None
     ) -> RowReach:
@@ -263,7 +261,7 @@ class Reach:
         """
         scaling = Scaling(self.center, self.scale)
         used = np.flatnonzero(self.weights)
-        distance = _nearest(self._tree, _scaled(x, scaling)[:, used] * self.weights[used]) / self.usual
+        distance = _nearest(self.rows, _scaled(x, scaling)[:, used] * self.weights[used]) / self.usual
         with np.errstate(over="ignore"):
             apart = np.maximum(self.low[used] - x[:, used], x[:, used] - self.high[used]) / self.scale[used]
         beyond = np.clip(apart, 0.0, FARTHEST)
@@ -335,9 +333,10 @@ def listened_to(estimator: Any, x: Array, ids: GroupIds) -> Array:
 
     before, moved = said(), np.zeros(x.shape[1])
     order = group_rng("shuffled", 0).permutation(len(inputs))
+    other = np.roll(order, 1)  # no row keeps its own
     for place in range(len(moved)):
         column = inputs[:, place].copy()
-        inputs[:, place] = column[order]
+        inputs[order, place] = column[other]
         with np.errstate(over="ignore", invalid="ignore"):
             moved[place] = np.sqrt(np.mean((said() - before) ** 2))
         inputs[:, place] = column
@@ -361,9 +360,16 @@ def _scaled(x: Array, scaling: Scaling) -> Array:
         return np.asarray(np.clip(scaling.apply(x), -FARTHEST, FARTHEST), dtype=np.float64)
 
 
-def _nearest(tree: Any, rows: Array) -> Array:
-    """Distances to the nearest of the tree's rows; none if the model listens to no input."""
-    return np.asarray(tree.query(rows)[0], dtype=np.float64) if rows.shape[1] else np.zeros(len(rows))
+def _nearest(kept: Array, rows: Array) -> Array:
+    """Distances to the nearest of those kept; none at all if the model listens to no input."""
+    squares = (kept**2).sum(axis=1)
+
+    def work(some: slice) -> Array:
+        nearest = (squares - 2.0 * rows[some] @ kept.T).argmin(axis=1)
+        return np.asarray(np.sqrt(((rows[some] - kept[nearest]) ** 2).sum(axis=1)))
+
+    spans = [slice(start, start + AT_ONCE) for start in range(0, len(rows), AT_ONCE)]
+    return np.concatenate(for_each(spans, work, len(rows))) if spans else np.zeros(0)
 
 
 def _parts(ids: GroupIds, graph: GroupGraph | None, test_groups: Sequence[str]) -> Iterator[Mask]:
