@@ -180,10 +180,10 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
             if place in portion.frame.columns:
                 column = portion.frame.text(place)
                 columns[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
-        elif place <= NEW["reach"] and portion.reach is not None:
-            number = place == NEW["reach"]
-            values = portion.reach.values if number else portion.reach.reasons
-            columns[title] = pa.array(values, pa.float64() if number else pa.string())
+        elif place == NEW["reach"] and portion.reach is not None:
+            columns[title] = pa.array(portion.reach.values, pa.float64())
+        elif place == NEW["outside"] and portion.reach is not None:
+            columns[title] = pa.array(portion.reach.reasons, pa.string())
         elif place < 0:
             values = (portion.values, portion.lower, portion.upper)[-1 - place]
             columns[title] = pa.array(values, pa.float64() if portion.probabilities is None else pa.string())
@@ -197,7 +197,7 @@ class _Counts:
 
     def __init__(self, model: TableModel, neighbors: dict[str, list[str]] | None) -> None:
         self.model, self.neighbors = model, neighbors
-        self.rows, self.looked_at, self.beyond = 0, 0, 0.0
+        self.rows, self.looked_at, self.beyond, self.asked = 0, 0, 0.0, False
         self.filled: Counter[str] = Counter()
         self.outside: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
@@ -214,6 +214,7 @@ class _Counts:
     def _look(self, portion: Prediction) -> None:
         """Count rows outside of what validation has seen: all if that is known, else some."""
         rows, reach = len(portion.values), portion.reach
+        self.asked = reach is not None
         if reach is None:
             looked_at = min(rows, OF_OTHERS if self.rows else LOOKED_AT)
             places = np.linspace(0, rows - 1, looked_at).astype(np.intp)
@@ -225,7 +226,7 @@ class _Counts:
         lines = [f"{self.rows} rows predicted"]
         if self.beyond:
             about = "" if self.looked_at == self.rows else "about "
-            hint = "" if about else " (--reach says which and why)"
+            hint = "" if self.asked else " (--reach says which and why)"
             lines.append(f"outside of what validation has seen: {about}{round(self.beyond)} rows{hint}")
         if +self.filled:
             lines.append(f"missing values filled in: {_counted(self.filled)}")

@@ -247,6 +247,17 @@ class Reach:
             pathless=math.inf in hops,
         )
 
+    def too_many(self, hops: float) -> bool:
+        """Whether a group so many hops away is outside; ``inf`` is no path.
+
+        Parameters
+        ----------
+        hops : to the nearest training group.
+        """
+        if math.isinf(hops):
+            return not self.pathless
+        return self.most_hops is not None and hops > self.most_hops
+
     def of_rows(
         self, x: Array, groups: npt.NDArray[Any] | None = None, hops: Mapping[str, float] | None = None
     ) -> RowReach:
