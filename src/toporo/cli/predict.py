@@ -218,7 +218,7 @@ class _Counts:
         if reach is None:
             looked_at = min(rows, OF_OTHERS if self.rows else LOOKED_AT)
             places = np.linspace(0, rows - 1, looked_at).astype(np.intp)
-            reach = self.model.reach_in(portion, places, neighbors=self.neighbors)
+            reach = self.model.reach_in(portion.frame, portion.encoded, places, neighbors=self.neighbors)
         self.looked_at += len(reach)
         self.beyond += reach.outside.mean() * rows
 

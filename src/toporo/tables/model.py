@@ -24,7 +24,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
-from toporo.tables.reach import Reach, RowReach, hops_from
+from toporo.tables.reach import Reach, RowReach, hops_from, required
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
@@ -165,7 +165,7 @@ class TableModel:
         reach : also how far rows are from what was trained on, by groups too where the table has them.
         """
         if reach:
-            self._require_reach()
+            required(self.reach)
             optional = [*optional, self.group]
         asked = self._asked(interval, neighbors)
         kinds = dict.fromkeys([*keep, *optional], "text")
@@ -180,7 +180,8 @@ class TableModel:
         together = self.kriged and self.estimator.context == "rows"
         for some in [list(frames)] if together else ([frame] for frame in frames):
             for portion in self._predict(some, asked):
-                yield replace(portion, reach=self.reach_in(portion, neighbors=neighbors)) if reach else portion
+                how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
+                yield portion if how_far is None else replace(portion, reach=how_far)
 
     def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
         """What an estimator is told beside the rows, if it is one that can be."""
@@ -261,19 +262,26 @@ class TableModel:
         portions = [portion.probabilities for portion in self.portions(source, **reading)]
         return np.concatenate([chances for chances in portions if chances is not None])
 
-    def reach_of(self, source: Any, **reading: Any) -> RowReach:
+    def reach_of(
+        self, source: Any, *, neighbors: Mapping[str, Iterable[str]] | None = None, **reading: Any
+    ) -> RowReach:
         """How far rows are from what was trained on, and whether that is outside of what validation has seen.
 
         Parameters
         ----------
-        source, reading : as for :meth:`predict`; without the group column hops do not count.
+        source, neighbors : as for :meth:`portions`; without the group column hops do not count.
+        reading : ``format``, ``delimiter`` and ``rows`` of :meth:`portions`.
         """
-        portions = self.portions(source, reach=True, **reading)
-        return RowReach.joined([portion.reach for portion in portions if portion.reach is not None])
+        required(self.reach)
+        kinds, own = {self.group: "text"} | self.encoder.kinds, {self.group} - self.encoder.kinds.keys()
+        frames = stream_frames(source, kinds, optional=own, **reading)
+        encoded = ((frame, self.encoder.transform(frame)) for frame in frames)
+        return RowReach.joined([self.reach_in(*each, neighbors=neighbors) for each in encoded])
 
     def reach_in(
         self,
-        portion: Prediction,
+        frame: Frame,
+        encoded: Encoded,
         rows: npt.NDArray[np.intp] | slice = slice(None),
         *,
         neighbors: Mapping[str, Iterable[str]] | None = None,
@@ -282,24 +290,16 @@ class TableModel:
 
         Parameters
         ----------
-        portion : what :meth:`portions` gave.
+        frame, encoded : what was read, and what the model takes of it.
         rows : which of its rows.
         neighbors : as for :meth:`portions`.
         """
-        names, there = None, self.group in portion.frame.columns
+        names, there = None, self.group in frame.columns
         if there:
-            group = portion.frame.text(self.group)
+            group = frame.text(self.group)
             names = np.asarray([*group.levels, None], dtype=object)[group.codes][rows]
         hops = hops_from(self.graph, self.groups, neighbors) if there else None
-        return self._require_reach().of_rows(portion.encoded.matrix[rows], names, hops)
-
-    def _require_reach(self) -> Reach:
-        if self.reach is None:
-            raise SettingError(
-                "the model does not know how far its training rows reach: it was fitted by an earlier toporo, or its "
-                "reach was left out. Fit it again."
-            )
-        return self.reach
+        return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
 
     def explain(self) -> GroupTable | CoefficientTable:
         """Which training groups count how much, and why; of a kriged model, coefficients by group and the evidence."""

@@ -28,7 +28,7 @@ from scipy.spatial.distance import pdist
 
 from toporo.choice.splits import GraphHopSplit
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError
+from toporo.errors import DataError, SettingError
 from toporo.estimators.rows import Scaling, draw, group_ids, parts_of
 from toporo.estimators.stored import check_arrays
 from toporo.groups import GroupIds, Groups
@@ -323,6 +323,16 @@ class Reach:
 _ARRAYS = ("center", "scale", "weights", "low", "high", "rows")
 
 
+def required(reach: Reach | None) -> Reach:
+    """A model's reach, if it has one."""
+    if reach is None:
+        raise SettingError(
+            "the model does not know how far its training rows reach: it was fitted by an earlier toporo, or its reach "
+            "was left out. Fit it again."
+        )
+    return reach
+
+
 def listened_to(estimator: Any, x: Array, ids: GroupIds) -> Array:
     """How much a model listens to each input: how far predictions move if the input is shuffled among rows, the most 1.
 
@@ -336,7 +346,7 @@ def listened_to(estimator: Any, x: Array, ids: GroupIds) -> Array:
     """
     places = _some(ids, SHUFFLED_ROWS)
     inputs, names = np.array(x[places]), [ids.groups.names[code] for code in ids.codes[places]]
-    ask = getattr(estimator, "predict_proba", estimator.predict)
+    ask = estimator.predict_proba if hasattr(estimator, "classes_") else estimator.predict
     named = {"groups": names} if "groups" in inspect.signature(ask).parameters else {}
 
     def said() -> Array:
