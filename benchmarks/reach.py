@@ -48,17 +48,16 @@ def on_split(task: Task, test: tuple[str, ...]) -> dict[str, dict[str, tuple[flo
     (portion,) = model.portions(frame[~known], reach=True, rows=len(frame))
     (trained,) = model.portions(frame[known], rows=len(frame))
     x, new = trained.encoded.matrix, portion.encoded.matrix
-    y, groups, asked = task.y[known], task.groups[known].tolist(), task.groups[~known].tolist()
-    auto = (tr.AutoClassifier if task.classes else tr.AutoRegressor)(graph=task.graph).fit(x, y, groups=groups)
-    said = auto.predict_proba(new, groups=asked) if task.classes else auto.predict(new, groups=asked)
+    groups, asked = task.groups[known].tolist(), task.groups[~known].tolist()
     ids, hops = group_ids(groups, len(x)), task.graph.hops(sorted(set(groups)))
     settings: dict[str, Any] = {"graph": task.graph, "test_groups": test}
     names = task.groups[~known].astype(object)
     alike = Reach.of(Alike(x), x, ids, **settings).of_rows(new, names, hops)
-    outputs = {
-        "linear": (portion.values if portion.probabilities is None else portion.probabilities, portion.reach),
-        "auto": (said, Reach.of(auto, x, ids, **settings).of_rows(new, names, hops)),
-    }
+    outputs = {"linear": (portion.values if portion.probabilities is None else portion.probabilities, portion.reach)}
+    if not task.classes:
+        auto = tr.AutoRegressor(graph=task.graph).fit(x, task.y[known], groups=groups)
+        reach = Reach.of(auto, x, ids, **settings).of_rows(new, names, hops)
+        outputs["auto"] = auto.predict(new, groups=asked), reach
     squares = {name: _squares(task, output, task.y[~known], model.classes) for name, (output, _) in outputs.items()}
     return {
         name: {
@@ -109,11 +108,13 @@ def suite(folder: Path, names: tuple[str, ...]) -> list[str]:
         "",
     ]
     for model in ("linear", "auto"):
+        fitted = {name: [split[model] for split in splits if model in split] for name, splits in everything.items()}
+        fitted = {name: splits for name, splits in fitted.items() if splits}
         cells = [
-            [reason, *(cell([split[model][reason] for split in splits]) for splits in everything.values())]
+            [reason, *(cell([split[reason] for split in splits]) for splits in fitted.values())]
             for reason in (ANY, *REASONS, ALIKE)
         ]
-        titles = [f"{model}: outside because", *(f"{name} ({len(splits)})" for name, splits in everything.items())]
+        titles = [f"{model}: outside because", *(f"{name} ({len(splits)})" for name, splits in fitted.items())]
         lines += markdown(titles, cells)
     return lines
 
