@@ -129,6 +129,8 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lines = suite(given.folder, JUDGED_TABLES if given.judge else DEVELOPMENT_TABLES)
+    if not given.judge:
+        lines.append("Folds, limits and how many rows are kept were settled with these errors in view.")
     made = f"Made by `python benchmarks/reach.py TABLES{flag}`."
     text = "\n".join(["# Errors inside and outside of what validation has seen", "", made, "", *lines])
     print(text)
