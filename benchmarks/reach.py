@@ -130,7 +130,7 @@ def main() -> None:
         warnings.simplefilter("ignore")
         lines = suite(given.folder, JUDGED_TABLES if given.judge else DEVELOPMENT_TABLES)
     if not given.judge:
-        lines.append("Folds, limits and how many rows are kept were settled with these errors in view.")
+        lines += ["Folds, limits and how many rows are kept were settled with these errors in view.", ""]
     made = f"Made by `python benchmarks/reach.py TABLES{flag}`."
     text = "\n".join(["# Errors inside and outside of what validation has seen", "", made, "", *lines])
     print(text)
