@@ -362,6 +362,12 @@ def test_errors_inside_and_outside_are_compared(model: TableModel) -> None:
     assert "rows outside" in str(result)
 
 
+def test_an_evaluation_needs_the_group_column(model: TableModel) -> None:
+    table = {name: values for name, values in river().items() if name != "station"}
+    with pytest.raises(DataError, match=r"lacks the column.* 'station'"):
+        model.evaluate(table)
+
+
 def test_evaluations_of_before_are_read(model: TableModel) -> None:
     content = model.evaluate(river(groups=STATIONS), resamples=20).to_dict()
     del content["by_reach"]

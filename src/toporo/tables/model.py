@@ -166,7 +166,7 @@ class TableModel:
         """
         if reach:
             required(self.reach)
-            optional = [*optional, self.group]
+            optional = [*optional, *{self.group}.difference(require := list(require))]
         asked = self._asked(interval, neighbors)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
