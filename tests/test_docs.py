@@ -86,16 +86,30 @@ def blocks(heading: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL))
 
 
-def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def a_table(folder: Path) -> dict[str, Any]:
+    """Files of states, and names that the guide takes for granted."""
     names, rng = rows_of_states(), np.random.default_rng(0)
     lines = [
         f"{state},{x:.3f},{(1 + place) * x + rng.normal():.3f}"
         for place, state in enumerate([*names["train"], "MO"])
         for x in rng.normal(size=20)
     ]
-    (tmp_path / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
-    (tmp_path / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
+    (folder / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
+    (folder / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
+    return names
+
+
+def test_the_guide_says_how_far_a_model_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = a_table(tmp_path)
+    exec(blocks("How far a model reaches"), names)
+    assert names["rows"].by_group["MO"].hops == 1
+    assert names["model"].evaluate("temperatures.csv").by_reach["inside"].rows > 60
+
+
+def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = a_table(tmp_path)
     exec(blocks("A table"), names)
     assert set(names["model"].groups) == set(names["train"])
     assert (tmp_path / "model").is_dir()

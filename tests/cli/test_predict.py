@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -21,7 +24,7 @@ from hypothesis import strategies as st
 from tests.tables.cases import as_csv, river
 from toporo.cli.predict import TABLES, csv_lines, plain_text, predict
 from toporo.errors import DataError
-from toporo.tables import fit_table
+from toporo.tables import fit_table, load_model
 
 numbers = st.one_of(st.floats(), st.floats(-10, 10), st.integers(-(10**17), 10**17).map(float))
 Run = Callable[..., Any]
@@ -222,3 +225,52 @@ def test_halves_of_signs_are_refused_and_nothing_is_left(toporo: Run, model: Pat
     assert done.code == 1
     assert "Traceback" not in done.err
     assert {path.name for path in tmp_path.iterdir()} == {"model", "river.csv"}
+
+
+# ---------------------------------------------------------------- reach
+
+
+def test_reach_adds_a_number_and_a_reason(toporo: Run, model: Path) -> None:
+    table = "x,station\n0.1,spring\n50,spring\n0.2,\n"
+    done = toporo("predict", "model", "-", "--reach", stdin=table)
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert list(rows[0]) == ["station", "prediction", "reach", "outside"]
+    assert [float(row["reach"]) <= 1 for row in rows] == [True, False, True]
+    assert [row["outside"] for row in rows] == ["", "far from any training row; 1 input far out of range", ""]
+    assert "outside of what validation has seen: 1 rows\n" in done.err
+    lines = toporo("predict", "model", "-", "--reach", "--json", stdin=table).out.splitlines()
+    assert json.loads(lines[1])["outside"] == rows[1]["outside"]
+    assert toporo("predict", "model", "-", "--reach", "--out", "p.parquet", stdin=table).code == 0
+    assert pyarrow.parquet.read_table("p.parquet")["outside"].to_pylist() == [row["outside"] for row in rows]
+
+
+def test_reach_needs_no_group_column(toporo: Run, model: Path) -> None:
+    done = toporo("predict", "model", "-", "--reach", stdin="x\n0.1\n50\n")
+    assert done.code == 0
+    assert next(row["outside"] for row in csv.DictReader(io.StringIO(done.out))) == ""
+
+
+def test_rows_outside_are_counted_unasked(toporo: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = "x\n" + "0.1\n50\n" * 50
+    done = toporo("predict", "model", "-", stdin=table)
+    assert "outside of what validation has seen: 50 rows (--reach says which and why)" in done.err
+    assert "reach" not in done.out
+    monkeypatch.setattr("toporo.cli.predict.LOOKED_AT", 10)
+    assert "outside of what validation has seen: about 50 rows" in toporo("predict", "model", "-", stdin=table).err
+    assert "outside" not in toporo("predict", "model", "-", stdin="x\n0.1\n").err
+
+
+def test_a_model_without_reach_predicts_and_says_what_is_missing(toporo: Run, model: Path) -> None:
+    replace(load_model(model), reach=None).save(model, overwrite=True)
+    assert toporo("predict", "model", "-", stdin="x\n50\n").code == 0
+    refused = toporo("predict", "model", "-", "--reach", stdin="x\n50\n")
+    assert refused.code == 1
+    assert "does not know how far its training rows reach" in refused.err
+    assert refused.out == ""
+
+
+def test_a_column_called_reach_is_not_lost(toporo: Run, model: Path) -> None:
+    done = toporo("predict", "model", "-", "--keep", "reach", "--reach", stdin="x,reach\n1,a\n")
+    assert done.code == 1
+    assert "'reach'" in done.err
+    assert toporo("predict", "model", "-", "--keep", "reach", stdin="x,reach\n1,a\n").code == 0

@@ -295,6 +295,27 @@ def test_evaluate_shows_the_worst_group_first_and_hops(toporo: Run, fitted: Path
     assert {row["group"]: row["hops"] for row in found}["mouth"] == "1"
 
 
+def test_evaluate_compares_errors_inside_and_outside(toporo: Run, fitted: Path) -> None:
+    table = river(3)
+    table["x"] = [30.0 if row % 10 == 0 else x / 2 for row, x in enumerate(table["x"])]
+    table["depth"] = [0.1] * len(table["x"])
+    Path("far.csv").write_text(as_csv(table))
+    done = toporo("evaluate", "model", "far.csv", "--resamples", "20", "--out", "scores.csv")
+    assert "20 rows outside" in done.out
+    assert "180 rows inside" in done.out
+    assert "Rows outside are farther from those trained on than validation has been; they are in 5 groups." in done.out
+    assert {row["outside"] for row in rows(Path("scores.csv").read_text())} == {"0.1"}
+    content = json.loads(toporo("evaluate", "model", "far.csv", "--resamples", "20", "--json").out)
+    assert {where: score["rows"] for where, score in content["by_reach"].items()} == {"inside": 180, "outside": 20}
+    assert (
+        content["by_reach"]["outside"]["metrics"]["rmse"]["value"]
+        > content["by_reach"]["inside"]["metrics"]["rmse"]["value"]
+    )
+    Path("near.csv").write_text(as_csv(table | {"x": [0.1] * 200}))
+    near = toporo("evaluate", "model", "near.csv", "--resamples", "20")
+    assert "No row is farther from those trained on than validation has been." in near.out
+
+
 def test_evaluate_as_json(toporo: Run, fitted: Path) -> None:
     content = json.loads(toporo("evaluate", "model", "new.csv", "--json").out, parse_constant=pytest.fail)
     by_hand = load_model(fitted).evaluate("new.csv").to_dict()

@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tests.pages.page import Page
-from tests.tables.cases import RIVER, floods, only, river
+from tests.tables.cases import RIVER, STATIONS, STREAM, floods, only, river
 from toporo.choice.penalty import PenaltyScore
 from toporo.doctor import examine
 from toporo.estimators.explain import GroupRow
@@ -30,7 +30,7 @@ from toporo.pages import model_figures as figures
 from toporo.pages.charts import to_svg
 from toporo.pages.doctor import write_doctor_report
 from toporo.pages.model import _effects, _effects_section, describe_model, write_model_report
-from toporo.pages.model_words import cautions, interval_text, number, share, summary
+from toporo.pages.model_words import cautions, groups_outside, interval_text, number, share, summary
 from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
 from toporo.text import printable, short_name
 from toporo.topology.effect import groups_in_effect
@@ -413,6 +413,42 @@ def test_the_graph_shows_weights_as_areas_and_marks_test_groups() -> None:
     assert light < heavy
     assert list(np.asarray(trained.get_array())) == [1.0, 2.0]
     assert {text.get_text() for text in ax.texts} == set("abcde")
+
+
+def test_groups_outside_have_a_ring_and_a_key() -> None:
+    graph = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+    rows = [GroupRow("a", 5, 1.0, None, 0.5, 0.0, None), GroupRow("b", 5, 2.0, None, 0.5, 1.0, None)]
+    figure = figures.graph_figure(graph, rows, {"e"}, {"e", "d"})
+    rings = figure.axes[0].collections[-1]
+    at = figures.layout(graph)
+    assert np.asarray(rings.get_offsets()).tolist() == [list(at["d"]), list(at["e"])]
+    assert "ring: outside of what validation has seen" in to_svg("ring", figure)
+    plain = figures.coefficient_figure(graph, {"level": dict.fromkeys("abcde", 1.0)}, set("abcde"), "y", {"e"})
+    assert "ring: outside" in to_svg("ring", plain)
+
+
+def test_the_page_names_groups_outside(model: TableModel, tmp_path: Path) -> None:
+    assert model.reach is not None
+    near = replace(model, reach=replace(model.reach, most_hops=1))
+    table = river(1)
+    table["x"] = [30.0 if name == "spring" else x / 2 for name, x in zip(table["station"], table["x"], strict=True)]
+    judged = near.evaluate(table, resamples=20)
+    assert groups_outside(near, None) == set()
+    assert groups_outside(near, judged) == {"spring"}
+    assert groups_outside(replace(model, reach=None), judged) == set()
+    text = written(near, tmp_path, evaluation=judged).text
+    assert "Outside of what validation has seen: “spring” (1 group)." in text
+    assert "rows in" in text
+    assert "are farther from those trained on than validation has been: RMSE" in text
+    assert describe_model(near, evaluation=judged)["groups_outside"] == ["spring"]
+
+
+def test_test_groups_too_many_hops_away_are_outside_without_an_evaluation() -> None:
+    long = fit_table(
+        river(groups=STATIONS), target="y", group="station", graph=STREAM, test_groups=STATIONS[-4:], penalty=1.0
+    )
+    assert long.reach is not None
+    assert groups_outside(replace(long, reach=replace(long.reach, most_hops=3)), None) == {"mouth"}
 
 
 def test_names_on_a_large_graph_are_those_of_the_heaviest() -> None:

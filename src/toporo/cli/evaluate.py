@@ -113,6 +113,7 @@ def _show(judged: Evaluation) -> None:
         numbers=[1, 2, *range(4, 4 + len(metrics))],
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
+    lines |= {f"{many(score.rows, 'row')} {where}": score.metrics for where, score in judged.by_reach.items()}
     print_table(
         ["", *metrics],
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
@@ -124,6 +125,11 @@ def _show(judged: Evaluation) -> None:
     )
     if judged.by_hop:
         say("Hops are edges to the nearest group that the model was trained on.")
+    if "outside" in judged.by_reach:
+        of_groups = many(judged.by_reach["outside"].groups, "group")
+        say(f"Rows outside are farther from those trained on than validation has been; they are in {of_groups}.")
+    elif judged.by_reach:
+        say("No row is farther from those trained on than validation has been.")
     if "coverage" in metrics:
         say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % interval predicted for it.")
     if "r2" in metrics:

@@ -41,7 +41,9 @@ _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
 #: Columns that are new, by numbers that no class has.
-NEW = {"prediction": -1, "lower": -2, "upper": -3}
+NEW = {"prediction": -1, "lower": -2, "upper": -3, "reach": -4, "outside": -5}
+#: Rows whose reach is looked at unasked: in the first portion, and in each of the others.
+LOOKED_AT, OF_OTHERS = 4096, 256
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
 ALIKE = (1e-4, 1e10)
 #: What begins a formula in a spreadsheet, and a number, which begins none.
@@ -77,6 +79,15 @@ def predict(
             metavar="SHARE",
         ),
     ] = None,
+    reach: Annotated[
+        bool,
+        option(
+            "Columns reach, at most 1 inside of what validation has seen, and outside, why a row is not.",
+            _OUTPUT,
+            "--reach",
+            metavar="",
+        ),
+    ] = False,
     probabilities: Annotated[bool, option("A column for the probability of every class.", _OUTPUT, metavar="")] = True,
     out: Annotated[
         Path | None,
@@ -116,10 +127,12 @@ def predict(
         raise typer.BadParameter("--safe-csv is for CSV: leave it out, or write a .csv file.")
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
-    titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities, interval is not None)
+    new = [*["lower", "upper"] * (interval is not None), *["reach", "outside"] * reach]
+    titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities, new)
     optional = [] if kept is not None else [loaded.group]
-    counts = _Counts()
-    asked: dict[str, Any] = {"interval": interval, "neighbors": _neighbors(neighbors), "delimiter": delimiter}
+    near = _neighbors(neighbors)
+    counts = _Counts(loaded, near)
+    asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
     outcome = "not all rows were printed" if out is None else out
     try:
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
@@ -145,10 +158,10 @@ def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:
     return near or None
 
 
-def _titles(model: TableModel, kept: list[str], probabilities: bool, interval: bool) -> dict[str, str | int]:
+def _titles(model: TableModel, kept: list[str], probabilities: bool, asked: list[str]) -> dict[str, str | int]:
     """Output column to where it comes from: a column of the table, a class by its place, or one of :data:`NEW`."""
     titles: dict[str, str | int] = {name: name for name in kept}
-    new = dict(list(NEW.items())[: 3 if interval else 1])
+    new = {name: NEW[name] for name in ("prediction", *asked)}
     if probabilities and model.classes is not None:
         new |= {f"probability of {name}": place for place, name in enumerate(model.classes)}
     both = [name for name in new if name in titles]
@@ -167,6 +180,10 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
             if place in portion.frame.columns:
                 column = portion.frame.text(place)
                 columns[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
+        elif place == NEW["reach"] and portion.reach is not None:
+            columns[title] = pa.array(portion.reach.values, pa.float64())
+        elif place == NEW["outside"] and portion.reach is not None:
+            columns[title] = pa.array(portion.reach.reasons, pa.string())
         elif place < 0:
             values = (portion.values, portion.lower, portion.upper)[-1 - place]
             columns[title] = pa.array(values, pa.float64() if portion.probabilities is None else pa.string())
@@ -178,21 +195,39 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
 class _Counts:
     """What the model had to do to make sense of the rows."""
 
-    def __init__(self) -> None:
-        self.rows = 0
+    def __init__(self, model: TableModel, neighbors: dict[str, list[str]] | None) -> None:
+        self.model, self.neighbors = model, neighbors
+        self.rows, self.looked_at, self.beyond, self.asked = 0, 0, 0.0, False
         self.filled: Counter[str] = Counter()
         self.outside: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
 
     def add(self, portion: Prediction) -> None:
+        if self.model.reach is not None:
+            self._look(portion)
         self.rows += len(portion.values)
         self.filled.update(portion.encoded.differences.filled)
         self.outside.update(portion.encoded.differences.outside)
         for name, levels in portion.encoded.differences.unseen.items():
             self.unseen.setdefault(name, Counter()).update(levels)
 
+    def _look(self, portion: Prediction) -> None:
+        """Count rows outside of what validation has seen: all if that is known, else some."""
+        rows, reach = len(portion.values), portion.reach
+        self.asked = reach is not None
+        if reach is None:
+            looked_at = min(rows, OF_OTHERS if self.rows else LOOKED_AT)
+            places = np.linspace(0, rows - 1, looked_at).astype(np.intp)
+            reach = self.model.reach_in(portion.frame, portion.encoded, places, neighbors=self.neighbors)
+        self.looked_at += len(reach)
+        self.beyond += reach.outside.mean() * rows
+
     def say(self) -> None:
         lines = [f"{self.rows} rows predicted"]
+        if self.beyond:
+            about = "" if self.looked_at == self.rows else "about "
+            hint = "" if self.asked else " (--reach says which and why)"
+            lines.append(f"outside of what validation has seen: {about}{round(self.beyond)} rows{hint}")
         if +self.filled:
             lines.append(f"missing values filled in: {_counted(self.filled)}")
         if +self.outside:

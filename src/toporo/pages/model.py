@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from toporo.pages.charts import figure_section, to_svg
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_words import (
     cautions,
+    groups_outside,
     interval_text,
     loss_name,
     metric_name,
@@ -93,6 +94,7 @@ def describe_model(
         "training_groups": len(model.groups),
         "test_groups": model.test_groups,
         "test_hops": test_hops(model),
+        "groups_outside": sorted(groups_outside(model, evaluation)),
         "estimator": type(estimator).__name__,
         "penalty": estimator.penalty_,
         "penalty_scores": [
@@ -144,7 +146,7 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
             "ridge": model.estimator.ridge_,
             "groups": [asdict(row) for row in rows],
         },
-        partial(_group_sections, model, rows),
+        partial(_group_sections, model, rows, groups_outside(model, evaluation)),
         partial(_last_sections, model, rows),
     )
 
@@ -160,9 +162,9 @@ def _sections(model: TableModel, parts: Parts, evaluation: Evaluation | None, so
     return [section for section in sections if section is not None]
 
 
-def _group_sections(model: TableModel, rows: Sequence[GroupRow]) -> list[Section]:
+def _group_sections(model: TableModel, rows: Sequence[GroupRow], outside: Collection[str]) -> list[Section]:
     return [
-        _graph_section(model, rows),
+        _graph_section(model, rows, outside),
         figure_section(
             "prior",
             "Prior and weight by training group",
@@ -186,7 +188,7 @@ def _last_sections(model: TableModel, rows: Sequence[GroupRow]) -> list[Section 
     return [*of_model, _groups_section(model, rows)]
 
 
-def _graph_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
+def _graph_section(model: TableModel, rows: Sequence[GroupRow], beyond: Collection[str]) -> Section:
     graph = model.graph
     if graph is None:
         text = "There is no graph. Weight of every training group, coloured by its loss."
@@ -204,7 +206,7 @@ def _graph_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
         sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
     if len(graph) > figures.NAMED:
         sentences.append(f"The {figures.NAMED_OF_MANY} heaviest are named.")
-    figure = figures.graph_figure(graph, rows, set(model.test_groups))
+    figure = figures.graph_figure(graph, rows, set(model.test_groups), beyond)
     return figure_section("groups", "The groups and who is near whom", " ".join(sentences), figure)
 
 

@@ -20,7 +20,7 @@ from toporo.estimators.explain import GroupRow
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
 from toporo.pages.maps import draw_states, load_outlines
-from toporo.pages.model_words import metric_name
+from toporo.pages.model_words import OUTSIDE, metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
@@ -53,8 +53,13 @@ LOOKS: dict[bool, dict[str, Any]] = {
 
 
 @charts.drawn
-def graph_figure(graph: GroupGraph, rows: Sequence[GroupRow], test: Collection[object]) -> Figure:
-    """The graph: training groups with an area by weight and a colour by loss, test groups marked, others small."""
+def graph_figure(
+    graph: GroupGraph, rows: Sequence[GroupRow], test: Collection[object], outside: Collection[object] = ()
+) -> Figure:
+    """The graph: training groups with an area by weight and a colour by loss, test groups marked, others small.
+
+    Groups outside of what validation has seen have a ring.
+    """
     by_name: dict[Any, GroupRow] = {row.group: row for row in rows}
     at = layout(graph)
     trained = [name for name in graph.names if name in by_name]
@@ -75,6 +80,7 @@ def graph_figure(graph: GroupGraph, rows: Sequence[GroupRow], test: Collection[o
         cmap=LOSS_COLORS, norm=charts.color_scale(row.loss for row in rows), edgecolor="#374151", linewidth=0.7,
         zorder=3,
     )  # fmt: skip
+    beyond = _rings(ax, at, [name for name in graph.names if name in outside], 1.6 * base)
     ax.margins(0.1)
     named = graph.names
     if len(graph) > NAMED:
@@ -91,8 +97,18 @@ def graph_figure(graph: GroupGraph, rows: Sequence[GroupRow], test: Collection[o
     handles = [charts.mark("training groups (area: weight)", mfc="#d1d5db", mec="#374151")]
     handles += [charts.mark("test groups", "s", mfc="white", mec=TEST_COLOR)] * bool(held_out)
     handles += [charts.mark("no rows in training", color=OTHER_COLOR)] * bool(others)
-    charts.key(figure, handles, "lower left")
+    charts.key(figure, [*handles, *beyond], "lower left")
     return figure
+
+
+def _rings(ax: Axes, at: Mapping[Any, Any], names: Sequence[Any], size: float) -> list[Line2D]:
+    """Dashed rings around groups, and what a key says of them; nothing without any."""
+    if not names:
+        return []
+    ring: dict[str, Any] = {"marker": "o", "s": size, "facecolor": "none", "zorder": 5}
+    _nodes(ax, at, names, edgecolor="white", linewidth=2.0, **ring)
+    _nodes(ax, at, names, edgecolor=DARK, linewidth=1.0, linestyle="--", **ring)
+    return [charts.stroke(f"ring: {OUTSIDE}", color=DARK, ls="--")]
 
 
 def _nodes(ax: Axes, at: Mapping[Any, Any], names: Sequence[Any], **style: Any) -> Any:
@@ -285,9 +301,16 @@ def evidence_figure(evidence: Mapping[str, float]) -> Figure:
 
 @charts.drawn
 def coefficient_figure(
-    graph: GroupGraph, panels: Mapping[str, Mapping[Any, float]], trained: Collection[object], label: str
+    graph: GroupGraph,
+    panels: Mapping[str, Mapping[Any, float]],
+    trained: Collection[object],
+    label: str,
+    outside: Collection[object] = (),
 ) -> Figure:
-    """Small multiples: by title a number of every group, on the graph, or on a map where groups are states."""
+    """Small multiples: by title a number of every group, on the graph, or on a map where groups are states.
+
+    Groups outside of what validation has seen have a ring, on a map at the middle of the state.
+    """
     columns = max(1, min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 6 else 4))
     rows = -(-len(panels) // columns)
     new: list[Any] = [name for name in graph.names if name not in trained]
@@ -296,24 +319,28 @@ def coefficient_figure(
     figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels))
     sizes = np.abs([value for values in panels.values() for value in values.values()])
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
-    norm, beyond = Normalize(-most, most), bool(sizes.max() > most)
-    at = {} if states else layout(graph)
+    norm, more = Normalize(-most, most), bool(sizes.max() > most)
+    at: Mapping[Any, Any] = load_outlines().labels if states else layout(graph)
+    beyond, rings = [name for name in graph.names if name in outside], list[Line2D]()
     for ax, (title, values) in zip(axes, panels.items(), strict=True):
         if states:
             small = 6.5 if columns == 1 else 5.0
             draw_states(ax, dict(values), cmap=APART, norm=norm, outlined=new, labels=columns < 3, label_size=small)
         else:
             _colored_graph(ax, graph, at, values, new, norm, columns)
+        rings = _rings(ax, at, beyond, 240.0 / columns)
         ax.set_title(title, fontsize=9)
     place: dict[str, Any] = {"ax": axes, "aspect": 40, "pad": 0.03, "shrink": 0.6}
-    label, ends = (f"{label}; more at the arrows", "both") if beyond else (label, "neither")
+    label, ends = (f"{label}; more at the arrows", "both") if more else (label, "neither")
     charts.color_bar(figure, ScalarMappable(norm, APART), label, across=True, extend=ends, **place)
-    if new:
+    handles: list[Line2D] = []
+    if new and states:
         handles = [Line2D([], [], color=FIRM_COLOR, lw=0.8, label="not trained on (outlined together)")]
-        if not states:
-            handles = [charts.mark("trained on", mfc="#d1d5db", mec="#374151")]
-            handles += [charts.mark("not trained on", "s", mfc="#d1d5db", mec=TEST_COLOR)]
-        charts.key(figure, handles)
+    elif new:
+        handles = [charts.mark("trained on", mfc="#d1d5db", mec="#374151")]
+        handles += [charts.mark("not trained on", "s", mfc="#d1d5db", mec=TEST_COLOR)]
+    if handles or rings:
+        charts.key(figure, [*handles, *rings])
     return figure
 
 

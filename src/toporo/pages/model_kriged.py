@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,11 +13,21 @@ import numpy as np
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section
-from toporo.pages.model_words import about_evaluation, evaluated, fitted, number, quoted, said, test_hops
+from toporo.pages.model_words import (
+    OUTSIDE,
+    about_evaluation,
+    evaluated,
+    fitted,
+    groups_outside,
+    number,
+    quoted,
+    said,
+    test_hops,
+)
 from toporo.pages.render import Grid, Section
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
-from toporo.text import hops_text, short_name
+from toporo.text import hops_text, many, short_name
 
 #: Tables with more rows than this are folded away.
 LONG = 30
@@ -66,7 +76,7 @@ def kriged_parts(
         [*sentences, *([] if evaluation is None else evaluated(evaluation, source))],
         _cautions(model, evaluation, source),
         {**table.about, "groups": [asdict(row) for row in table]},
-        partial(_first, model, table),
+        partial(_first, model, table, groups_outside(model, evaluation)),
         partial(_last, table),
     )
 
@@ -75,6 +85,7 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
     hops = test_hops(model)
     lost = [name for name, away in hops.items() if math.isinf(away)]
     far = [name for name, away in hops.items() if FAR <= away < math.inf]
+    beyond = sorted(groups_outside(model, evaluation))
     return said(
         (True, "The evidence weighs models of one kind against each other. It cannot say that none of them is "
          "right, and it is of the training groups, not of new ones."),
@@ -86,6 +97,8 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
         (far, f"Groups {FAR} edges and more from those trained on: {_names(far)}. A trend over the graph that turns "
          "around on the way there makes predictions worse than without it."),
         (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
+        (beyond, f"{OUTSIDE.capitalize()}: {_names(beyond)} ({many(len(beyond), 'group')}). Nobody knows how well the "
+         "model does that far out."),
         (model.classes is None, "Intervals rest on the model: errors of one spread in all groups, normal, and none of "
          "them shared by rows of a group beyond its coefficients."),
         (True, "Coefficients describe the model, not causes; features that move together share theirs in ways that "
@@ -100,7 +113,7 @@ def _names(names: Sequence[object], most: int = 5) -> str:
 # ---------------------------------------------------------------- sections
 
 
-def _first(model: TableModel, table: CoefficientTable) -> list[Section | None]:
+def _first(model: TableModel, table: CoefficientTable, outside: Collection[str]) -> list[Section | None]:
     evidence = figure_section(
         "evidence",
         "What the rows speak for",
@@ -108,10 +121,10 @@ def _first(model: TableModel, table: CoefficientTable) -> list[Section | None]:
         "of a group. Each counts by how likely it makes the training rows, less what its parameters cost.",
         figures.evidence_figure(table.about["evidence"]),
     )
-    return [evidence, _coefficient_section(model, table)]
+    return [evidence, _coefficient_section(model, table, outside)]
 
 
-def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section | None:
+def _coefficient_section(model: TableModel, table: CoefficientTable, outside: Collection[str]) -> Section | None:
     panels, left = _panels(table)
     if not panels:
         return None
@@ -126,7 +139,7 @@ def _coefficient_section(model: TableModel, table: CoefficientTable) -> Section 
         rows = {title.replace("\n", ", "): values for title, values in panels.items()}
         figure = figures.strip_figure(rows, label)
     else:
-        figure = figures.coefficient_figure(model.graph, panels, set(model.groups), label)
+        figure = figures.coefficient_figure(model.graph, panels, set(model.groups), label, outside)
     return figure_section("coefficients", "Coefficients by group", text, figure)
 
 

@@ -27,6 +27,8 @@ METHODS = {
     "erm": "all groups weighed alike",
     "kriged": "kriging (coefficients by group)",
 }
+#: Of groups that are farther from those trained on than validation has been.
+OUTSIDE = "outside of what validation has seen"
 #: Sources that are no names of files.
 PLACES = ("standard input", "the data given", "the data", "the data frame")
 
@@ -82,6 +84,16 @@ def test_hops(model: TableModel) -> dict[str, float]:
         return {}
     near = model.graph.hops([name for name in model.groups if name in model.graph])
     return {name: near[name] for name in model.test_groups if name in near}
+
+
+def groups_outside(model: TableModel, evaluation: Evaluation | None) -> set[str]:
+    """Groups outside of what validation has seen: test groups by their hops, others if most of their rows are."""
+    reach = model.reach
+    if reach is None:
+        return set()
+    far = {name for name, hops in test_hops(model).items() if reach.too_many(hops)}
+    judged = () if evaluation is None else evaluation.groups
+    return far | {score.group for score in judged if (score.outside or 0.0) > 0.5}
 
 
 def penalty_text(penalty: float) -> str:
@@ -194,6 +206,8 @@ def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
     if len(evaluation.by_hop) > 1:
         by = "; ".join(f"{hop}: {interval_text(metrics[metric])}" for hop, metrics in evaluation.by_hop.items())
         sentences.append(f"By edges to the nearest training group, {title}: {by}.")
+    if evaluation.by_reach:
+        sentences.append(_inside_and_outside(evaluation))
     if "coverage" in evaluation.overall:
         by = "; ".join(f"{hop}: {interval_text(metrics['coverage'])}" for hop, metrics in evaluation.by_hop.items())
         sentences.append(
@@ -202,6 +216,20 @@ def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
             f"{f' (by edges: {by})' if len(evaluation.by_hop) > 1 else ''}."
         )
     return sentences
+
+
+def _inside_and_outside(evaluation: Evaluation) -> str:
+    parts, metric = evaluation.by_reach, evaluation.metric
+    if "outside" not in parts:
+        return "No row is farther from those trained on than validation has been."
+    out, inside = parts["outside"], parts.get("inside")
+    told = (
+        "" if inside is None else f", and {interval_text(inside.metrics[metric])} for the {many(inside.rows, 'other')}"
+    )
+    return (
+        f"{many(out.rows, 'row')} in {many(out.groups, 'group')} are farther from those trained on than validation has "
+        f"been: {metric_name(metric)} {interval_text(out.metrics[metric])} there{told}."
+    )
 
 
 # ---------------------------------------------------------------- cautions
@@ -217,6 +245,7 @@ def cautions(
     who = "Every training group has" if len(few) == len(rows) else f"{len(few)} of {len(rows)} training groups have"
     lost = [name for name, hops in test_hops(model).items() if math.isinf(hops)]
     control = model.about.get("method") == "erm"
+    beyond = groups_outside(model, evaluation)
     return said(
         (True, "Losses and weights by group are of the rows trained on: they say where the model struggles, not how "
          "it does in a new group."),
@@ -237,6 +266,8 @@ def cautions(
          f"{PER_COLUMN} each: the coefficients follow the noise of few rows."),
         (few, f"{who} fewer than {FEW_ROWS} rows: such losses, and so the weights, are uncertain ({_names(few)})."),
         (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
+        (beyond, f"{OUTSIDE.capitalize()}: {_names(beyond)} ({many(len(beyond), 'group')}). Nobody knows how well the "
+         "model does that far out."),
         (getattr(model.estimator, "coef_", None) is not None, "Coefficients describe the model, not causes; features "
          "that move together share theirs in ways that another sample may change."),
     )  # fmt: skip

@@ -12,15 +12,19 @@ from __future__ import annotations
 from toporo.tables.evaluate import Comparison, Evaluation, GroupScore, compare
 from toporo.tables.fit import fit_table
 from toporo.tables.model import ColumnInfo, Prediction, TableModel, load_model
+from toporo.tables.reach import GroupReach, Reach, RowReach
 from toporo.tables.resample import Interval
 
 __all__ = [
     "ColumnInfo",
     "Comparison",
     "Evaluation",
+    "GroupReach",
     "GroupScore",
     "Interval",
     "Prediction",
+    "Reach",
+    "RowReach",
     "TableModel",
     "compare",
     "fit_table",

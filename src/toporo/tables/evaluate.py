@@ -46,12 +46,29 @@ class GroupScore:
     hops : to the nearest training group; ``inf`` if there is no path, None if that is not known.
     trained : whether it is a training group.
     metrics : by name.
+    outside : the share of its rows that are outside of what validation has seen; None if that is not known.
     """
 
     group: str
     rows: int
     hops: float | None
     trained: bool
+    metrics: dict[str, Interval]
+    outside: float | None = None
+
+
+@dataclass(frozen=True)
+class ReachScore:
+    """How good the predictions for rows inside, or outside, of what validation has seen are.
+
+    Attributes
+    ----------
+    rows, groups : how many rows these are, and in how many groups.
+    metrics : by name, over all of these rows together.
+    """
+
+    rows: int
+    groups: int
     metrics: dict[str, Interval]
 
 
@@ -69,6 +86,8 @@ class Evaluation:
     by_hop : means over the groups at each distance from the training groups: ``"0 (trained on)"``, ``"1"``,
         ``"2"``, …, ``"no path"``, ``"not in the graph"``. Empty if distances are not known.
     level, resamples, seed : of the intervals.
+    by_reach : ``"inside"`` and ``"outside"``, where there are such rows: those inside of what validation has seen, and
+        the others. Empty if that is not known.
     """
 
     task: str
@@ -81,6 +100,7 @@ class Evaluation:
     level: float = 0.95
     resamples: int = 1000
     seed: int = 0
+    by_reach: dict[str, ReachScore] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it: a number that is not finite is None, but hops without a path are ``"inf"``."""
@@ -94,12 +114,17 @@ class Evaluation:
             "pooled": _plain(self.pooled),
             "worst": self.worst.group,
             "by_hop": {hop: _plain(metrics) for hop, metrics in self.by_hop.items()},
+            "by_reach": {
+                where: {"rows": score.rows, "groups": score.groups, "metrics": _plain(score.metrics)}
+                for where, score in self.by_reach.items()
+            },
             "groups": [
                 {
                     "group": score.group,
                     "rows": score.rows,
                     "hops": number_to_json(score.hops),
                     "trained": score.trained,
+                    "outside": score.outside,
                     "metrics": _plain(score.metrics),
                 }
                 for score in self.groups
@@ -117,6 +142,7 @@ class Evaluation:
                     None if entry["hops"] is None else float(entry["hops"]),
                     bool(entry["trained"]),
                     _intervals(entry["metrics"]),
+                    None if entry.get("outside") is None else float(entry["outside"]),
                 )
                 for entry in content["groups"]
             )
@@ -131,6 +157,10 @@ class Evaluation:
                 level=float(content["level"]),
                 resamples=int(content["resamples"]),
                 seed=int(content["seed"]),
+                by_reach={
+                    where: ReachScore(int(entry["rows"]), int(entry["groups"]), _intervals(entry["metrics"]))
+                    for where, entry in content.get("by_reach", {}).items()
+                },
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
@@ -138,18 +168,21 @@ class Evaluation:
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """One line per group, worst first; written to ``path`` too, if given (all of it or nothing).
 
-        The columns are ``group, rows, hops, trained`` and, for each metric, ``rmse, rmse_low, rmse_high``. A cell is
-        empty where there is no number; hops without a path are ``inf``.
+        The columns are ``group, rows, hops, trained, outside`` (the share of rows outside of what validation has seen,
+        if that is known) and, for each metric, ``rmse, rmse_low, rmse_high``. A cell is empty where there is no number;
+        hops without a path are ``inf``.
         """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         names = [column for name in self.worst.metrics for column in (name, f"{name}_low", f"{name}_high")]
-        writer.writerow(["group", "rows", "hops", "trained", *names])
+        share = ["outside"] * bool(self.by_reach)
+        writer.writerow(["group", "rows", "hops", "trained", *share, *names])
         for score in self.groups:
             hops = "" if score.hops is None else f"{score.hops:g}"
             numbers = [x for entry in score.metrics.values() for x in (entry.value, entry.low, entry.high)]
             cells = ["" if math.isnan(x) else repr(x) for x in numbers]
-            writer.writerow([score.group, score.rows, hops, str(score.trained).lower(), *cells])
+            apart = [repr(score.outside)] * bool(self.by_reach)
+            writer.writerow([score.group, score.rows, hops, str(score.trained).lower(), *apart, *cells])
         if path is not None:
             write_text(path, text.getvalue())
         return text.getvalue()
@@ -165,6 +198,8 @@ class Evaluation:
         for hop, metrics in self.by_hop.items():
             rows = sum(score.rows for score in self.groups if _label(score) == hop)
             table.append(["mean over groups", str(rows), hop, *map(str, metrics.values())])
+        for where, part in self.by_reach.items():
+            table.append([f"rows {where}", str(part.rows), "", *map(str, part.metrics.values())])
         for score in shown:
             hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
             table.append([_cut(score.group), str(score.rows), hops, *map(str, score.metrics.values())])
@@ -185,6 +220,7 @@ def evaluate(
     probabilities: npt.ArrayLike | None = None,
     classes: Sequence[Any] | None = None,
     inside: npt.ArrayLike | None = None,
+    outside: npt.ArrayLike | None = None,
     hops: Mapping[str, float] | None = None,
     trained: Collection[str] = (),
     resamples: int = 1000,
@@ -223,6 +259,7 @@ def evaluate(
     groups : every row's group.
     probabilities, classes : rows × classes, and the classes in that order.
     inside : of numbers, whether each lies in the interval that was predicted for it.
+    outside : whether each row is outside of what validation has seen (:class:`toporo.tables.RowReach`).
     hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
         graph.
     trained : the training groups.
@@ -249,12 +286,16 @@ def evaluate(
     present = [code for code in range(len(names)) if bounds[code] < bounds[code + 1]]
     members = {names[code]: make(order[bounds[code] : bounds[code + 1]]) for code in present}
 
-    bootstrap = Bootstrap(members, make(order), metrics_of, resamples=int(resamples), level=level, seed=int(seed))
+    drawing: dict[str, Any] = {"resamples": int(resamples), "level": level, "seed": int(seed)}
+    bootstrap = Bootstrap(members, make(order), metrics_of, **drawing)
+    out = None if outside is None else np.asarray(outside, dtype=bool).reshape(len(codes))
+    shares: Mapping[str, float] = {} if out is None else dict(zip(names, _shares(out, codes, len(names)), strict=True))
     metric, known = LEADING[task], set(trained)
     scores = []
     for name, sample in members.items():
         far = _hops_of(name, hops, name in known)
-        scores.append(GroupScore(name, sample.rows, far, name in known, bootstrap.of_group(name)))
+        metrics = bootstrap.of_group(name)
+        scores.append(GroupScore(name, sample.rows, far, name in known, metrics, shares.get(name)))
     sign = -1.0 if metric in MORE_IS_BETTER else 1.0
     scores.sort(key=lambda score: (-sign * score.metrics[metric].value, -score.rows, score.group))
     by_hop: dict[str, list[str]] = {}
@@ -272,7 +313,29 @@ def evaluate(
         level=float(level),
         resamples=int(resamples),
         seed=int(seed),
+        by_reach={} if out is None else _by_reach(out, codes, make, metrics_of, drawing),
     )
+
+
+def _shares(out: npt.NDArray[np.bool_], codes: Whole, groups: int) -> list[float]:
+    """By group, how much of it is outside; of one without rows, nothing."""
+    counts = np.maximum(np.bincount(codes, minlength=groups), 1)
+    return [float(share) for share in np.bincount(codes, out, minlength=groups) / counts]
+
+
+def _by_reach(
+    out: npt.NDArray[np.bool_], codes: Whole, make: Make, metrics_of: Metrics, drawing: dict[str, Any]
+) -> dict[str, ReachScore]:
+    """All rows inside together, and all rows outside."""
+    scores = {}
+    for where, rows in (("inside", np.flatnonzero(~out)), ("outside", np.flatnonzero(out))):
+        rows = rows[np.argsort(codes[rows], kind="stable")]
+        of_groups = np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1)
+        members = {str(place): make(each) for place, each in enumerate(of_groups) if len(each)}
+        if members:
+            metrics = Bootstrap(members, make(rows), metrics_of, **drawing).of_all()
+            scores[where] = ReachScore(len(rows), len(members), metrics)
+    return scores
 
 
 # ---------------------------------------------------------------- two models on the same rows

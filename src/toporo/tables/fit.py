@@ -28,6 +28,7 @@ from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
+from toporo.tables.reach import Reach
 from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
 from toporo.text import many, spelled
 from toporo.topology.graph import GroupGraph
@@ -150,6 +151,7 @@ def fit_table(
     else:
         estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
+    reach = Reach.of(estimator, x, ids, graph=topology, test_groups=asked, sample_weight=weights)
     return TableModel(
         estimator=estimator,
         encoder=encoder,
@@ -173,6 +175,7 @@ def fit_table(
             "method": method,
             "toporo": __version__,
         },
+        reach=reach,
     )
 
 

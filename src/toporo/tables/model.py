@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +24,7 @@ from toporo.groups import GroupIds, Groups
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
+from toporo.tables.reach import Reach, RowReach, hops_from, required
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
@@ -33,6 +34,8 @@ ROLES = ("feature", "target", "group", "weight", "left out")
 KINDS = ("number", "date", "text", "")
 #: Of predictions, how much their intervals hold when they are judged.
 INTERVAL = 0.9
+#: What the names of a reach's arrays begin with in a model folder.
+PREFIX = "reach."
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
 
@@ -66,6 +69,7 @@ class Prediction:
     frame : the columns that were read.
     encoded : what the model saw, with counts of what was filled in, unseen or outside the training range.
     lower, upper : the ends of intervals; None where none were asked for.
+    reach : how far the rows are from what was trained on; None where that was not asked for.
     """
 
     values: npt.NDArray[Any]
@@ -74,6 +78,7 @@ class Prediction:
     encoded: Encoded
     lower: Array | None = None
     upper: Array | None = None
+    reach: RowReach | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,8 @@ class TableModel:
     graph, test_groups : the topology, and the groups never trained on that the prior was made for.
     columns : the training table's columns, and what became of each.
     about : where it came from: source, rows, version.
+    reach : where its training rows are, some of which it holds, and how far from them validation has been; None in
+        folders of earlier versions. ``dataclasses.replace(model, reach=None)`` is a model that holds no rows.
     """
 
     estimator: Any
@@ -101,6 +108,7 @@ class TableModel:
     test_groups: tuple[str, ...]
     columns: tuple[ColumnInfo, ...]
     about: dict[str, Any]
+    reach: Reach | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -135,6 +143,7 @@ class TableModel:
         rows: int | None = None,
         interval: float | None = None,
         neighbors: Mapping[str, Iterable[str]] | None = None,
+        reach: bool = False,
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
@@ -153,7 +162,11 @@ class TableModel:
         interval : of a kriged model of numbers, also the ends of intervals that hold a row's target with this
             probability, such as 0.9.
         neighbors : of a kriged model, groups that are not in its graph and which groups there they are next to.
+        reach : also how far rows are from what was trained on, by groups too where the table has them.
         """
+        if reach:
+            required(self.reach)
+            optional = [*optional, *{self.group}.difference(require := list(require))]
         asked = self._asked(interval, neighbors)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
@@ -166,7 +179,9 @@ class TableModel:
         frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
         together = self.kriged and self.estimator.context == "rows"
         for some in [list(frames)] if together else ([frame] for frame in frames):
-            yield from self._predict(some, asked)
+            for portion in self._predict(some, asked):
+                how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
+                yield portion if how_far is None else replace(portion, reach=how_far)
 
     def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
         """What an estimator is told beside the rows, if it is one that can be."""
@@ -247,6 +262,45 @@ class TableModel:
         portions = [portion.probabilities for portion in self.portions(source, **reading)]
         return np.concatenate([chances for chances in portions if chances is not None])
 
+    def reach_of(
+        self, source: Any, *, neighbors: Mapping[str, Iterable[str]] | None = None, **reading: Any
+    ) -> RowReach:
+        """How far rows are from what was trained on, and whether that is outside of what validation has seen.
+
+        Parameters
+        ----------
+        source, neighbors : as for :meth:`portions`; without the group column hops do not count.
+        reading : ``format``, ``delimiter`` and ``rows`` of :meth:`portions`.
+        """
+        required(self.reach)
+        kinds, own = {self.group: "text"} | self.encoder.kinds, {self.group} - self.encoder.kinds.keys()
+        frames = stream_frames(source, kinds, optional=own, **reading)
+        encoded = ((frame, self.encoder.transform(frame)) for frame in frames)
+        return RowReach.joined([self.reach_in(*each, neighbors=neighbors) for each in encoded])
+
+    def reach_in(
+        self,
+        frame: Frame,
+        encoded: Encoded,
+        rows: npt.NDArray[np.intp] | slice = slice(None),
+        *,
+        neighbors: Mapping[str, Iterable[str]] | None = None,
+    ) -> RowReach:
+        """The same for rows that were read.
+
+        Parameters
+        ----------
+        frame, encoded : what was read, and what the model takes of it.
+        rows : which of its rows.
+        neighbors : as for :meth:`portions`.
+        """
+        names, there = None, self.group in frame.columns
+        if there:
+            group = frame.text(self.group)
+            names = np.asarray([*group.levels, None], dtype=object)[group.codes][rows]
+        hops = hops_from(self.graph, self.groups, neighbors) if there else None
+        return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
+
     def explain(self) -> GroupTable | CoefficientTable:
         """Which training groups count how much, and why; of a kriged model, coefficients by group and the evidence."""
         if isinstance(self.estimator, KrigedPart):
@@ -276,9 +330,10 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
-        targets, values, chances, names, inside, strangers = [], [], [], [], [], 0
+        targets, values, chances, names, inside, outside, strangers = [], [], [], [], [], [], 0
         if self.kriged and self.task == "regression":
             reading = {"interval": INTERVAL} | reading
+        reading = {"reach": self.reach is not None} | reading
         for portion in self.portions(source, require=[self.target, self.group], **reading):
             group, of_rows = portion.frame.text(self.group), self._groups(portion.frame)
             target, known = self._targets(portion.frame)
@@ -293,6 +348,8 @@ class TableModel:
                 inside.append(((portion.lower <= target) & (target <= portion.upper))[known])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
+            if portion.reach is not None:
+                outside.append(portion.reach.outside[known])
         if unseen and not strangers:
             raise DataError(
                 f"no row of the table is in groups that it was not trained on: the model knows {listed(self.groups)}. "
@@ -313,6 +370,7 @@ class TableModel:
             probabilities=np.concatenate(chances) if chances else None,
             classes=self.classes,
             inside=np.concatenate(inside) if inside else None,
+            outside=np.concatenate(outside) if outside else None,
             hops=self._hops(ids),
             trained=self.groups,
             resamples=resamples,
@@ -344,6 +402,8 @@ class TableModel:
         overwrite : replace a model that is there.
         """
         settings, arrays = dump_state(self.estimator)
+        reach, rows = (None, {}) if self.reach is None else self.reach.to_state()
+        arrays |= {f"{PREFIX}{name}": array for name, array in rows.items()}
         content = {
             "task": self.task,
             "target": self.target,
@@ -355,6 +415,7 @@ class TableModel:
             "estimator": settings,
             "graph": None if self.graph is None else json.loads(self.graph.to_json()),
             "about": self.about,
+            "reach": reach,
         }
         write_folder(folder, content, arrays, overwrite=overwrite)
 
@@ -388,6 +449,7 @@ class StoredModel(msgspec.Struct):
     estimator: dict[str, Any]
     graph: dict[str, Any] | None
     about: dict[str, Any]
+    reach: dict[str, Any] | None = None
 
 
 def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
@@ -395,6 +457,8 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
     if strange:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
     encoder = Encoder.from_dict(stored.preprocessing)
+    rows = {name: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)}
+    rows = {name.removeprefix(PREFIX): array for name, array in rows.items()}
     estimator = load_state(stored.estimator, arrays)
     if not hasattr(estimator, "explain"):
         raise DataError(f"a {type(estimator).__name__} is no model of a table.")
@@ -422,6 +486,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         test_groups=tuple(stored.test_groups),
         columns=tuple(stored.columns),
         about=stored.about,
+        reach=None if stored.reach is None else Reach.from_state(stored.reach, rows, len(encoder.names)),
     )
 
 
