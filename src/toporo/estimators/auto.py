@@ -112,7 +112,7 @@ class AutoEstimator(Kriged, ABC):
         graph: Any = None,
         test_groups: Iterable[Name] | None = None,
         candidates: Mapping[str, Any] | None = None,
-        folds: int = 6,
+        folds: int = 5,
         budget: float | None = None,
         resume: str | os.PathLike[str] | None = None,
         report: Callable[[int, int, str], object] | None = None,
@@ -182,7 +182,7 @@ class AutoEstimator(Kriged, ABC):
         rows = _some(ids, self.random_state)
         some = everything if rows is None else _taken(everything, rows, toward)
         parts = _parts(some.ids, self.folds, self.random_state)
-        apart = [_taken(some, np.flatnonzero(~part), _names(some.ids, part)) for part in parts]
+        apart = [_taken(some, np.flatnonzero(~part), _names(some.ids, part), everything) for part in parts]
         said, final, failed = self._tried(everything, some, apart, parts)
         together = self._vote(said, failed, some, parts)
         self.candidates_ = {name: final[name] for name in said}
@@ -498,10 +498,14 @@ def _some(ids: GroupIds, seed: int) -> npt.NDArray[np.intp] | None:
     return draw(ids, max(1, (MOST_ROWS - taken) // max(1, len(sizes) - fits)), seed)
 
 
-def _taken(rows: Training, some: npt.NDArray[np.intp], toward: tuple[Name, ...]) -> Training:
+def _taken(
+    rows: Training, some: npt.NDArray[np.intp], toward: tuple[Name, ...], among: Training | None = None
+) -> Training:
     weights = None if rows.weights is None else rows.weights[some]
     ids = some_of(rows.ids, some)
-    return Training(take_rows(rows.x, some), rows.y[some], ids, weights, rows.classes, rows.graph, toward, rows.seed)
+    return Training(
+        take_rows(rows.x, some), rows.y[some], ids, weights, rows.classes, rows.graph, toward, rows.seed, among=among
+    )
 
 
 def _names(ids: GroupIds, part: npt.NDArray[np.bool_]) -> tuple[Name, ...]:

@@ -63,6 +63,7 @@ class Training:
     toward : groups of the graph that will be predicted.
     seed : of what is drawn.
     memo : what several candidates have in common, by name.
+    among : more rows that these are of, where they are some of them.
     """
 
     x: Any
@@ -74,6 +75,7 @@ class Training:
     toward: tuple[Name, ...]
     seed: int
     memo: dict[str, Any] = field(default_factory=dict)
+    among: Training | None = None
 
     @property
     def shares(self) -> Array:
@@ -343,11 +345,16 @@ def kriged(rows: Training) -> Say:
             raise NotHereError(f"it would have {effects} effects of {places} groups")
         with quietly():
             model = KrigedLevels(graph=rows.graph, local=0.0)
+            model._start = None if rows.among is None else _model(kriged(rows.among)).fit_
             model.fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
         return OfModel(model, grouped=True, classes=None, inputs=rows.inputs)
 
     say: Say = rows.once("kriged", make)
     return say
+
+
+def _model(say: Say) -> Any:
+    return say.model if isinstance(say, OfModel) else None
 
 
 def trees(rows: Training, **settings: Any) -> Say:

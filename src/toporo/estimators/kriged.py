@@ -23,7 +23,7 @@ from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
 from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
 from toporo.robust.group_losses import chunks
-from toporo.robust.kriged import LEVELS, MODELS, SOLVED, fit_kriged
+from toporo.robust.kriged import LEVELS, MODELS, SOLVED, KrigedFit, fit_kriged
 from toporo.robust.panel import fit_panel
 from toporo.types import Array, Name
 
@@ -94,6 +94,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     #: What the graph's modes are, and whether slopes vary.
     _modes: ClassVar[type[GraphModes]] = GraphModes
     _slopes: ClassVar[bool] = True
+    #: A fit to nearly the same rows.
+    _start: KrigedFit | None = None
 
     def __init__(
         self, *, graph: Any = None, context: str = "rows", local: float = LOCAL, penalty: float | None = None
@@ -147,7 +149,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             for name, parts in (MODELS if self._slopes else LEVELS).items()
             if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
         }
-        self.fit_ = fit_kriged(factors, modes, places, wanted)
+        self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
         self.weights_: dict[Name, float] | None = None
         if self.penalty is not None and len(ids.groups) > 1:
             factors, shares = self._against_the_worst(
