@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +29,14 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    seconds,
     split_names,
 )
 from toporo.errors import listed
+from toporo.estimators import AutoRegressor
+from toporo.progress import Bar
 from toporo.robust.divergences import DIVERGENCES
-from toporo.tables.fit import METHODS, MODELS, fit_table
+from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
 from toporo.tables.folder import MANIFEST, check_target
 from toporo.tables.model import TASKS, TableModel
 from toporo.text import SAW, many, number_to_json
@@ -40,12 +47,13 @@ SHOWN = 12
 AUTO_OR_TASK = ("auto", *TASKS)
 #: Unless given.
 RIDGE = 1e-3
+USUAL = (("prior", "auto"), ("divergence", "l2"))
 PRIORS = ("auto", "uniform", *MEASURES)
 
 
-def _penalty(text: str) -> str:
+def _penalty(text: str | None) -> str | None:
     try:
-        usable = text == "auto" or float(text) >= 0
+        usable = text in (None, "auto") or float(text or "") >= 0
     except ValueError:
         usable = False
     if not usable:
@@ -54,6 +62,7 @@ def _penalty(text: str) -> str:
 
 
 _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
+_WEIGHTS = "Weights of groups (linear and mlp)"
 #: What is predicted; `toporo doctor` has the option too.
 TaskName = Annotated[
     str,
@@ -110,74 +119,105 @@ def fit(
         str | None,
         option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
     ] = None,
-    prior: Annotated[
-        str,
-        option(
-            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
-            "graph.",
-            _TOPOLOGY,
-            callback=one_of(PRIORS),
-            metavar="PRIOR",
-        ),
-    ] = "auto",
-    method: Annotated[
-        str,
-        option(
-            "tro; group-dro: the worst group; erm: all groups alike.",
-            _MODEL,
-            callback=one_of(METHODS),
-            metavar="METHOD",
-        ),
-    ] = "tro",
     model: Annotated[
-        str,
+        str | None,
         option(
-            "linear (exact), mlp, or kriged: coefficients by group that follow the graph.",
+            "auto: several, with a vote each; linear (exact), mlp, or kriged: coefficients by group that follow the "
+            "graph.",
             _MODEL,
             callback=one_of(MODELS),
             metavar="MODEL",
+            show_default="auto; linear with a setting of weights",
         ),
-    ] = "linear",
+    ] = None,
+    fast: Annotated[bool, option("The linear model alone.", _MODEL, "--fast", metavar="")] = False,
+    budget: Annotated[
+        str | None,
+        option(
+            "Of auto: how long to try models, e.g. 90s, 2min or 1h.",
+            _MODEL,
+            callback=seconds,
+            metavar="TIME",
+            show_default="by size",
+        ),
+    ] = None,
+    seed: Annotated[int, option("Of auto and an mlp.", _MODEL, min=0, metavar="N")] = 0,
+    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
+    method: Annotated[
+        str | None,
+        option(
+            "tro; group-dro: the worst group; erm: all groups alike.",
+            _WEIGHTS,
+            callback=one_of(METHODS),
+            metavar="METHOD",
+            show_default="tro",
+        ),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        option(
+            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
+            "graph.",
+            _WEIGHTS,
+            callback=one_of(PRIORS),
+            metavar="PRIOR",
+            show_default="auto",
+        ),
+    ] = None,
     penalty: Annotated[
-        str,
+        str | None,
         option(
             "How strongly weights are held to the prior; auto leaves groups out to choose.",
-            _MODEL,
+            _WEIGHTS,
             callback=_penalty,
             metavar="NUMBER",
+            show_default="auto",
         ),
-    ] = "auto",
+    ] = None,
     radius: Annotated[
-        float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
+        float | None, option("Instead of a penalty: how far weights may go.", _WEIGHTS, min=0.0, metavar="NUMBER")
     ] = None,
     divergence: Annotated[
-        str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
-    ] = "l2",
-    ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = RIDGE,
-    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
-    seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
+        str | None,
+        option(f"{either(DIVERGENCES)}.", _WEIGHTS, callback=one_of(DIVERGENCES), metavar="NAME", show_default="l2"),
+    ] = None,
+    ridge: Annotated[
+        float | None,
+        option("Shrinks the coefficients.", _WEIGHTS, min=0.0, metavar="NUMBER", show_default=f"{RIDGE:g}"),
+    ] = None,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
     as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
     """Fit a model that must hold in groups nobody has seen.
 
     Columns are typed by their cells; text becomes categories, missing
-    features are filled in, and all that is kept with the model. Groups are
-    weighed against the worst mixture near the graph's prior; a kriged model
-    has none of that, but coefficients of its own for every group.
+    features are filled in, and all that is kept with the model. Several
+    models get a vote each by how they do in training groups left out, and
+    what they leave follows the graph. Settings of weights ask for a linear
+    model instead, fitted against the worst mixture of groups near the
+    graph's prior.
 
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    settings: dict[str, Any] = {"ridge": ridge} if model != "kriged" or ridge != RIDGE else {}
-    if model == "mlp":
+    asked = {"method": method, "prior": prior, "penalty": penalty, "radius": radius}
+    asked |= {"divergence": divergence, "ridge": ridge}
+    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if penalty not in (None, "auto"):
+        settings["penalty"] = float(penalty or "")
+    kind = _model(model, fast, settings)
+    if kind != "auto":
+        settings = {name: value for name, value in settings.items() if (name, value) not in USUAL}
+    if kind in ("linear", "mlp"):
+        settings.setdefault("ridge", RIDGE)
+    if kind == "mlp":
         settings |= {"epochs": epochs, "random_state": seed}
-    if prior != "auto":
-        settings["prior"] = prior
-    if divergence != "l2":
-        settings["divergence"] = divergence
-    with interruptible(out / MANIFEST):
+    if budget is not None and kind != "auto":
+        raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
+    with interruptible(out / MANIFEST), _trying(kind, out, as_json) as tries:
+        if kind == "auto":
+            settings |= _offered({"random_state": seed, "budget": budget, **tries})
         fitted = fit_table(
             data_source(data),
             target=target,
@@ -191,10 +231,7 @@ def fit(
             categorical=split_names(categorical, "--categorical") or [],
             weight=weight,
             drop_missing=drop_missing,
-            method=method,
-            model=model,
-            penalty=penalty if penalty == "auto" else float(penalty),
-            radius=radius,
+            model=kind,
             delimiter=delimiter,
             **settings,
         )
@@ -206,8 +243,52 @@ def fit(
     say(f"model: {out}", err=as_json)
 
 
+def _model(model: str | None, fast: bool, given: Iterable[str]) -> str:
+    """Which model is asked for."""
+    if fast and model not in (None, "linear"):
+        raise typer.BadParameter(f"--fast is the linear model, and --model is {model}: decide for one.")
+    return "linear" if fast else model or default_model(given)
+
+
+def _offered(settings: dict[str, Any]) -> dict[str, Any]:
+    """Those that the estimator has."""
+    return {name: value for name, value in settings.items() if name in AutoRegressor().get_params()}
+
+
+@contextmanager
+def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
+    """What the estimator is told: whom to tell what it tries, and where to keep what the next fit goes on from."""
+    if kind != "auto":
+        yield {}
+        return
+    place = Path(realpath(out))
+    kept = place.with_name(f".{place.name}.resume")
+    try:
+        if quiet:
+            yield {"resume": kept}
+        else:
+            with Trying("starting", "items", mark="toporo: ") as progress:
+                yield {"resume": kept, "report": progress.report}
+    except BaseException:
+        if kept.exists():
+            say(f"toporo: what was fitted so far is in {kept}: the same command goes on from there.", err=True)
+        raise
+    shutil.rmtree(kept, ignore_errors=True)
+
+
+class Trying(Bar):
+    """Models as they are tried: a bar on a terminal, a line each elsewhere."""
+
+    def report(self, done: int, total: int, name: str) -> None:
+        """So many candidates are done, and this is the next."""
+        self(done, total, f"trying {name}")
+        if not self.live:
+            self.say(f"trying {name} ({done + 1} of {total})")
+
+
 def summary(model: TableModel) -> dict[str, Any]:
     """What a fit came to, as plain values for JSON."""
+    table = model.explain()
     return {
         "task": model.task,
         "target": model.target,
@@ -227,8 +308,11 @@ def summary(model: TableModel) -> dict[str, Any]:
             for score in model.estimator.penalty_scores_ or ()
         ],
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
-        "groups": model.explain().to_dict(),
-        "kriged": model.explain().about or None,
+        "groups": None,
+        "league": None,
+        table.key: table.to_dict(),
+        "kriged": table.about if model.kriged else None,
+        "auto": table.about if table.key == "league" else None,
         "about": model.about,
     }
 
@@ -258,6 +342,6 @@ def _show(model: TableModel) -> None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
     say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
-    say(str(table[:SHOWN]))
+    say(table[:SHOWN].lines())
     for sentence in table.about.get("words", ()):
         say(sentence)

@@ -17,7 +17,6 @@ What all of them together leave, cross-fitted already, is kriged over the graph 
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from toporo.checks import whole
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.effects import LEAST, Kriged
 from toporo.estimators.kriged_classes import some_of
+from toporo.estimators.league import LeaguePart, Standing
 from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
 from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
@@ -57,32 +57,9 @@ Say = Callable[[Any, GroupIds], Array]
 Maker = Callable[[Any, npt.NDArray[Any], GroupIds, "Array | None"], Say]
 
 
-@dataclass(frozen=True)
-class Standing:
-    """A candidate in the league.
-
-    Attributes
-    ----------
-    name : of the candidate.
-    error : its squared error, or that of its probabilities, over that of the safe mean, in groups left out.
-    worst : the same in the part of the groups where it is largest.
-    vote : how much of what is predicted is its.
-    seconds : that its fits took.
-    note : why it has no vote, if something is the matter with it; else nothing.
-    """
-
-    name: str
-    error: float
-    worst: float
-    vote: float
-    seconds: float
-    note: str = ""
-
-
-class AutoEstimator(Kriged, ABC):
+class AutoEstimator(LeaguePart, Kriged, ABC):
     """Candidates, votes and the fit; what differs between classes and numbers is in the two classes below."""
 
-    league_: tuple[Standing, ...]
     votes_: dict[str, float]
     candidates_: dict[str, Say]
     sureness_: float
@@ -151,16 +128,14 @@ class AutoEstimator(Kriged, ABC):
         whole(self.random_state, "random_state", 0)
         parts = list(parts_of(ids, self.folds, self.random_state))
         wanted = (y[:, None] == self.classes_).astype(np.float64) if self._classes else y.astype(np.float64)[:, None]
-        said, final, took, failed = {}, {}, {}, {}
+        said, final, failed = {}, {}, {}
         for name, maker in self._makers().items():
-            start = time.perf_counter()
             try:
                 said[name] = _apart(maker, x, y, weights, ids, parts, wanted.shape[1])
                 final[name] = maker(x, y, ids, weights)
             except Exception as error:  # whatever a candidate does, the others go on
                 failed[name] = f"{type(error).__name__}: {error}"
                 said.pop(name, None)
-            took[name] = time.perf_counter() - start
         safe = [name for name in self._safe if name in said]
         if not safe:
             raise DataError(f"no candidate of boosted trees could be fitted: {'; '.join(failed.values())}")
@@ -183,12 +158,11 @@ class AutoEstimator(Kriged, ABC):
                         float(errors[name] @ mass / (base @ mass)),
                         float((errors[name] / base).max()),
                         self.votes_[name],
-                        took[name],
                         "" if name in running else "far off in some groups",
                     )
                     for name in names
                 ]
-                + [Standing(name, np.nan, np.nan, 0.0, took[name], why) for name, why in failed.items()],
+                + [Standing(name, np.nan, np.nan, 0.0, why) for name, why in failed.items()],
                 key=lambda row: (-row.vote, np.nan_to_num(row.error, nan=np.inf), row.name),
             )
         )
@@ -217,17 +191,6 @@ class AutoEstimator(Kriged, ABC):
         each = {name: say(x, ids) for name, say in self.candidates_.items()}
         return {name: values if self._classes else values[:, 0] for name, values in each.items()}
 
-    def explain(self) -> str:
-        """The league in words: who votes, and how well each does in groups left out."""
-        lines = [f"{'candidate':<28} {'error':>7} {'worst':>7} {'vote':>6} {'s':>6}"]
-        for row in self.league_:
-            lines.append(
-                f"{row.name:<28} {row.error:>7.3f} {row.worst:>7.3f} {row.vote:>6.0%} {row.seconds:>6.1f}"
-                f"{'  ' + row.note if row.note else ''}"
-            )
-        graph = "there is no graph" if self.topology_ is None else f"of the graph {self.gate_:.0%} counts"
-        return "\n".join([*lines, f"Errors are over those of the mean of trees, in groups left out; {graph}."])
-
 
 class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """The mean of several models by their votes, with a kriged effect of the group: for tables of numbers to predict.
@@ -248,7 +211,7 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
 
     Attributes
     ----------
-    league_ : every candidate's error in groups left out, its vote, and what it took; :meth:`explain` prints it.
+    league_ : every candidate's error in groups left out, and its vote; :meth:`explain` is a table of it.
     votes_ : votes by name, summing to 1. :meth:`predict_each` gives what each says by itself.
     evidence_, gate_, effects_, effects_sd_, saw_ : of the effect on what they leave, as in :class:`Kriged`.
 
