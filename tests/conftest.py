@@ -14,6 +14,8 @@ import matplotlib
 import pytest
 import torch
 
+from tests.tables.stored import stored as stored  # until state.py holds models by votes
+
 matplotlib.use("Agg")
 # Tiny tensors gain nothing from threads and, on a busy machine, wait for them thirty times longer; children inherit it.
 torch.set_num_threads(1)

@@ -13,6 +13,7 @@ import pytest
 import toporo.tables.model as home
 from toporo import AutoRegressor
 from toporo.errors import SettingError
+from toporo.estimators.auto import AutoEstimator
 from toporo.estimators.league import LeaguePart
 
 
@@ -27,13 +28,13 @@ def takes_votes() -> bool:
     return True
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def stored() -> Iterator[None]:
     """Stand in for what is not there yet."""
     if takes_votes():
         yield
         return
-    dump, load = home.dump_state, home.load_state
+    dump, load, fit = home.dump_state, home.load_state, AutoEstimator.fit
 
     def dumped(estimator: Any) -> Any:
         if not isinstance(estimator, LeaguePart):
@@ -45,12 +46,15 @@ def stored() -> Iterator[None]:
     def loaded(content: Any, arrays: Any) -> Any:
         if content.get("schema") != "pickled":
             return load(content, arrays)
-        model = joblib.load(io.BytesIO(arrays["bytes"].tobytes()))
-        model.n_features_in_ = 6
-        model.group_sizes_ = dict.fromkeys(model.groups_, 1)
-        return model
+        return joblib.load(io.BytesIO(arrays["bytes"].tobytes()))
+
+    def fitted(self: Any, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> Any:
+        fit(self, X, y, groups, sample_weight)
+        self.n_features_in_, self.group_sizes_ = X.shape[1], dict.fromkeys(self.groups_, 1)
+        return self
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(home, "dump_state", dumped)
         patched.setattr(home, "load_state", loaded)
+        patched.setattr(AutoEstimator, "fit", fitted)
         yield
