@@ -165,6 +165,17 @@ def test_weights_count() -> None:
     assert model.weight == "count"
 
 
+def test_rows_without_weight_do_not_count() -> None:
+    some = [float(place % 4 > 0) for place in range(len(TABLE["y"]))]
+    spoiled = TABLE | {"count": some, "y": [y if kept else 1e6 for y, kept in zip(TABLE["y"], some, strict=True)]}
+    new = only(AFTER, station=NEW)
+    assert np.array_equal(*(fit(each, weight="count").predict(new) for each in (TABLE | {"count": some}, spoiled)))
+    with pytest.raises(DataError, match="the weight .* is zero in every row"):
+        fit(TABLE | {"count": [0.0] * 360}, weight="count")
+    with pytest.raises(DataError, match="'weir'"):
+        fit(TABLE | {"count": [float(name != "weir") for name in TABLE["station"]]}, weight="count")
+
+
 def test_classes_have_probabilities_and_one_may_be_missing_in_a_region() -> None:
     table = floods()
     model = fit(table, target="flood", graph=RIVER, test_groups=["mouth"])

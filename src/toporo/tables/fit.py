@@ -26,7 +26,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
-from toporo.estimators.rows import learn_graph_of
+from toporo.estimators.rows import counted, learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
@@ -159,6 +159,8 @@ def fit_table(
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
     estimator = _estimator(kind, model, ids, topology, asked, wanted)
+    if model == "auto":  # candidates get rows that count
+        x, y, ids, weights = counted(x, y, ids, weights)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     return TableModel(
         estimator=estimator,
