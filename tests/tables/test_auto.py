@@ -170,7 +170,7 @@ def test_rows_without_weight_do_not_count() -> None:
     spoiled = TABLE | {"count": some, "y": [y if kept else 1e6 for y, kept in zip(TABLE["y"], some, strict=True)]}
     new = only(AFTER, station=NEW)
     assert np.array_equal(*(fit(each, weight="count").predict(new) for each in (TABLE | {"count": some}, spoiled)))
-    with pytest.raises(DataError, match="the weight .* is zero in every row"):
+    with pytest.raises(DataError, match=r"the weight .* is zero in every row"):
         fit(TABLE | {"count": [0.0] * 360}, weight="count")
     with pytest.raises(DataError, match="'weir'"):
         fit(TABLE | {"count": [float(name != "weir") for name in TABLE["station"]]}, weight="count")
