@@ -185,6 +185,13 @@ def test_an_interrupted_fit_says_that_it_goes_on(toporo: Run, files: Path, slow:
     assert not (files / "model").exists()
 
 
+def test_whatever_is_saved_in_its_place_ends_it(toporo: Run, files: Path, slow: Slow) -> None:
+    slow.end = KeyboardInterrupt()
+    assert toporo(*FIT, *GRAPH).code == 130
+    assert toporo(*FIT, *GRAPH, "--fast").code == 0
+    assert left(files) == []
+
+
 def test_a_fit_that_failed_says_that_it_goes_on(toporo: Run, files: Path, slow: Slow) -> None:
     slow.end = OSError(28, "No space left on device")
     done = toporo(*FIT, *GRAPH)

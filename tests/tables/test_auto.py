@@ -152,6 +152,21 @@ def test_a_graph_may_be_learned() -> None:
     assert set(model.graph.names) == set(STATIONS)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.filterwarnings("ignore:all .* rows are of one group")
+def test_one_or_two_groups_will_do(count: int) -> None:
+    few = only(TABLE, station=STATIONS[:count])
+    try:
+        model = fit(few, test_groups=())
+    except DataError as error:  # until the estimator takes them
+        assert "expected at least three" in str(error)  # noqa: PT017
+        pytest.skip("votes are for three groups and more")
+    assert np.isfinite(model.predict(AFTER)).all()
+    assert model.groups == tuple(sorted(STATIONS[:count]))
+    assert "It is carried by" in str(model.explain())
+    assert model.evaluate(AFTER, resamples=20).by_hop
+
+
 def test_weights_count() -> None:
     wrong = [name in ("upper", "weir") for name in TABLE["station"]]
     table = TABLE | {

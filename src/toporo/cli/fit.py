@@ -258,19 +258,18 @@ def _offered(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
     """What the estimator is told: whom to tell what it tries, and where to keep what the next fit goes on from."""
-    if kind != "auto":
-        yield {}
-        return
     place = Path(realpath(out))
     kept = place.with_name(f".{place.name}.resume")
     try:
-        if quiet:
+        if kind != "auto":
+            yield {}
+        elif quiet:
             yield {"resume": kept}
         else:
             with Trying("starting", "items", mark="toporo: ") as progress:
                 yield {"resume": kept, "report": progress.report}
     except BaseException:
-        if kept.exists():
+        if kind == "auto" and kept.exists():
             say(f"toporo: what was fitted so far is in {kept}: the same command goes on from there.", err=True)
         raise
     shutil.rmtree(kept, ignore_errors=True)
