@@ -344,5 +344,5 @@ def test_others_have_no_intervals() -> None:
     plain = fit(model="linear", penalty=1.0)
     with pytest.raises(SettingError, match=r"only a kriged model and one by votes take interval.*--model auto"):
         plain.predict(AFTER, interval=0.9)
-    with pytest.raises(SettingError, match="only a kriged model takes neighbors"):
+    with pytest.raises(SettingError, match="only a kriged model and one by votes take neighbors"):
         plain.predict(AFTER, neighbors={"sea": ["mouth"]})
