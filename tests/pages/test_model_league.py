@@ -61,7 +61,7 @@ def test_the_page_shows_the_league_effects_and_coverage(model: TableModel, tmp_p
         *STATIONS,
     ):
         assert words in page.text
-    for words in ("prior", "λ", "Prior", "worst case"):
+    for words in ("λ", "The prior", "worst case"):
         assert words not in page.text
     assert "Nothing was evaluated" in written(model, tmp_path).text
 

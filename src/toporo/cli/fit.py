@@ -279,10 +279,11 @@ class Trying(Bar):
     """Models as they are tried: a bar on a terminal, a line each elsewhere."""
 
     def report(self, done: int, total: int, name: str) -> None:
-        """So many candidates are done, and this is the next."""
-        self(done, total, f"trying {name}")
+        """So many candidates are done, and this is the next; after the last, their votes."""
+        what = f"trying {name}" if done < total else "counting votes"
+        self(done, total, what)
         if not self.live:
-            self.say(f"trying {name} ({done + 1} of {total})")
+            self.say(f"{what} ({done + 1} of {total})" if done < total else what)
 
 
 def summary(model: TableModel) -> dict[str, Any]:

@@ -107,8 +107,8 @@ class LeagueTable(RowTable[Standing]):
         """Who carries it and what the graph adds, in words, and what the columns are."""
         return (
             *self.about.get("words", ()),
-            "Errors are squared ones over those of the mean of trees, in groups left out; worst is the part of them "
-            "where a candidate does worst.",
+            "Errors are squared ones in groups left out, over those of the safe mean, which votes are drawn to; worst "
+            "is the part of the groups where a candidate does worst.",
         )
 
 

@@ -296,7 +296,7 @@ def league_figure(rows: Sequence[Standing]) -> Figure:
     if ends and max(ends) > ERRORS_FAR * min(ends):
         right.set_xscale("log")
         charts.log_ticks(right.xaxis)
-    right.set_xlabel("squared error in groups left out\n(dotted: that of the mean of trees)")
+    right.set_xlabel("squared error in groups left out\n(dotted: that of the safe mean)")
     if rest:
         charts.in_row(left, len(shown), f"{len(rest)} more, together {_total(row.vote for row in rest)}")
     handles = [charts.mark("all groups left out", color=TRAIN_COLOR), charts.mark("worst part", "|", color=TEST_COLOR)]

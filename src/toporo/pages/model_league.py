@@ -76,7 +76,7 @@ def _first(model: TableModel, table: LeagueTable) -> list[Section | None]:
         "league",
         "The league",
         "Every candidate was fitted without some training groups at a time and judged on these. Errors are squared, "
-        "over those of the mean of the trees: below 1 is better. Votes are drawn towards that mean, and a candidate "
+        "over those of a safe mean of a few candidates: below 1 is better. Votes are drawn towards it, and a candidate "
         "that is far off in any part of the groups has none.",
         to_svg("league", figures.league_figure(table.rows)),
         (Grid(titles, tuple(rows), words=("candidate", "note")),),
