@@ -180,7 +180,7 @@ def test_an_interrupted_fit_says_that_it_goes_on(toporo: Run, files: Path, slow:
     done = toporo(*FIT, *GRAPH, "--json")
     assert done.code == 130
     assert done.out == ""
-    assert ".model.resume: the same command goes on from there." in done.err
+    assert "is in .model.resume: the same command goes on from there." in done.err
     assert "toporo: interrupted; nothing was written." in done.err
     assert left(files) == [".model.resume"]
     assert not (files / "model").exists()

@@ -107,7 +107,7 @@ def test_a_candidate_that_failed_is_named(model: TableModel, tmp_path: Path) -> 
         page = written(model, tmp_path)
     finally:
         model.estimator.league_ = model.estimator.league_[:-1]
-    assert "could not be fitted: “<b>mine</b>”" in page.text
+    assert "Candidates that were not fitted, as the league says why: “<b>mine</b>”" in page.text
     assert "ValueError: no" in page.text
     assert "b" not in {tag for tag, _ in page.tags}
 

@@ -270,7 +270,10 @@ def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
                 yield {"resume": kept, "report": progress.report}
     except BaseException:
         if kind == "auto" and kept.exists():
-            say(f"toporo: what was fitted so far is in {kept}: the same command goes on from there.", err=True)
+            say(
+                f"toporo: what was fitted so far is in {out.parent / kept.name}: the same command goes on from there.",
+                err=True,
+            )
         raise
     shutil.rmtree(kept, ignore_errors=True)
 

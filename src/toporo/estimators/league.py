@@ -76,7 +76,7 @@ class LeagueTable(RowTable[Standing]):
         return ["candidate", "error", "worst", "vote", "note"]
 
     def cells(self, row: Standing) -> dict[str, Any]:
-        """A row by column, as it is; a candidate that could not be fitted has no errors."""
+        """A row by column, as it is; a candidate that was not fitted has no errors."""
         error, worst = (None if math.isnan(value) else value for value in (row.error, row.worst))
         return dict(zip(self.columns, (row.name, error, worst, row.vote, row.note), strict=True))
 

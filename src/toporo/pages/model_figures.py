@@ -286,7 +286,7 @@ def league_figure(rows: Sequence[Standing]) -> Figure:
     left.set_xlim(0, 1.04 * max(max(row.vote for row in shown), 0.5))
     for place, row in enumerate(shown):
         if not math.isfinite(row.error):
-            charts.in_row(right, place, "could not be fitted")
+            charts.in_row(right, place, short_name(row.note or "could not be fitted", 44))
             continue
         right.plot([row.error, row.worst], [place, place], color="#9ca3af", lw=2.0, zorder=2)
         right.plot(row.worst, place, ls="", marker="|", ms=9, mew=1.6, color=TEST_COLOR, zorder=3)

@@ -57,7 +57,7 @@ def _cautions(model: TableModel, table: LeagueTable, evaluation: Evaluation | No
         *([] if evaluation is None else about_evaluation(model, evaluation, source)),
         (True, "No control was fitted for this page. Whether votes help only shows beside a linear model (--fast) and "
          "one with all groups weighed alike (erm), on the same groups."),
-        (failed, f"Candidates that could not be fitted: {some_names(failed)}. The others went on without them."),
+        (failed, f"Candidates that were not fitted, as the league says why: {some_names(failed)}."),
         (silent, "The graph hardly counts: in what the candidates leave, neighbours are no more alike than other "
          "groups."),
         (far, f"Groups {FAR} edges and more from those trained on: {some_names(far)}. The graph says little of them."),
