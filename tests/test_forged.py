@@ -46,7 +46,9 @@ def dated(rows: int = 20) -> dict[str, list[Any]]:
 
 
 MODELS: dict[str, Callable[[], TableModel]] = {
-    "chosen": lambda: fit_table(river(0, 20), target="y", group="station", graph=PLACED, test_groups=["mouth"]),
+    "chosen": lambda: fit_table(
+        river(0, 20), target="y", group="station", graph=PLACED, test_groups=["mouth"], model="linear"
+    ),
     "classes": lambda: fit_table(floods(), target="flood", group="station", penalty=1.0),
     "beds": lambda: fit_table(river(0, 20), target="bed", group="station", learn_graph=True, penalty=math.inf),
     "network": lambda: fit_table(

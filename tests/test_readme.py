@@ -47,9 +47,9 @@ def test_the_session_from_a_table_to_a_report(
             (tmp_path / words[redirected + 1]).write_text(done.out)
         better = re.search(r"better in (\d+) of (\d+) groups", done.out)
         if better:
-            assert f"({better[1]} of {better[2]} states are better with TRO)" in claims()
+            assert f"({better[1]} of {better[2]} states are better with votes)" in claims()
     made = {path.name for path in tmp_path.iterdir()}
-    assert {"doctor.html", "model", "control", "weights.svg", "predictions.csv", "report.html"} <= made
+    assert {"doctor.html", "model", "control", "effects.svg", "predictions.csv", "report.html"} <= made
     assert len((tmp_path / "predictions.csv").read_text().splitlines()) == 577
 
 

@@ -387,6 +387,9 @@ def fit_cases() -> list[Case]:
             Case("A method that does not exist", f"{FIT} --method dro", "'dro'", code=MISTYPED),
             Case("A penalty for a method without one", f"{FIT} --method group-dro --penalty 5", "penalty"),
             Case("A distance for a model without one", f"{FIT} --model kriged --radius 5", "radius"),
+            Case("A penalty for models by votes", f"{FIT} --model auto --penalty 5", "penalty"),
+            Case("A time that is none", f"{FIT} --budget soon", "'soon'", code=MISTYPED),
+            Case("A time limit for the linear model", f"{FIT} --fast --budget 2min", "--budget", code=MISTYPED),
             Case("There is a model of this name", FIT, "model", model()),
             Case(
                 "The folder for the model holds something else",

@@ -463,7 +463,7 @@ def _graphs() -> dict[str, bytes]:
 def _models() -> dict[str, bytes]:
     edges = [("NY", "PA"), ("PA", "OH"), ("OH", "IN"), ("IN", "NY"), ("IN", "IL")]
     kinds: dict[str, dict[str, Any]] = {
-        "linear": {"target": "y", "graph": edges, "test_groups": ["IL"]},
+        "linear": {"target": "y", "model": "linear", "graph": edges, "test_groups": ["IL"]},
         "classes": {"target": "colour", "penalty": 1.0, "graph": edges},
         "network": {"target": "y", "model": "mlp", "hidden": (3,), "epochs": 2, "graph": edges, "test_groups": ["IL"]},
     }

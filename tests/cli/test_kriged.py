@@ -106,7 +106,7 @@ def test_other_models_have_no_intervals(toporo: Run, files: Path) -> None:
     assert toporo("fit", "river.csv", *FIT[2:6], "--penalty", "1", "--out", "plain").code == 0
     done = toporo("predict", "plain", "new.csv", "--interval", "0.9")
     assert (done.code, done.out) == (1, "")
-    assert "only a kriged model takes interval" in done.err
+    assert "only a kriged model and one by votes take interval" in done.err
 
 
 def test_evaluate_shows_hops_coverage_and_a_control(toporo: Run, fitted: Path) -> None:

@@ -22,7 +22,7 @@ Run = Callable[..., Any]
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder."""
     folder = tmp_path_factory.mktemp("models") / "model"
-    fit_table(river(), target="y", group="station", graph=RIVER, test_groups=["mouth"]).save(folder)
+    fit_table(river(), target="y", group="station", graph=RIVER, test_groups=["mouth"], model="linear").save(folder)
     return folder
 
 

@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-RIVER_FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--out", "model")
+RIVER_FIT = ("fit", "river.csv", "--target", "y", "--group", "station", "--fast", "--out", "model")
 
 
 @pytest.fixture
@@ -185,7 +185,9 @@ def test_names_may_come_from_a_file(toporo: Run, files: Path) -> None:
 
 def test_fit_classifies(toporo: Run, files: Path) -> None:
     (files / "floods.csv").write_text(as_csv(floods()))
-    done = toporo("fit", "floods.csv", "--target", "flood", "--group", "station", "--out", "m", "--learn-graph")
+    done = toporo(
+        "fit", "floods.csv", "--target", "flood", "--group", "station", "--out", "m", "--learn-graph", "--fast"
+    )
     assert done.code == 0, done.err
     assert "Classification of 'flood'" in done.out
     found = rows(toporo("predict", "m", "floods.csv").out)
@@ -195,7 +197,7 @@ def test_fit_classifies(toporo: Run, files: Path) -> None:
 
 
 def test_fit_trains_a_network(toporo: Run, files: Path) -> None:
-    done = toporo(*RIVER_FIT, "--model", "mlp", "--epochs", "2")
+    done = toporo(*RIVER_FIT[:6], "--out", "model", "--model", "mlp", "--epochs", "2")
     assert done.code == 0, done.err
     assert toporo("predict", "model", "new.csv").code == 0
 

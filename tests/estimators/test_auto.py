@@ -49,7 +49,7 @@ def test_votes_go_to_who_is_right() -> None:
     assert next(row for row in steps.league_ if row.name == "linear").note == "far off in some groups"
     assert np.mean((steps.predict(x[~known], groups=g[~known]) - y[~known]) ** 2) < 0.35
     linear, (x, y, g, known) = fitted("linear")
-    assert linear.votes_["linear"] + linear.votes_["linear, groups alike"] > 0.3
+    assert sum(vote for name, vote in linear.votes_.items() if name.startswith(("linear", "kriged"))) > 0.3
     alone = HistGradientBoostingRegressor(random_state=0).fit(x[known], y[known]).predict(x[~known])
     together = linear.predict(x[~known], groups=g[~known])
     assert np.mean((together - y[~known]) ** 2) < 0.8 * np.mean((alone - y[~known]) ** 2)
@@ -80,7 +80,7 @@ def test_what_is_left_follows_the_graph_where_there_is_one() -> None:
         model = AutoRegressor(graph=graph).fit(x[known], y[known], groups=g[known])
         errors[name] = np.mean((model.predict(x[~known], groups=g[~known]) - y[~known]) ** 2)
         assert (model.gate_ > 0.9) == (graph is not None)
-        assert ("there is no graph" in model.explain()) == (graph is None)
+        assert ("There is no graph" in str(model.explain())) == (graph is None)
     assert errors["graph"] < 0.6 * errors["none"]
     values, low, high = AutoRegressor(graph=CHAIN).fit(x, y, groups=g).predict(x, groups=g, interval=0.9)
     assert np.all((low < values) & (values < high))
@@ -273,8 +273,8 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
 def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1e6, 0.01))
     monkeypatch.setattr(auto.time, "monotonic", lambda: next(clock))
-    with pytest.warns(TopoRoWarning, match=r"the budget of 0.2 s was spent before 'trees with context'"):
-        model, (x, _, g, _) = fitted("linear", budget=0.2)
+    with pytest.warns(TopoRoWarning, match=r"the budget of 0.16 s was spent before 'trees with context'"):
+        model, (x, _, g, _) = fitted("linear", budget=0.16)
     assert {"constant", "linear", "trees"} == set(model.votes_)
     assert next(row for row in model.league_ if row.name == "linear, TRO").note == "not tried: the budget was spent"
     assert np.isfinite(model.predict(x, groups=g)).all()

@@ -60,7 +60,7 @@ def written(model: TableModel, folder: Path, **more: Any) -> Page:
 
 @pytest.fixture(scope="module")
 def model() -> TableModel:
-    return fit_table(river(), target="y", group="station", graph=RIVER, test_groups=["mouth"])
+    return fit_table(river(), target="y", group="station", graph=RIVER, test_groups=["mouth"], model="linear")
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
     table = river(groups=HOSTILE)
     table["<i>x</i> {{ y }}"] = table.pop("x")
     edges = list(pairwise(HOSTILE))
-    model = fit_table(table, target="y", group="station", graph=edges, test_groups=HOSTILE[2:4])
+    model = fit_table(table, target="y", group="station", graph=edges, test_groups=HOSTILE[2:4], model="linear")
     page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20), source="<u>held-out</u>.csv")
     assert not {"script", "b", "i", "u"} & {tag for tag, _ in page.tags}
     for name in (*HOSTILE, "<i>x</i> {{ y }}", "<u>held-out</u>.csv"):
@@ -168,7 +168,7 @@ def test_names_are_text_whatever_signs_they_hold(tmp_path: Path) -> None:
 
 def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
     table = river(groups=("a", "b"))
-    model = fit_table(table, target="y", group="station")
+    model = fit_table(table, target="y", group="station", model="linear")
     page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20))
     assert page.sections == ["groups", "prior", "losses", "evaluation", "effects", "table", "columns", "cautions"]
     assert "There is no graph" in page.text
@@ -178,7 +178,7 @@ def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:all .* rows are of one group")
 def test_one_group_is_an_ordinary_regression_and_says_so(tmp_path: Path) -> None:
-    model = fit_table(river(groups=("a",)), target="y", group="station")
+    model = fit_table(river(groups=("a",)), target="y", group="station", model="linear")
     page = written(model, tmp_path)
     assert "an ordinary regression" in page.text
     assert "penalty λ" not in page.text

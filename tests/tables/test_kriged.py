@@ -342,7 +342,7 @@ def test_a_damaged_classifier_is_refused(classifier: Path, tmp_path: Path, damag
 
 def test_others_have_no_intervals() -> None:
     plain = fit(model="linear", penalty=1.0)
-    with pytest.raises(SettingError, match=r"only a kriged model takes interval.*--model kriged"):
+    with pytest.raises(SettingError, match=r"only a kriged model and one by votes take interval.*--model auto"):
         plain.predict(AFTER, interval=0.9)
-    with pytest.raises(SettingError, match="only a kriged model takes neighbors"):
+    with pytest.raises(SettingError, match="only a kriged model and one by votes take neighbors"):
         plain.predict(AFTER, neighbors={"sea": ["mouth"]})

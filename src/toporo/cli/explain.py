@@ -30,16 +30,22 @@ def explain(
     out: Annotated[Path | None, option("Write the table to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[
         Path | None,
-        option("Draw groups by weight (kriged: by difference): a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE"),
+        option(
+            "Draw groups by weight (kriged: difference; auto: effect, or votes): .png, .svg or .pdf.",
+            _OUTPUT,
+            metavar="FILE",
+        ),
     ] = None,
     as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
-    """Show which training groups a model was fitted against, and why.
+    """Show what a model is made of: candidates by vote, groups by weight.
 
     Of every group: its rows, the model's loss there, its centrality and
     prior, its weight in the worst case, and hops to the nearest test group.
-    Of a kriged model: coefficients by group, the most different first, how
-    much the graph counts, and what would change without it.
+    Of a model by votes: its candidates, their errors in groups left out and
+    their votes, and what the graph adds. Of a kriged model: coefficients by
+    group, the most different first, how much the graph counts, and what would
+    change without it.
 
     Example: toporo explain model --plot weights.png
     """
@@ -52,10 +58,10 @@ def explain(
     if plot is not None:
         write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     if as_json:
-        content = {**table.about, "groups": table.to_dict()} if table.about else table.to_dict()
+        content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        say(str(table))
+        say(table.lines())
         for note in table.notes:
             say(note)
     for what, path in (("table", out), ("picture", plot)):

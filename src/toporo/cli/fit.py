@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +31,13 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    seconds,
     split_names,
 )
 from toporo.errors import listed
+from toporo.progress import Bar
 from toporo.robust.divergences import DIVERGENCES
-from toporo.tables.fit import METHODS, MODELS, fit_table
+from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
 from toporo.tables.folder import MANIFEST, check_target
 from toporo.tables.model import TASKS, TableModel
 from toporo.text import SAW, many, number_to_json
@@ -40,20 +46,21 @@ from toporo.topology.centrality import MEASURES
 #: Groups shown after a fit; `toporo explain` shows all.
 SHOWN = 12
 AUTO_OR_TASK = ("auto", *TASKS)
+USUAL = (("prior", "auto"), ("divergence", "l2"), ("ridge", "auto"))
 PRIORS = ("auto", "uniform", *MEASURES)
 
 
-def _penalty(text: str) -> str:
+def _penalty(text: str | None) -> str | None:
     return _auto_or_number(text, math.inf)
 
 
-def _ridge(text: str) -> str:
+def _ridge(text: str | None) -> str | None:
     return _auto_or_number(text, sys.float_info.max)
 
 
-def _auto_or_number(text: str, most: float) -> str:
+def _auto_or_number(text: str | None, most: float) -> str | None:
     try:
-        usable = text == "auto" or 0 <= float(text) <= most
+        usable = text in (None, "auto") or 0 <= float(text or "") <= most
     except ValueError:
         usable = False
     if not usable:
@@ -63,6 +70,7 @@ def _auto_or_number(text: str, most: float) -> str:
 
 
 _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
+_WEIGHTS = "Weights of groups (linear and mlp)"
 #: What is predicted; `toporo doctor` has the option too.
 TaskName = Annotated[
     str,
@@ -119,82 +127,110 @@ def fit(
         str | None,
         option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
     ] = None,
-    prior: Annotated[
-        str,
-        option(
-            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
-            "graph.",
-            _TOPOLOGY,
-            callback=one_of(PRIORS),
-            metavar="PRIOR",
-        ),
-    ] = "auto",
-    method: Annotated[
-        str,
-        option(
-            "tro; group-dro: the worst group; erm: all groups alike.",
-            _MODEL,
-            callback=one_of(METHODS),
-            metavar="METHOD",
-        ),
-    ] = "tro",
     model: Annotated[
-        str,
+        str | None,
         option(
-            "linear (exact), mlp, or kriged: coefficients by group that follow the graph.",
+            "auto: several, with a vote each; linear (exact), mlp, or kriged: coefficients by group that follow the "
+            "graph.",
             _MODEL,
             callback=one_of(MODELS),
             metavar="MODEL",
+            show_default="auto; linear with a setting of weights",
         ),
-    ] = "linear",
+    ] = None,
+    fast: Annotated[bool, option("The linear model alone.", _MODEL, "--fast", metavar="")] = False,
+    budget: Annotated[
+        str | None,
+        option(
+            "Of auto: how long to try models, e.g. 90s, 2min or 1h.",
+            _MODEL,
+            callback=seconds,
+            metavar="TIME",
+            show_default="by size",
+        ),
+    ] = None,
+    seed: Annotated[int, option("Of auto and an mlp.", _MODEL, min=0, metavar="N")] = 0,
+    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
+    method: Annotated[
+        str | None,
+        option(
+            "tro; group-dro: the worst group; erm: all groups alike.",
+            _WEIGHTS,
+            callback=one_of(METHODS),
+            metavar="METHOD",
+            show_default="tro",
+        ),
+    ] = None,
+    prior: Annotated[
+        str | None,
+        option(
+            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
+            "graph.",
+            _WEIGHTS,
+            callback=one_of(PRIORS),
+            metavar="PRIOR",
+            show_default="auto",
+        ),
+    ] = None,
     penalty: Annotated[
-        str,
+        str | None,
         option(
             "How strongly weights are held to the prior; auto leaves groups out to choose.",
-            _MODEL,
+            _WEIGHTS,
             callback=_penalty,
             metavar="NUMBER",
+            show_default="auto",
         ),
-    ] = "auto",
+    ] = None,
     radius: Annotated[
-        float | None, option("Instead of a penalty: how far weights may go.", _MODEL, min=0.0, metavar="NUMBER")
+        float | None, option("Instead of a penalty: how far weights may go.", _WEIGHTS, min=0.0, metavar="NUMBER")
     ] = None,
     divergence: Annotated[
-        str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
-    ] = "l2",
+        str | None,
+        option(f"{either(DIVERGENCES)}.", _WEIGHTS, callback=one_of(DIVERGENCES), metavar="NAME", show_default="l2"),
+    ] = None,
     ridge: Annotated[
-        str,
+        str | None,
         option(
             "Shrinks the coefficients; auto goes with columns over rows in effect.",
-            _MODEL,
+            _WEIGHTS,
             callback=_ridge,
             metavar="NUMBER",
+            show_default="auto",
         ),
-    ] = "auto",
-    epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
-    seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
+    ] = None,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
     as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
     """Fit a model that must hold in groups nobody has seen.
 
     Columns are typed by their cells; text becomes categories, missing
-    features are filled in, and all that is kept with the model. Groups are
-    weighed against the worst mixture near the graph's prior; a kriged model
-    has none of that, but coefficients of its own for every group.
+    features are filled in, and all that is kept with the model. Several
+    models get a vote each by how they do in training groups left out, and
+    what they leave follows the graph. Settings of weights ask for a linear
+    model instead, fitted against the worst mixture of groups near the
+    graph's prior.
 
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
     """
     check_target(out, overwrite=overwrite)
-    settings: dict[str, Any] = {} if ridge == "auto" else {"ridge": float(ridge)}
-    if model == "mlp":
+    asked = {"method": method, "prior": prior, "penalty": penalty, "radius": radius}
+    asked |= {"divergence": divergence, "ridge": ridge}
+    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    for name in ("penalty", "ridge"):
+        if settings.get(name, "auto") != "auto":
+            settings[name] = float(settings[name])
+    kind = _model(model, fast, settings)
+    if kind != "auto":
+        settings = {name: value for name, value in settings.items() if (name, value) not in USUAL}
+    if kind == "mlp":
         settings |= {"epochs": epochs, "random_state": seed}
-    if prior != "auto":
-        settings["prior"] = prior
-    if divergence != "l2":
-        settings["divergence"] = divergence
-    with interruptible(out / MANIFEST):
+    if budget is not None and kind != "auto":
+        raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
+    with interruptible(out / MANIFEST), _trying(kind, out, as_json) as tries:
+        if kind == "auto":
+            settings |= {"random_state": seed, "budget": budget, **tries}
         fitted = fit_table(
             data_source(data),
             target=target,
@@ -208,10 +244,7 @@ def fit(
             categorical=split_names(categorical, "--categorical") or [],
             weight=weight,
             drop_missing=drop_missing,
-            method=method,
-            model=model,
-            penalty=penalty if penalty == "auto" else float(penalty),
-            radius=radius,
+            model=kind,
             delimiter=delimiter,
             **settings,
         )
@@ -223,8 +256,50 @@ def fit(
     say(f"model: {out}", err=as_json)
 
 
+def _model(model: str | None, fast: bool, given: Iterable[str]) -> str:
+    """Which model is asked for."""
+    if fast and model not in (None, "linear"):
+        raise typer.BadParameter(f"--fast is the linear model, and --model is {model}: decide for one.")
+    return "linear" if fast else model or default_model(given)
+
+
+@contextmanager
+def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
+    """What the estimator is told: whom to tell what it tries, and where to keep what the next fit goes on from."""
+    place = Path(realpath(out))
+    kept = place.with_name(f".{place.name}.resume")
+    try:
+        if kind != "auto":
+            yield {}
+        elif quiet:
+            yield {"resume": kept}
+        else:
+            with Trying("starting", "items", mark="toporo: ") as progress:
+                yield {"resume": kept, "report": progress.report}
+    except BaseException:
+        if kind == "auto" and kept.exists():
+            say(
+                f"toporo: what was fitted so far is in {out.parent / kept.name}: the same command goes on from there.",
+                err=True,
+            )
+        raise
+    shutil.rmtree(kept, ignore_errors=True)
+
+
+class Trying(Bar):
+    """Models as they are tried: a bar on a terminal, a line each elsewhere."""
+
+    def report(self, done: int, total: int, name: str) -> None:
+        """So many candidates are done, and this is the next; after the last, their votes."""
+        what = f"trying {name}" if done < total else "counting votes"
+        self(done, total, what)
+        if not self.live:
+            self.say(f"{what} ({done + 1} of {total})" if done < total else what)
+
+
 def summary(model: TableModel) -> dict[str, Any]:
     """What a fit came to, as plain values for JSON."""
+    table = model.explain()
     return {
         "task": model.task,
         "target": model.target,
@@ -247,8 +322,11 @@ def summary(model: TableModel) -> dict[str, Any]:
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
         "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
-        "groups": model.explain().to_dict(),
-        "kriged": model.explain().about or None,
+        "groups": None,
+        "league": None,
+        table.key: table.to_dict(),
+        "kriged": table.about if model.kriged else None,
+        "auto": table.about if table.key == "league" else None,
         "about": model.about,
     }
 
@@ -279,6 +357,6 @@ def _show(model: TableModel) -> None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
     say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
-    say(str(table[:SHOWN]))
+    say(table[:SHOWN].lines())
     for sentence in table.about.get("words", getattr(table, "effect", ())):
         say(sentence)

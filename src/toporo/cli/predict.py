@@ -64,7 +64,8 @@ def predict(
     neighbors: Annotated[
         list[str] | None,
         option(
-            "Of a kriged model: a group that is not in its graph, and those there it is next to. May be repeated.",
+            "A group that is not in the graph of a kriged model or one by votes, and those there it is next to. May be "
+            "repeated.",
             _DATA,
             metavar="NAME=a,b",
         ),
@@ -72,7 +73,8 @@ def predict(
     interval: Annotated[
         float | None,
         option(
-            "Of a kriged model: columns lower and upper, between which a target lies with this probability.",
+            "Of a kriged model or one by votes: columns lower and upper, between which a target lies with this "
+            "probability.",
             _OUTPUT,
             min=0.01,
             max=0.999,
@@ -113,8 +115,8 @@ def predict(
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
-    A kriged model needs the group of every row, and looks at all rows of a
-    group together, so its tables must fit into memory.
+    A model by votes or a kriged one needs the group of every row, and looks
+    at all rows of a group together, so its tables must fit into memory.
 
     Example: toporo predict model new.csv > predictions.csv
     """

@@ -37,6 +37,7 @@ from toporo.estimators import candidates as of
 from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Training
 from toporo.estimators.effects import Kriged, moved
 from toporo.estimators.kriged_classes import some_of
+from toporo.estimators.league import LeaguePart, Standing
 from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import EVERYONE, draw, group_ids, parts_of, row_count, sizes_of, take_rows
 from toporo.estimators.votes import Store, as_sure, errors_in, sureness_of, votes_of
@@ -50,26 +51,6 @@ FAR = 2.0
 #: Of more rows than this, so many are drawn to find out how candidates do without a group; the models that predict are
 #: fitted to all.
 MOST_ROWS = 100_000
-
-
-@dataclass(frozen=True)
-class Standing:
-    """A candidate in the league.
-
-    Attributes
-    ----------
-    name : of the candidate.
-    error : its squared error, or that of its probabilities, over that of the safe mean, in groups left out.
-    worst : the same in the part of the groups where it is largest.
-    vote : how much of what is predicted is its.
-    note : why it has no vote, if something is the matter with it; else nothing.
-    """
-
-    name: str
-    error: float
-    worst: float
-    vote: float
-    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +73,9 @@ class HeldOutRows:
     sd: Array | None
 
 
-class AutoEstimator(Kriged, ABC):
+class AutoEstimator(LeaguePart, Kriged, ABC):
     """Candidates, votes and the fit; what differs between classes and numbers is in the two classes below."""
 
-    league_: tuple[Standing, ...]
     votes_: dict[str, float]
     candidates_: dict[str, Say]
     sureness_: float
@@ -360,17 +340,6 @@ class AutoEstimator(Kriged, ABC):
         x, ids = _as_table(X), group_ids(self._given(groups, X), row_count(X))
         each = {name: say(x, ids, {}) for name, say in self.candidates_.items()}
         return {name: values if self._classes else values[:, 0] for name, values in each.items()}
-
-    def explain(self) -> str:
-        """The league in words: who votes, and how well each does in groups left out."""
-        lines = [f"{'candidate':<28} {'error':>7} {'worst':>7} {'vote':>6}"]
-        for row in self.league_:
-            lines.append(
-                f"{row.name:<28} {row.error:>7.3f} {row.worst:>7.3f} {row.vote:>6.0%}"
-                f"{'  ' + row.note if row.note else ''}"
-            )
-        graph = "there is no graph" if self.topology_ is None else f"of the graph {self.gate_:.0%} counts"
-        return "\n".join([*lines, f"Errors are over those of the mean of trees, in groups left out; {graph}."])
 
 
 class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # scikit-learn has no types

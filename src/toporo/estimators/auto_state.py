@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError, SettingError, listed
-from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor, Standing
+from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor
 from toporo.estimators.candidates import Boosted, InContext, Inputs, Linear, OfModel, Same, Say, Sum
 from toporo.estimators.effects import EFFECTS
 from toporo.estimators.kriged import KrigedRegressor
@@ -26,6 +26,7 @@ from toporo.estimators.kriged_state import (
     load_kriged,
     nested_to_json,
 )
+from toporo.estimators.league import Standing
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.estimators.trees import StoredTrees
 from toporo.groups import Groups, name_from_json, name_to_json

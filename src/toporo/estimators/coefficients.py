@@ -244,11 +244,11 @@ class KrigedPart:
             words = ["There is one training group, so nothing is known of how groups differ."]
         else:
             words = [
-                _counts("Differences between groups count", shares["groups"], "groups"),
+                counts("Differences between groups count", shares["groups"], "groups"),
                 "There is no graph: groups that were not trained on get the coefficients of all groups together."
                 if self.topology_ is None
-                else _counts("The graph counts", shares["graph"], "graph"),
-                _counts("Context counts", shares["context"], "context"),
+                else counts("The graph counts", shares["graph"], "graph"),
+                counts("Context counts", shares["context"], "context"),
             ]
         words += [_differ(what, *share, self.topology_ is not None) for what, share in follows.items() if share[0] > 0]
         new = {row.group: row.without_graph for row in rows if not row.size and row.without_graph is not None}
@@ -321,7 +321,8 @@ def _differ(what: str, deviation: float, share: float, graph: bool) -> str:
     return f"{what.capitalize()} have a standard deviation of {deviation:.3g} between groups{unit}{follows}."
 
 
-def _counts(title: str, share: float, what: str) -> str:
+def counts(title: str, share: float, what: str) -> str:
+    """A share of the evidence, and what it means, in words."""
     strength = sum(share < bound for bound in (SURE, LIKELY, OPEN, UNLIKELY))
     return f"{title} for {percent(share)}: {WORDS[what][strength]}."
 

@@ -57,9 +57,10 @@ class RowTable(Sequence[Row]):
 
     rows: tuple[Row, ...]
 
-    #: Whose rows these are, and what those are that come first.
+    #: Whose rows these are, what those are that come first, and what JSON calls them.
     who: ClassVar[str]
     first: ClassVar[str]
+    key: ClassVar[str] = "groups"
 
     @abstractmethod
     def cells(self, row: Row) -> dict[str, Any]:
@@ -128,16 +129,21 @@ class RowTable(Sequence[Row]):
         shown = self._shown()
         return [[_text(self.cells(row)[name]) for name in shown] for row in self.rows]
 
-    def __str__(self) -> str:
-        lines = [self._shown(), *self._cells()]
+    def lines(self) -> str:
+        """The rows as text, a line each below the names of the columns."""
+        shown = self._shown()
+        lines = [shown, *self._cells()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if name in (shown[0], "note") else cell.rjust(width)
+                for name, cell, width in zip(shown, line, widths, strict=True)
             ).rstrip()
             for line in lines
         )
+
+    def __str__(self) -> str:
+        return self.lines()
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in self._shown())

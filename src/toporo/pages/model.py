@@ -16,10 +16,12 @@ import toporo
 from toporo.data.encode import NumberRule
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
+from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section, to_svg
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
+from toporo.pages.model_league import league_parts
 from toporo.pages.model_words import (
     cautions,
     groups_outside,
@@ -136,6 +138,8 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
     table = model.explain()
     if isinstance(table, CoefficientTable):
         return kriged_parts(model, table, evaluation, source)
+    if isinstance(table, LeagueTable):
+        return league_parts(model, table, evaluation, source)
     rows = list(table)
     return Parts(
         summary(model, rows, evaluation, source),

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
+from toporo.estimators.league import Standing
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
 from toporo.pages.maps import draw_states, load_outlines
@@ -40,6 +41,8 @@ LOSS_COLORS = charts.part_of("YlOrRd", 0.12, 1.0)
 APART = charts.part_of("RdBu_r", 0.06, 0.94)
 #: The share of coefficients that a scale of colours reaches: a few that are far out must not decide it.
 NEARLY_ALL = 0.95
+#: Errors of candidates further apart than this factor have a logarithmic axis.
+ERRORS_FAR = 8.0
 #: Fewer groups that are called like states may be anything.
 FEWEST_STATES = 8
 #: How groups look that were trained on, and others.
@@ -284,6 +287,36 @@ def effect_figure(names: Sequence[str], values: Sequence[float], label: str) -> 
     figure, (ax,) = _rows_figure(names)
     _bars(ax, values, [TRAIN_COLOR if value >= 0 else TEST_COLOR for value in values], label)
     ax.axvline(0, color="#374151", lw=0.8, zorder=3)
+    return figure
+
+
+# ---------------------------------------------------------------- votes
+
+
+@charts.drawn
+def league_figure(rows: Sequence[Standing]) -> Figure:
+    """Votes as bars, and beside them errors over that of the safe mean, with a line to the worst part."""
+    shown, rest = _first(rows)
+    figure, (left, right) = _rows_figure([row.name for row in shown], rest, panels=2)
+    _bars(left, [row.vote for row in shown], TRAIN_COLOR, "vote")
+    left.set_xlim(0, 1.04 * max(max(row.vote for row in shown), 0.5))
+    for place, row in enumerate(shown):
+        if not math.isfinite(row.error):
+            charts.in_row(right, place, short_name(row.note or "could not be fitted", 44))
+            continue
+        right.plot([row.error, row.worst], [place, place], color="#9ca3af", lw=2.0, zorder=2)
+        right.plot(row.worst, place, ls="", marker="|", ms=9, mew=1.6, color=TEST_COLOR, zorder=3)
+        right.plot(row.error, place, ls="", marker="o", ms=6, mfc=TRAIN_COLOR, mec="white", mew=0.5, zorder=4)
+    right.axvline(1.0, color=SOFT, lw=0.8, ls=":", zorder=1)
+    ends = [end for row in shown for end in (row.error, row.worst) if math.isfinite(end) and end > 0]
+    if ends and max(ends) > ERRORS_FAR * min(ends):
+        right.set_xscale("log")
+        charts.log_ticks(right.xaxis)
+    right.set_xlabel("squared error in groups left out\n(dotted: that of the safe mean)")
+    if rest:
+        charts.in_row(left, len(shown), f"{len(rest)} more, together {_total(row.vote for row in rest)}")
+    handles = [charts.mark("all groups left out", color=TRAIN_COLOR), charts.mark("worst part", "|", color=TEST_COLOR)]
+    charts.key(figure, handles)
     return figure
 
 

@@ -94,11 +94,11 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
         *([] if evaluation is None else about_evaluation(model, evaluation, source)),
         (True, "No control was fitted for this page. Whether kriging helps only shows beside a linear model with all "
          "groups weighed alike (erm) and a kriged one without the graph, on the same groups."),
-        (far, f"Groups {FAR} edges and more from those trained on: {_names(far)}. A trend over the graph that turns "
-         "around on the way there makes predictions worse than without it."),
-        (lost, f"No path leads from a training group to {_names(lost)}: the graph says nothing about them."),
-        (beyond, f"{OUTSIDE.capitalize()}: {_names(beyond)} ({many(len(beyond), 'group')}). Nobody knows how well the "
-         "model does that far out."),
+        (far, f"Groups {FAR} edges and more from those trained on: {some_names(far)}. A trend over the graph that "
+         "turns around on the way there makes predictions worse than without it."),
+        (lost, f"No path leads from a training group to {some_names(lost)}: the graph says nothing about them."),
+        (beyond, f"{OUTSIDE.capitalize()}: {some_names(beyond)} ({many(len(beyond), 'group')}). Nobody knows how "
+         "well the model does that far out."),
         (model.classes is None, "Intervals rest on the model: errors of one spread in all groups, normal, and none of "
          "them shared by rows of a group beyond its coefficients."),
         (True, "Coefficients describe the model, not causes; features that move together share theirs in ways that "
@@ -106,7 +106,8 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
     )  # fmt: skip
 
 
-def _names(names: Sequence[object], most: int = 5) -> str:
+def some_names(names: Sequence[object], most: int = 5) -> str:
+    """A few of them, quoted."""
     return ", ".join([*map(quoted, names[:most]), *["…"] * (len(names) > most)])
 
 

@@ -26,6 +26,7 @@ METHODS = {
     "group-dro": "group DRO (the worst group decides)",
     "erm": "all groups weighed alike",
     "kriged": "kriging (coefficients by group)",
+    "auto": "votes (each candidate's by how it does in groups left out)",
 }
 #: Of groups that are farther from those trained on than validation has been.
 OUTSIDE = "outside of what validation has seen"
@@ -120,7 +121,7 @@ def fitted(model: TableModel, groups: int) -> str:
     """What the model is, how and to what it was fitted."""
     count, source = model.about.get("rows"), model.about.get("source")
     linear = model.kriged or getattr(model.estimator, "coef_", None) is not None
-    kind = "linear model" if linear else "network"
+    kind = "linear model" if linear else "mean of several models" if model.by_group else "network"
     what = "the number" if model.classes is None else f"one of {len(model.classes)} classes of"
     method = METHODS.get(str(model.about.get("method")), type(model.estimator).__name__)
     rows = f"{many(count, 'row')} in " if isinstance(count, int) else ""
@@ -281,8 +282,8 @@ def said(*sentences: tuple[Any, str]) -> list[str]:
 def about_evaluation(model: TableModel, evaluation: Evaluation, source: str | None) -> list[tuple[Any, str]]:
     """What an evaluation does not say, each with whether that is so."""
     count, prior = len(evaluation.groups), model.estimator.prior_
-    saw = model.estimator.saw_ if model.kriged else () if prior is None else prior.saw
-    chosen = "" if model.kriged else ", the choice of the penalty"
+    saw = model.estimator.saw_ if model.by_group else () if prior is None else prior.saw
+    chosen = "" if model.kriged else ", the votes" if model.by_group else ", the choice of the penalty"
     sure = any(score.rows > 1 and _certain(score.metrics[evaluation.metric]) for score in evaluation.groups)
     seen = sum(score.trained for score in evaluation.groups)
     same = source is not None and source == model.about.get("source")
@@ -297,7 +298,7 @@ def about_evaluation(model: TableModel, evaluation: Evaluation, source: str | No
         (same, f"The table is called {quoted(source)} like the training table. If it is that one, scores in groups "
          "trained on are flattering."),
         (seen and not same, f"{who} trained on: where these rows were, too, scores are flattering."),
-        (saw and seen < count, f"The {'model' if model.kriged else 'prior'} knew of the test groups {_seen(saw)}. In "
+        (saw and seen < count, f"The {'model' if model.by_group else 'prior'} knew of the test groups {_seen(saw)}. In "
          "groups that nobody foresaw, scores may be worse."),
         (absent, f"Test groups without rows to judge by: {_names(absent)} ({len(absent)} in all)."),
     ]  # fmt: skip

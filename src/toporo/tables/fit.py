@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.estimators import (
+    AutoClassifier,
+    AutoRegressor,
     GroupDROClassifier,
     GroupDRORegressor,
     KrigedClassifier,
@@ -24,7 +26,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
-from toporo.estimators.rows import learn_graph_of
+from toporo.estimators.rows import counted, learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
 from toporo.tables.model import TASKS, ColumnInfo, TableModel
@@ -44,11 +46,14 @@ METHODS = {
     "erm": "weighs all groups alike",
 }
 #: What is fitted.
-MODELS = ("linear", "mlp", "kriged")
-#: Kriged models by task.
+MODELS = ("auto", "linear", "mlp", "kriged")
+#: Models by votes, and kriged ones, by task.
+AUTO: dict[str, Any] = {"classification": AutoClassifier, "regression": AutoRegressor}
 KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": KrigedRegressor}
 #: Settings that mean nothing to the other methods.
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
+#: Settings of a fit alone, which a fitted model does not keep: whom it tells what it tries, and where it goes on.
+OF_FIT = ("report", "resume")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
@@ -81,9 +86,9 @@ def fit_table(
     categorical: Iterable[str] = (),
     weight: str | None = None,
     drop_missing: bool = False,
-    method: str = "tro",
-    model: str = "linear",
-    penalty: float | str = "auto",
+    method: str | None = None,
+    model: Any = None,
+    penalty: float | str | None = None,
     radius: float | None = None,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
@@ -107,17 +112,26 @@ def fit_table(
     weight : a column with the weight of every row within its group.
     drop_missing : leave out rows that lack a group, a target or a weight; else they are an error. Features that are
         missing are filled in.
-    method : ``"tro"``, ``"group-dro"`` (the worst group) or ``"erm"`` (all groups alike, the control).
-    model : ``"linear"`` (exact), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the
-        rows say so (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method,
-        radius or prior, and a penalty only of numbers and if one is given.
-    penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
-        groups; for fewer than four groups, or a network, it is 1.
+    method : of a linear model or a network, ``"tro"`` (unless given), ``"group-dro"`` (the worst group) or ``"erm"``
+        (all groups alike, the control).
+    model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
+        that follows the graph (:class:`toporo.AutoRegressor`, :class:`toporo.AutoClassifier`); ``"linear"`` (exact, and
+        fast), ``"mlp"``, or ``"kriged"``: coefficients by group that follow the graph, as far as the rows say so
+        (:class:`toporo.KrigedRegressor`, :class:`toporo.KrigedClassifier`). The last takes no method, radius or prior,
+        and a penalty only of numbers and if one is given. Unless given it is ``"auto"``, or ``"linear"`` if a setting
+        is that only TRO has, such as ``method``, ``penalty``, ``prior`` or ``ridge``.
+    penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"``, unless given, chooses among ten by leaving out
+        regions of training groups; for fewer than four groups, or a network, it is 1.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
-    settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
+    settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
+        ``folds``, ``budget``, … of votes, ``random_state`` of both.
     """
-    _check_names(method, model, task, graph, learn_graph)
+    wanted: dict[str, Any] = {"method": method, "penalty": penalty, "radius": radius}
+    wanted = {name: value for name, value in wanted.items() if value is not None} | settings
+    if model is None:
+        model = default_model(wanted)
+    _check_names(wanted.get("method", "tro"), model, task, graph, learn_graph)
     named = None if features is None else _listed(features, "features")
     exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
     asked = list(dict.fromkeys(str(name) for name in _listed(test_groups, "test_groups")))
@@ -145,11 +159,9 @@ def fit_table(
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
-    wanted = {"model": model, "penalty": penalty, "radius": radius} | settings
-    if model == "kriged":
-        estimator, method = _kriged(kind, method, ids, topology, wanted), "kriged"
-    else:
-        estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
+    estimator = _estimator(kind, model, ids, topology, asked, wanted)
+    if model == "auto":  # candidates get rows that count
+        x, y, ids, weights = counted(x, y, ids, weights)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=asked, sample_weight=weights)
     return TableModel(
@@ -172,7 +184,7 @@ def fit_table(
             "rows_set_aside": int(apart.sum()),
             "rows_dropped": len(table) - len(train) - int(apart.sum()),
             "groups": len(ids.groups),
-            "method": method,
+            "method": wanted.get("method", "tro") if model not in ("auto", "kriged") else model,
             "toporo": __version__,
         },
         reach=reach,
@@ -327,7 +339,50 @@ def _graph(
     return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
 
 
+def default_model(given: Iterable[str]) -> str:
+    """What is fitted unless a model is named: candidates with votes, or what takes the settings that are given.
+
+    >>> default_model([]), default_model(["random_state"]), default_model(["penalty"])
+    ('auto', 'auto', 'linear')
+    """
+    return "linear" if _of_tro(given) else "auto"
+
+
+def _of_tro(names: Iterable[str]) -> list[str]:
+    """Settings of TRO alone."""
+    own = {"method", *TRORegressor().get_params()} - AutoRegressor().get_params().keys()
+    return [name for name in names if name in own]
+
+
 def _estimator(
+    task: str, model: Any, ids: GroupIds, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
+) -> Any:
+    """The estimator to fit: a model and its settings."""
+    if model == "auto":
+        return _auto(task, graph, test_groups, wanted)
+    wanted = {"penalty": "auto", "radius": None} | wanted
+    method = wanted.pop("method", "tro")
+    if model == "kriged":
+        return _kriged(task, method, ids, graph, wanted)
+    return _tro(task, method, len(ids.groups), graph, test_groups, wanted | {"model": model})
+
+
+def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: Mapping[str, Any]) -> Any:
+    """Candidates with votes."""
+    strange = _of_tro(wanted)
+    if strange:
+        raise SettingError(
+            f"model 'auto' tries several models and decides for itself, and does not take {' and '.join(strange)}: "
+            f"leave {' and '.join(strange)} out, or fit the linear model alone, --fast (model='linear')."
+        )
+    known = AUTO[task]().get_params()
+    for name in wanted:
+        if name not in known:
+            raise UnknownNameError("setting", name, {*known, *TRORegressor().get_params()})
+    return AUTO[task](graph=graph, test_groups=test_groups or None, **wanted)
+
+
+def _tro(
     task: str, method: str, groups: int, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
 ) -> Any:
     classes = task == "classification"
@@ -360,7 +415,7 @@ def _estimator(
 def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wanted: dict[str, Any]) -> Any:
     """A kriged estimator, which has settings of its own."""
     known = [name for name in KRIGED[task]().get_params() if name != "graph"]
-    given = {k: v for k, v in wanted.items() if k != "model" and v is not None and (k, v) != ("penalty", "auto")}
+    given = {k: v for k, v in wanted.items() if v is not None and (k, v) != ("penalty", "auto")}
     for name in given:
         if name not in known and name not in TRORegressor().get_params():
             raise UnknownNameError("setting", name, known)
@@ -378,10 +433,11 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
 def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
     """Fit; where no penalty can be chosen, and nobody named one, the plain one will do."""
     try:
-        return estimator.fit(x, y, **rows)
+        estimator.fit(x, y, **rows)
     except NoChoiceError as error:
         warn(f"{str(error).partition(' Give a number')[0]} The penalty is 1.")
-        return estimator.set_params(penalty=1.0).fit(x, y, **rows)
+        estimator.set_params(penalty=1.0).fit(x, y, **rows)
+    return estimator.set_params(**{name: None for name in OF_FIT if name in estimator.get_params(deep=False)})
 
 
 # ---------------------------------------------------------------- for the record

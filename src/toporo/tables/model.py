@@ -19,6 +19,7 @@ from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
+from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
 from toporo.schema import as_type
@@ -118,12 +119,18 @@ class TableModel:
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups it was trained on."""
-        return tuple(Groups(self.estimator.group_sizes_).names)  # type: ignore[arg-type]  # names in tables are text
+        names = self.estimator.groups_ if self.by_group else self.estimator.group_sizes_
+        return tuple(Groups(names).names)  # type: ignore[arg-type]  # names in tables are text
 
     @property
     def kriged(self) -> bool:
-        """Whether it has coefficients by group, and so takes the group of every row to predict."""
+        """Whether it has coefficients by group."""
         return isinstance(self.estimator, KrigedPart)
+
+    @property
+    def by_group(self) -> bool:
+        """Whether predictions depend on the group, so that it takes the group of every row to predict."""
+        return isinstance(self.estimator, KrigedPart | LeaguePart)
 
     def kind(self, name: str) -> str:
         """How a column of the training table was read."""
@@ -147,8 +154,8 @@ class TableModel:
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
-        A kriged model looks at all rows of a group together, so it holds them all, unless it was fitted with
-        ``context="row"``.
+        A kriged model and one by votes look at all rows of a group together, so they hold them all, unless a kriged one
+        was fitted with ``context="row"``.
 
         Parameters
         ----------
@@ -159,9 +166,9 @@ class TableModel:
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
-        interval : of a kriged model of numbers, also the ends of intervals that hold a row's target with this
-            probability, such as 0.9.
-        neighbors : of a kriged model, groups that are not in its graph and which groups there they are next to.
+        interval : of a kriged model of numbers or one by votes, also the ends of intervals that hold a row's target
+            with this probability, such as 0.9.
+        neighbors : of such models, groups that are not in the graph and which groups there they are next to.
         reach : also how far rows are from what was trained on, by groups too where the table has them.
         """
         if reach:
@@ -170,14 +177,14 @@ class TableModel:
         asked = self._asked(interval, neighbors)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
-        if self.kriged:
+        if self.by_group:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
         frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
         frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
-        together = self.kriged and self.estimator.context == "rows"
+        together = self.by_group and getattr(self.estimator, "context", "rows") == "rows"
         for some in [list(frames)] if together else ([frame] for frame in frames):
             for portion in self._predict(some, asked):
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
@@ -187,10 +194,10 @@ class TableModel:
         """What an estimator is told beside the rows, if it is one that can be."""
         asked = {"interval": interval, "neighbors": neighbors}
         asked = {name: value for name, value in asked.items() if value is not None}
-        if asked and not self.kriged:
+        if asked and not self.by_group:
             raise SettingError(
-                f"only a kriged model takes {' and '.join(asked)}, and this is a {type(self.estimator).__name__}: fit "
-                "one with --model kriged (model='kriged')."
+                f"only a kriged model and one by votes take {' and '.join(asked)}, and this is a "
+                f"{type(self.estimator).__name__}: fit one with --model auto (model='auto') or kriged."
             )
         if interval is not None and self.task != "regression":
             raise SettingError(f"the target {self.target!r} is a class: it has probabilities, and no interval.")
@@ -199,7 +206,7 @@ class TableModel:
     def _predict(self, frames: list[Frame], asked: dict[str, Any]) -> Iterator[Prediction]:
         encoded = [self.encoder.transform(frame) for frame in frames]
         matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
-        groups = {"groups": [name for frame in frames for name in self._groups(frame)]} if self.kriged else {}
+        groups = {"groups": [name for frame in frames for name in self._groups(frame)]} if self.by_group else {}
         with np.errstate(over="ignore", invalid="ignore"):
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
             output = work(matrix, **groups, **asked)
@@ -225,9 +232,11 @@ class TableModel:
     def _groups(self, frame: Frame) -> npt.NDArray[Any]:
         """The group of every row."""
         if self.group not in frame.columns:
+            votes = "A model by votes looks at all rows of a group together, and adds an effect of the group"
+            why = "A kriged model has coefficients by group" if self.kriged else votes
             raise DataError(
-                f"{frame.where} lacks the column {self.group!r}. A kriged model has coefficients by group, so it takes "
-                "the group of every row it predicts: add the column."
+                f"{frame.where} lacks the column {self.group!r}. {why}, so it takes the group of every row it "
+                "predicts: add the column."
             )
         group = frame.text(self.group)
         if group.missing.any():
@@ -301,10 +310,12 @@ class TableModel:
         hops = hops_from(self.graph, self.groups, neighbors) if there else None
         return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
 
-    def explain(self) -> GroupTable | CoefficientTable:
-        """Which training groups count how much, and why; of a kriged model, coefficients by group and the evidence."""
+    def explain(self) -> GroupTable | CoefficientTable | LeagueTable:
+        """Which training groups count how much, and why; a kriged model's coefficients; a league of candidates."""
         if isinstance(self.estimator, KrigedPart):
             return self.estimator.explain(self.encoder.names)
+        if isinstance(self.estimator, LeaguePart):
+            return self.estimator.explain()
         table: GroupTable = self.estimator.explain()
         return table
 
@@ -320,8 +331,8 @@ class TableModel:
     ) -> Evaluation:
         """Judge predictions by group, with bootstrap intervals.
 
-        Rows without a target are left out; rows without a group are an error. A kriged model of numbers is also judged
-        by ``coverage``: the share of rows whose target lies in their 90 % interval.
+        Rows without a target are left out; rows without a group are an error. A kriged model of numbers, or one by
+        votes, is also judged by ``coverage``: the share of rows whose target lies in their 90 % interval.
 
         Parameters
         ----------
@@ -331,7 +342,7 @@ class TableModel:
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
         targets, values, chances, names, inside, outside, strangers = [], [], [], [], [], [], 0
-        if self.kriged and self.task == "regression":
+        if self.by_group and self.task == "regression":
             reading = {"interval": INTERVAL} | reading
         reading = {"reach": self.reach is not None} | reading
         for portion in self.portions(source, require=[self.target, self.group], **reading):
