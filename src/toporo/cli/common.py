@@ -6,6 +6,7 @@ import csv
 import io
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -32,6 +33,8 @@ register = COMMANDS.register
 #: Exit codes: 0 all went well, 1 a mistake in what was asked or given, 2 a mistake in how it was typed.
 USER_ERROR = 1
 INTERRUPTED, TERMINATED = 130, 143
+#: Seconds of a unit of time.
+UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def split_names(text: str | None, flag: str) -> list[str] | None:
@@ -53,6 +56,20 @@ def delimiter_sign(text: str) -> str:
     if len(sign) != 1 or sign in '"\r\n':
         raise typer.BadParameter(f"{text!r} is not a single character such as , or ; (for a tab say tab).")
     return sign
+
+
+def seconds(text: str | None) -> float | None:
+    """A time from an option: a number of seconds, or one with its unit.
+
+    >>> seconds("90"), seconds("90s"), seconds("2min"), seconds("1.5h")
+    (90.0, 90.0, 120.0, 5400.0)
+    """
+    if text is None:
+        return None
+    parts = re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+) *([a-z]*)", text.strip(), flags=re.ASCII)
+    if parts is None or parts[2] not in UNITS or float(parts[1]) <= 0:
+        raise typer.BadParameter(f"{text!r} is no time above 0, such as 90s, 2min or 1h.")
+    return float(parts[1]) * UNITS[parts[2]]
 
 
 def data_source(text: str) -> str | BinaryIO:

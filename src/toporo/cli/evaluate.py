@@ -25,7 +25,8 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.tables.evaluate import Evaluation, compare
+from toporo.tables.contest import compare
+from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, load_model
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many

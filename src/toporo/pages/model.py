@@ -25,7 +25,6 @@ from toporo.pages.model_words import (
     effective_groups,
     interval_text,
     loss_name,
-    metric_name,
     number,
     penalty_scores,
     quoted,
@@ -34,6 +33,7 @@ from toporo.pages.model_words import (
     test_hops,
 )
 from toporo.pages.render import Grid, Section, render
+from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval

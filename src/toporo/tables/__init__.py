@@ -9,20 +9,26 @@
 
 from __future__ import annotations
 
-from toporo.tables.evaluate import Comparison, Evaluation, GroupScore, compare
+from toporo.tables.contest import Comparison, Contest, Entrant, Judgement, compare
+from toporo.tables.evaluate import Evaluation, GroupScore
 from toporo.tables.fit import fit_table
 from toporo.tables.model import ColumnInfo, Prediction, TableModel, load_model
 from toporo.tables.resample import Interval
+from toporo.tables.trials import compare_models
 
 __all__ = [
     "ColumnInfo",
     "Comparison",
+    "Contest",
+    "Entrant",
     "Evaluation",
     "GroupScore",
     "Interval",
+    "Judgement",
     "Prediction",
     "TableModel",
     "compare",
+    "compare_models",
     "fit_table",
     "load_model",
 ]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from toporo.estimators import (
 from toporo.groups import GroupIds
 from toporo.tables.model import ColumnInfo, TableModel
 from toporo.tables.read import listed_names, prepare_table, written
-from toporo.text import many, spelled
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 from toporo.version import __version__
@@ -140,11 +138,12 @@ def fit_table(
             *(ColumnInfo(name, "left out", "", why) for name, why in frame.unusable.items()),
         ),
         about={
-            "source": _name(source, table),
+            "source": ready.source,
             "rows": len(train),
             "rows_set_aside": int(apart.sum()),
             "rows_dropped": len(table) - len(train) - int(apart.sum()),
             "groups": len(ids.groups),
+            "constant": _constant(y, weights, kind),
             "method": method,
             "toporo": __version__,
         },
@@ -267,5 +266,10 @@ def _whole(values: Array) -> bool:
     return bool((values == np.round(values)).all())
 
 
-def _name(source: Any, frame: Frame) -> str:
-    return spelled(Path(source).name) if isinstance(source, str | os.PathLike) else frame.where
+def _constant(y: npt.NDArray[Any], weights: Array | None, task: str) -> float | str:
+    """What a model must beat: the mean of the target, or the commonest class."""
+    if task == "regression":
+        largest = float(np.abs(y).max()) or 1.0  # sums of huge numbers would be infinite
+        return largest * float(np.average(y / largest, weights=weights))
+    labels, codes = np.unique(y, return_inverse=True)
+    return str(labels[np.bincount(codes, weights).argmax()])

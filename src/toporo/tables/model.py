@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,13 @@ class TableModel:
     def groups(self) -> tuple[str, ...]:
         """The groups it was trained on."""
         return tuple(Groups(self.estimator.group_sizes_).names)  # type: ignore[arg-type]  # names in tables are text
+
+    @property
+    def constant(self) -> float | str | None:
+        """What would be said of every row without a model: the mean target in training, or the commonest class."""
+        value = self.about.get("constant")
+        wanted = isinstance(value, str) if self.task == "classification" else isinstance(value, float)
+        return value if wanted and not (isinstance(value, float) and not math.isfinite(value)) else None
 
     @property
     def kriged(self) -> bool:
@@ -315,6 +323,7 @@ class TableModel:
             inside=np.concatenate(inside) if inside else None,
             hops=self._hops(ids),
             trained=self.groups,
+            constant=self.constant,
             resamples=resamples,
             level=level,
             seed=seed,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
 from toporo.tables.model import TASKS
+from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
@@ -108,6 +111,8 @@ class PreparedTable:
     encoder : how columns become numbers, as learned from ``train``.
     x, y, ids, weights : inputs, targets, groups and weights of ``train``; weights are None unless a column holds them.
     graph, test_groups : the topology, if there is one, and the groups set aside.
+    target, group : columns.
+    source : what the table is called.
     """
 
     table: Frame
@@ -122,6 +127,9 @@ class PreparedTable:
     weights: Array | None
     graph: GroupGraph | None
     test_groups: tuple[str, ...]
+    target: str
+    group: str
+    source: str
 
 
 def prepare_table(
@@ -178,7 +186,10 @@ def prepare_table(
     encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
     x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
     topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
-    return PreparedTable(table, frame, train, apart, kind, encoder, x, y, ids, weights, topology, tuple(asked))
+    called = spelled(Path(source).name) if isinstance(source, str | os.PathLike) else table.where
+    return PreparedTable(
+        table, frame, train, apart, kind, encoder, x, y, ids, weights, topology, tuple(asked), target, group, called
+    )
 
 
 def guess_task(column: Column) -> str:
