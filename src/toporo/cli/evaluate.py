@@ -25,9 +25,9 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.tables.contest import compare
+from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
-from toporo.tables.model import INTERVAL, load_model
+from toporo.tables.model import INTERVAL, TableModel, load_model
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many
 
@@ -61,7 +61,9 @@ def evaluate(
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
     Intervals are bootstrapped: rows within groups, and for means over groups
-    the groups too. Rows without a target are left out.
+    the groups too. Rows without a target are left out. A model that is no
+    better than a constant, or than the one it is compared with, is called so
+    first.
 
     Example: toporo evaluate model new.csv --against control
     """
@@ -70,12 +72,8 @@ def evaluate(
     check_writable(data, {"--out": out})
     for folder in (model, against) if against is not None else (model,):
         refuse_inside(folder, {"--out": out})
-    loaded, control = load_model(model), None if against is None else load_model(against)
-    if control is not None and (control.task, control.target) != (loaded.task, loaded.target):
-        raise SettingError(
-            f"{against} is a {control.task} of {control.target!r}, {model} a {loaded.task} of {loaded.target!r}: only "
-            "models of the same target can be compared."
-        )
+    loaded = load_model(model)
+    control = None if against is None else load_control(against, loaded, model)
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
     other = None
     with interruptible("nothing was written"):
@@ -90,11 +88,40 @@ def evaluate(
         )
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
+        _lead(judged, other, str(model), str(against))
         _show(judged)
         if other is not None:
             _compare(judged, other, str(model), str(against))
     if out is not None:
         say(f"by group: {out}", err=as_json)
+
+
+def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
+    """Another model of the same target.
+
+    Parameters
+    ----------
+    folder : where it is.
+    model, of : what it is compared with, and where that is.
+    """
+    control = load_model(folder)
+    if (control.task, control.target) != (model.task, model.target):
+        raise SettingError(
+            f"{folder} is a {control.task} of {control.target!r}, {of} a {model.task} of {model.target!r}: only models "
+            "of the same target can be compared."
+        )
+    return control
+
+
+def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str) -> None:
+    """What is to be known first: a model that loses to a constant or to the other."""
+    sentences = [constant_in_words(judged, name)]
+    if other is not None:
+        gain = compare(judged, other)
+        sentences += [constant_in_words(other, control), gain.words(name, control)]
+        sentences.append(unfair(judged, other, name, control))
+    for sentence in filter(None, sentences):
+        say(sentence)
 
 
 def _show(judged: Evaluation) -> None:
@@ -146,11 +173,6 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    gain = compare(judged, other)
-    say(
-        f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference); it "
-        f"is better in {gain.better} of {many(len(gain.gains), 'group')}."
-    )
 
 
 def _interval(interval: Interval) -> str:

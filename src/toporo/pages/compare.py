@@ -16,7 +16,7 @@ from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.model_words import interval_text, number, quoted, said
 from toporo.pages.render import Grid, Section, render
-from toporo.tables.contest import CONTROL, YOURS, Comparison, Contest, Entrant, Judgement, metric_name
+from toporo.tables.contest import CONTROL, YOURS, Contest, Entrant, Judgement, compare, metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.resample import Interval, clear
 from toporo.text import many, short_name
@@ -184,15 +184,15 @@ def _settings(contest: Contest) -> list[tuple[str, str]]:
 # ---------------------------------------------------------------- two models
 
 
-def against_section(judged: Evaluation, other: Evaluation, gain: Comparison, names: tuple[str, str]) -> Section:
+def against_section(judged: Evaluation, name: str, other: Evaluation) -> Section:
     """A section of a model's page: how it does beside another, by group.
 
     Parameters
     ----------
-    judged, other : both models on the same rows.
-    gain : what the first gains.
-    names : what the two are called.
+    judged : the model on some rows.
+    name, other : the other's name, and how it did on the same rows.
     """
+    gain, names = compare(judged, other), ("this model", quoted(name))
     metric = metric_name(gain.metric)
     theirs = {score.group: score.metrics[gain.metric] for score in other.groups}
     order = sorted(gain.gains, key=lambda name: (gain.gains[name], name))
@@ -204,7 +204,9 @@ def against_section(judged: Evaluation, other: Evaluation, gain: Comparison, nam
     title = f"All {len(rows)} groups, the worst for {names[0]} first"
     shown = order if len(order) <= SHOWN else [*order[: SHOWN // 2], *order[-SHOWN // 2 :]]
     part = "" if len(order) <= SHOWN else f" The {SHOWN // 2} worst and the {SHOWN // 2} best of {len(order)} groups."
-    text = f"{gain.words(*names)} Bars to the right: {names[0]} is better there, to the left: worse.{part}"
+    text = (
+        f"{gain.words('This model', names[1])} Bars to the right: {names[0]} is better there, to the left: worse.{part}"
+    )
     figure = _gain_figure(shown, [gain.gains[name] for name in shown], f"gain in {metric}", gain.gain)
     grid = Grid(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
     return Section("against", f"Beside {names[1]}", text, charts.to_svg("against", figure), (grid,))

@@ -34,6 +34,10 @@ MODEL, CONTROL, YOURS = "model", "control", "yours"
 #: Of the intervals between many models.
 RESAMPLES, LEVEL = 2000, 0.95
 NOTHING = Interval(math.nan, math.nan, math.nan)
+#: A difference that is so small a share of the error is rounding.
+ROUNDING = 1e-6
+#: With fewer groups, all of them on one side would still be luck in more than one case of twenty.
+FEWEST_CLEAR = 6
 #: Models that a sentence names.
 NAMED = 3
 
@@ -71,11 +75,12 @@ class Comparison:
         ----------
         name, control : what the two models are called.
 
-        >>> Comparison("rmse", {"a": -1.0, "b": -3.0}, Interval(-2.0, -3.0, -1.0), 0).words("new", "old")
-        'new is worse by 2 (1 to 3) than old in RMSE, mean over groups; it is better in 0 of 2 groups.'
+        >>> Comparison("rmse", dict.fromkeys("abcdef", -2.0), Interval(-2.0, -3.0, -1.0), 0).words("new", "old")
+        'new is worse by 2 (1 to 3) than old in RMSE, mean over groups; it is better in 0 of 6 groups.'
         """
-        how = in_words(self.gain, control, metric_name(self.metric))
-        return f"{name} is {how}, mean over groups; it is better in {self.better} of {many(len(self.gains), 'group')}."
+        how, count = in_words(self.gain, control, metric_name(self.metric)), many(len(self.gains), "group")
+        few = f"{count} are too few to be sure." if 1 < len(self.gains) < FEWEST_CLEAR else ""
+        return f"{name} is {how}, mean over groups; it is better in {self.better} of {count}. {few}".rstrip()
 
 
 def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Comparison:
@@ -102,6 +107,22 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
             "groups (without --unseen), or fit both with the same test groups."
         )
     return _gains(model, {name: value for name, (_, value) in theirs.items()}, seed)
+
+
+def unfair(model: Evaluation, control: Evaluation, name: str, other: str) -> str:
+    """A sentence about groups that one of two models was trained on and the other was not; nothing if there are none.
+
+    Parameters
+    ----------
+    model, control : two evaluations on the same rows.
+    name, other : what the two are called.
+    """
+    knew = [{score.group for score in each.groups if score.trained} for each in (model, control)]
+    more = ((name, other, knew[0] - knew[1]), (other, name, knew[1] - knew[0]))
+    told = [f"{one} was trained on {listed(sorted(own), 3)}, and {two} was not" for one, two, own in more if own]
+    if not told:
+        return ""
+    return f"This is not fair: {'; '.join(told)}. Fit both with the same test groups, or judge both on other groups."
 
 
 def over_constant(judged: Evaluation, *, seed: int = 0) -> Comparison | None:
@@ -135,10 +156,9 @@ def constant_in_words(judged: Evaluation, name: str) -> str:
     sign = clear(gained.gain)
     if sign > 0:
         return ""
-    what, metric = CONSTANTS[judged.task], metric_name(judged.metric)
-    if sign < 0:
-        return f"{name} loses to a constant: it is {in_words(gained.gain, what, metric)}, mean over groups."
-    return f"{name} is no clear gain over a constant: it is {in_words(gained.gain, what, metric)}, mean over groups."
+    how = f"{CONSTANTS[judged.task]}: it is {in_words(gained.gain, 'that', metric_name(judged.metric))}"
+    verdict = "loses to a constant" if sign < 0 else "is not clearly better than a constant"
+    return f"{name} {verdict}, {how}, mean over groups."
 
 
 def _gains(model: Evaluation, theirs: dict[str, float], seed: int) -> Comparison:
@@ -327,7 +347,7 @@ class Contest:
 def error_difference(
     mine: Mapping[str, float], theirs: Mapping[str, float], resamples: int, level: float, seed: int
 ) -> Interval:
-    """The mean over groups of one error less another, with a paired interval.
+    """The mean over groups of one error less another, with a paired interval; nothing but rounding is 0.
 
     Parameters
     ----------
@@ -335,7 +355,11 @@ def error_difference(
     resamples, level, seed : of the bootstrap.
     """
     apart = [value - theirs[name] for name, value in mine.items()]
-    return NOTHING if not np.isfinite(apart).all() else mean_over_groups(apart, resamples, level, seed)
+    if not np.isfinite(apart).all():
+        return NOTHING
+    if max(map(abs, apart)) <= ROUNDING * max(map(abs, theirs.values())):
+        return Interval(0.0, 0.0, 0.0)
+    return mean_over_groups(apart, resamples, level, seed)
 
 
 def _numbers(judged: Judgement | None) -> list[float]:
@@ -387,7 +411,7 @@ def _words(contest: Contest) -> Iterator[str]:
     if ranked and ranked[0].name != reference:
         yield f"{_called(contest[reference])} is {_gain(contest, reference, ranked[0].name, metric)}."
     if CONSTANT in contest:
-        lost = [e for e in ranked if e.name != CONSTANT and clear(contest.difference(CONSTANT, e.name)) < 0]
+        lost = [e for e in ranked if e.name != CONSTANT and _clear(contest, CONSTANT, e.name) < 0]
         if lost:
             yield f"{'Loses' if len(lost) == 1 else 'Lose'} to a constant: {', '.join(map(_called, lost))}."
     for entrant in ranked:
@@ -418,12 +442,16 @@ def _best(contest: Contest, *, test: bool) -> str:
         return "no model could be judged"
     first, *others = ranked
     metric, plural = metric_name(contest.metric), first.name.startswith("trees")
+    count = len(contest.test_groups) if test else sum(map(len, contest.regions))
+    if count < FEWEST_CLEAR:
+        few = f"{many(count, 'group')} {'is' if count == 1 else 'are'} too few to tell"
+        return f"{_called(first)} {'have' if plural else 'has'} the lowest {metric}, but {few}"
     models = [entrant for entrant in ranked if entrant.kind != CONTROL]
     if CONSTANT in [entrant.name for entrant in ranked] and not any(
-        clear(contest.difference(CONSTANT, entrant.name, test=test)) > 0 for entrant in models
+        _clear(contest, CONSTANT, entrant.name, test=test) > 0 for entrant in models
     ):
         return f"no model is clearly better than a constant (the lowest {metric}: {_called(first)})"
-    near = [e for e in others if clear(contest.difference(e.name, first.name, test=test)) <= 0]
+    near = [e for e in others if _clear(contest, e.name, first.name, test=test) <= 0]
     if not near:
         return f"{_called(first)} {'are' if plural else 'is'} best"
     shown = ", ".join(map(_called, near[:NAMED])) + (f" and {len(near) - NAMED} more" if len(near) > NAMED else "")
@@ -445,7 +473,13 @@ def _graph(contest: Contest) -> str:
         1: f"the graph helps: with its groups shuffled, {called} is worse {size}",
         0: f"the graph adds nothing that shows: with its groups shuffled, {called} is not clearly worse",
         -1: f"the graph misleads: with its groups shuffled, {called} is better {size}",
-    }[clear(apart)]
+    }[_clear(contest, SHUFFLED[name], name)]
+
+
+def _clear(contest: Contest, name: str, other: str, *, test: bool = False) -> int:
+    """1 if one is clearly worse than the other, -1 if it is clearly better, 0 else and with few groups."""
+    count = len(contest.test_groups) if test else sum(map(len, contest.regions))
+    return 0 if count < FEWEST_CLEAR else clear(contest.difference(name, other, test=test))
 
 
 def _gain(contest: Contest, name: str, other: str, metric: str) -> str:

@@ -217,8 +217,8 @@ def check_estimators(estimators: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingError(f"estimator {name!r} is a class: make an estimator of it, {each.__name__}(…).")
         if lacking:
             raise SettingError(
-                f"estimator {name!r} is {each!r:.80}, which has no {' and no '.join(lacking)}: expected an estimator "
-                "as scikit-learn has them, such as Ridge()."
+                f"estimator {name!r} is of type {type(each).__name__}, which has no {' and no '.join(lacking)}: "
+                "expected an estimator as scikit-learn has them, such as Ridge()."
             )
     return {str(name): each for name, each in estimators.items()}
 
