@@ -86,16 +86,22 @@ def blocks(heading: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL))
 
 
-def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names, rng = rows_of_states(), np.random.default_rng(0)
+def write_states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the states and a file of their borders, in the folder that one is in from here on."""
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(0)
     lines = [
         f"{state},{x:.3f},{(1 + place) * x + rng.normal():.3f}"
-        for place, state in enumerate([*names["train"], "MO"])
+        for place, state in enumerate([*rows_of_states()["train"], "MO"])
         for x in rng.normal(size=20)
     ]
-    (tmp_path / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
-    (tmp_path / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
+    (folder / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
+    (folder / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
+
+
+def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_states(tmp_path, monkeypatch)
+    names = rows_of_states()
     exec(blocks("A table"), names)
     assert set(names["model"].groups) == set(names["train"])
     assert (tmp_path / "model").is_dir()
@@ -120,6 +126,18 @@ def test_the_guide_runs_with_votes(capsys: pytest.CaptureFixture[str]) -> None:
     exec(blocks("Several models with a vote"), names)
     assert "trees with context" in capsys.readouterr().out
     assert sum(names["model"].votes_.values()) == pytest.approx(1.0)
+
+
+def test_the_guide_runs_for_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    write_states(tmp_path, monkeypatch)
+    names = rows_of_states() | {"RandomForestRegressor": RandomForestRegressor}
+    exec(blocks("Which model"), names)
+    assert "too few to tell" in capsys.readouterr().out
+    assert (tmp_path / "models.csv").read_text().startswith("model,kind,error")
 
 
 def test_the_guide_runs_in_pytorch() -> None:

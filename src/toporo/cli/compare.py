@@ -31,7 +31,7 @@ from toporo.cli.common import (
     split_names,
 )
 from toporo.cli.fit import TaskName
-from toporo.errors import SettingError, listed
+from toporo.errors import SettingError, closest, listed
 from toporo.files import write_text
 from toporo.tables import Contest, compare_models
 from toporo.text import many
@@ -172,8 +172,10 @@ def _imported(path: str) -> Any:
         sys.path.remove(here)
     for part in name.split("."):
         if not hasattr(thing, part):
-            public = [each for each in vars(thing) if not each.startswith("_")] if hasattr(thing, "__dict__") else []
-            raise SettingError(f"{flag} {path}: {module!r} has no {name!r}. It has {listed(sorted(public), 12)}.")
+            public = sorted(each for each in dir(thing) if not each.startswith("_"))
+            close = closest(part, public)
+            hint = f"Did you mean {close!r}?" if close else f"It has {listed(public, 12)}."
+            raise SettingError(f"{flag} {path}: {module!r} has no {name!r}. {hint}")
         thing = getattr(thing, part)
     if inspect.isclass(thing) or (callable(thing) and not hasattr(thing, "fit")):
         try:

@@ -61,9 +61,8 @@ def evaluate(
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
     Intervals are bootstrapped: rows within groups, and for means over groups
-    the groups too. Rows without a target are left out. A model that is no
-    better than a constant, or than the one it is compared with, is called so
-    first.
+    the groups too. Rows without a target are left out. A model that is not
+    better than a constant is called so first.
 
     Example: toporo evaluate model new.csv --against control
     """
@@ -114,12 +113,10 @@ def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
 
 
 def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str) -> None:
-    """What is to be known first: a model that loses to a constant or to the other."""
+    """What is to be known first: that a model loses to a constant, or knew more than the other."""
     sentences = [constant_in_words(judged, name)]
     if other is not None:
-        gain = compare(judged, other)
-        sentences += [constant_in_words(other, control), gain.words(name, control)]
-        sentences.append(unfair(judged, other, name, control))
+        sentences += [constant_in_words(other, control), unfair(judged, other, name, control)]
     for sentence in filter(None, sentences):
         say(sentence)
 
@@ -173,6 +170,7 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
+    say(compare(judged, other).words(name, control))
 
 
 def _interval(interval: Interval) -> str:

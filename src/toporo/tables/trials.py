@@ -148,7 +148,7 @@ def compare_models(
     if len(names) < FEWEST_GROUPS:
         raise DataError(
             f"the table has {many(len(names), 'training group')} ({listed(names)}): to hold some out and train on the "
-            f"others it takes at least {FEWEST_GROUPS}. Use a finer group, or more of them."
+            f"others it takes at least {FEWEST_GROUPS}. Name a finer column of groups, or add groups."
         )
     ring = _Ring(ready, own, fast, seed)
     asked = ready.test_groups if ready.graph is not None and ready.test_groups else None
