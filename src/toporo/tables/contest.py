@@ -411,7 +411,8 @@ def _words(contest: Contest) -> Iterator[str]:
     if ranked and ranked[0].name != reference:
         yield f"{_called(contest[reference])} is {_gain(contest, reference, ranked[0].name, metric)}."
     if CONSTANT in contest:
-        lost = [e for e in ranked if e.name != CONSTANT and _clear(contest, CONSTANT, e.name) < 0]
+        judged = [entrant for entrant in ranked if entrant.name not in (CONSTANT, *SHUFFLED.values())]
+        lost = [entrant for entrant in judged if _clear(contest, CONSTANT, entrant.name) < 0]
         if lost:
             yield f"{'Loses' if len(lost) == 1 else 'Lose'} to a constant: {', '.join(map(_called, lost))}."
     for entrant in ranked:
@@ -459,21 +460,28 @@ def _best(contest: Contest, *, test: bool) -> str:
 
 
 def _graph(contest: Contest) -> str:
-    """What the graph is worth: the best model that uses it, against the same with the groups shuffled."""
+    """What the graph is worth: its best model, against the same with the groups shuffled and the best without it."""
     if not contest.has_graph:
         return "there is no graph"
-    judged = [entrant.name for entrant in _ranked(contest, test=False)]
+    ranked = _ranked(contest, test=False)
+    judged = [entrant.name for entrant in ranked]
     name = next((name for name in judged if SHUFFLED.get(name) in judged), None)
     if name is None:
         return "what the graph is worth could not be judged"
-    apart = contest.difference(SHUFFLED[name], name)  # above 0: the graph helps
-    size = f"by {abs(apart.value):.3g} in {metric_name(contest.metric)}"
-    called = _called(contest[name])
-    return {
-        1: f"the graph helps: with its groups shuffled, {called} is worse {size}",
-        0: f"the graph adds nothing that shows: with its groups shuffled, {called} is not clearly worse",
-        -1: f"the graph misleads: with its groups shuffled, {called} is better {size}",
-    }[_clear(contest, SHUFFLED[name], name)]
+    free = [e.name for e in ranked if e.kind != YOURS and e.name not in {*SHUFFLED, *SHUFFLED.values()}]
+    gains = [
+        (_clear(contest, other, name), contest.difference(other, name).value, other)
+        for other in (SHUFFLED[name], *free[:1])
+    ]
+    sign, gain, other = min(gains)
+    mine, size = _called(contest[name]), f"by {abs(gain):.3g} in {metric_name(contest.metric)}"
+    rival = "with its groups shuffled" if other == SHUFFLED[name] else f"{_called(contest[other])} without it"
+    if sign > 0:
+        return f"the graph helps: {mine} is better {size} than {rival}"
+    if sign < 0:
+        verdict = "misleads" if other == SHUFFLED[name] else "does not help"
+        return f"the graph {verdict}: {mine} is worse {size} than {rival}"
+    return f"the graph adds nothing that shows: {mine} is not clearly better than {rival}"
 
 
 def _clear(contest: Contest, name: str, other: str, *, test: bool = False) -> int:

@@ -481,7 +481,7 @@ class _Ring:
     ) -> Iterator[str]:
         if len(done) < len(regions):
             why = "the budget was spent" if self.classes is None else "the budget was spent, or classes are missing"
-            yield f"{len(done)} of {len(regions)} regions were held out: {why}."
+            yield f"Only {len(done)} of {len(regions)} regions could be held out: {why}."
         codes, groups = self.ready.ids.codes, self.ready.ids.groups
         held = np.isin(codes, groups.encode([name for region in done for name in region]))
         skipped = int(held.sum() - (region_of >= 0).sum())
