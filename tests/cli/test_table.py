@@ -294,6 +294,10 @@ def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
     content = json.loads(toporo("evaluate", "model", "new.csv", "--against", "control", "--json").out)
     assert content == mine.to_dict() | {"against": control.to_dict(), "gain": compare(mine, control).to_dict()}
     assert toporo("evaluate", "model", "-", "--against", "control").code == 2
+    (fitted.parent / "far.csv").write_text(as_csv(river(3) | {"y": [-9.0 * x for x in river(3)["x"]]}))
+    done = toporo("evaluate", "model", "far.csv", "--against", "control")
+    assert done.out.startswith("model loses to a constant, the mean of the training target: it is worse by ")
+    assert done.out.splitlines()[1].startswith("control loses to a constant")
     assert toporo(*RIVER_FIT[:3], "x", *RIVER_FIT[4:-1], "other").code == 0
     done = toporo("evaluate", "model", "new.csv", "--against", "other")
     assert done.code == 1
