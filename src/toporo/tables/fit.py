@@ -268,6 +268,7 @@ def _whole(values: Array) -> bool:
 
 def _constant(y: npt.NDArray[Any], weights: Array | None, task: str) -> float | str:
     """What a model must beat: the mean of the target, or the commonest class."""
+    weights = None if weights is None else weights / weights.max()  # only their ratios count
     if task == "regression":
         largest = float(np.abs(y).max()) or 1.0  # sums of huge numbers would be infinite
         return largest * float(np.average(y / largest, weights=weights))

@@ -297,7 +297,8 @@ class _Ring:
 
     def _constant(self, rows: _Holdout) -> dict[str, Outcome]:
         wanted = rows.y if self.classes is None else rows.y[:, None] == self.classes
-        mean = np.average(wanted.astype(np.float64), axis=0, weights=rows.weights)
+        shares = None if rows.weights is None else rows.weights / rows.weights.max()
+        mean = np.average(wanted.astype(np.float64), axis=0, weights=shares)
         return {CONSTANT: np.full((len(rows.new_x), *np.shape(mean)), mean)}
 
     def _one(self, name: str, estimator: Any, rows: _Holdout) -> dict[str, Outcome]:
