@@ -255,6 +255,11 @@ def test_the_best_is_best_only_if_clearly_better_than_each() -> None:
     assert near.words()[1].startswith("auto is not clearly different from trees in RMSE (worse by 0.01, ")
 
 
+def test_the_best_on_a_shuffled_graph_is_nobodys_rival() -> None:
+    twin = made({"auto": EVEN, SHUFFLED["auto"]: [0.99 * x for x in WAVY], "trees": [1.5] * 8, "constant": [2.0] * 8})
+    assert twin.words()[0].startswith("Auto is best; the graph adds nothing that shows: ")
+
+
 def test_few_groups_tell_nothing() -> None:
     few = made({"auto": EVEN[:4], "trees": [0.5] * 4, "constant": [2.0] * 4})
     assert few.words()[0].startswith("Trees have the lowest RMSE, but 4 groups are too few to tell; ")

@@ -411,8 +411,7 @@ def _words(contest: Contest) -> Iterator[str]:
     if ranked and ranked[0].name != reference:
         yield f"{_called(contest[reference])} is {_gain(contest, reference, ranked[0].name, metric)}."
     if CONSTANT in contest:
-        judged = [entrant for entrant in ranked if entrant.name not in (CONSTANT, *SHUFFLED.values())]
-        lost = [entrant for entrant in judged if _clear(contest, CONSTANT, entrant.name) < 0]
+        lost = [e for e in ranked if e.name != CONSTANT and _clear(contest, CONSTANT, e.name) < 0]
         if lost:
             yield f"{'Loses' if len(lost) == 1 else 'Lose'} to a constant: {', '.join(map(_called, lost))}."
     for entrant in ranked:
@@ -426,12 +425,13 @@ def _words(contest: Contest) -> Iterator[str]:
     yield from contest.notes
 
 
-def _ranked(contest: Contest, *, test: bool) -> list[Entrant]:
-    """Those with an error, the least first."""
+def _ranked(contest: Contest, *, test: bool, shuffled: bool = False) -> list[Entrant]:
+    """Those with an error, the least first; on shuffled graphs only if asked for: nobody would take them."""
     errors = {}
     for entrant in contest.entrants:
         judged = entrant.test if test else entrant.regions
-        if judged is not None and math.isfinite(judged.error.value):
+        asked = shuffled or entrant.name not in SHUFFLED.values()
+        if asked and judged is not None and math.isfinite(judged.error.value):
             errors[entrant.name] = judged.error.value
     return [contest[name] for name in sorted(errors, key=lambda name: (errors[name], name))]
 
@@ -463,7 +463,7 @@ def _graph(contest: Contest) -> str:
     """What the graph is worth: its best model, against the same with the groups shuffled and the best without it."""
     if not contest.has_graph:
         return "there is no graph"
-    ranked = _ranked(contest, test=False)
+    ranked = _ranked(contest, test=False, shuffled=True)
     judged = [entrant.name for entrant in ranked]
     name = next((name for name in judged if SHUFFLED.get(name) in judged), None)
     if name is None:

@@ -284,14 +284,13 @@ def evaluate(
 
 def _same_of_all(task: str, constant: Any, y: npt.ArrayLike, codes: Whole, names: list[str]) -> dict[str, float]:
     """The leading metric by group of saying the same of every row."""
-    observed: npt.NDArray[Any] = np.asarray(y, dtype=np.float64 if task == "regression" else object)
     counts = np.bincount(codes, minlength=len(names))
-    if task == "regression":
-        apart = np.abs(observed - float(constant))
+    if task == "classification":
+        means = np.bincount(codes, np.asarray(y, dtype=object) == constant, len(names)) / np.maximum(counts, 1)
+    else:
+        apart = np.abs(np.asarray(y, dtype=np.float64) - float(constant))
         unit = float(apart.max()) or 1.0  # squares of huge numbers would be infinite
         means = unit * np.sqrt(np.bincount(codes, (apart / unit) ** 2, len(names)) / np.maximum(counts, 1))
-    else:
-        means = np.bincount(codes, observed == constant, len(names)) / np.maximum(counts, 1)
     return {name: float(means[code]) for code, name in enumerate(names) if counts[code]}
 
 
