@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import LinearSVC
 
 import toporo as tr
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, UnknownNameError
 from toporo.tables import Contest, Entrant, Interval, Judgement
 from toporo.tables.contest import CONTROL, MODEL, SHUFFLED, YOURS, error_difference, mean_over_groups
 
@@ -116,7 +116,7 @@ def test_what_fails_is_named_and_the_others_go_on(contest: Contest) -> None:
     told = next(sentence for sentence in contest.words() if sentence.startswith("Left out"))
     assert "“silent” (it predicts NaN or infinity)" in told
     assert contest["mine"].kind == YOURS
-    with pytest.raises(KeyError, match="no entrant is called 'nobody': there are 'kriged'"):
+    with pytest.raises(UnknownNameError, match="unknown model 'nobody'"):
         contest["nobody"]
 
 
@@ -185,6 +185,15 @@ def test_weights_reach_whoever_takes_them() -> None:
     moved = {e.name for e in plain.entrants if e.regions.by_group != weighed[e.name].regions.by_group}  # type: ignore[union-attr]
     assert {"mine", "constant"} <= moved
     assert "near" not in moved
+
+
+def test_rows_without_weight_count_nothing() -> None:
+    table = chain(6)
+    less = {name: column[1:] for name, column in table.items()}
+    table["w"] = [0.0] + [1.0] * (len(table["g"]) - 1)
+    settings: dict[str, Any] = {"target": "y", "group": "g", "estimators": {"mine": Ridge()}, "fast": True, "folds": 2}
+    weighed, without = tr.compare_models(table, weight="w", **settings), tr.compare_models(less, **settings)
+    assert weighed["mine"].regions.by_group == pytest.approx(without["mine"].regions.by_group)  # type: ignore[union-attr]
 
 
 def test_test_groups_without_targets_leave_the_regions() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.errors import DataError, SettingError, listed
+from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.tables.evaluate import MORE_IS_BETTER, Evaluation
 from toporo.tables.resample import Interval, clear, in_words, mean_over_groups
@@ -246,7 +246,7 @@ class Contest:
         for entrant in self.entrants:
             if entrant.name == name:
                 return entrant
-        raise KeyError(f"no entrant is called {name!r}: there are {listed([each.name for each in self.entrants], 30)}")
+        raise UnknownNameError("model", name, [entrant.name for entrant in self.entrants])
 
     def __contains__(self, name: object) -> bool:
         return any(entrant.name == name for entrant in self.entrants)

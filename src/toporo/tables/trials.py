@@ -34,6 +34,7 @@ from toporo.estimators import (
 from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
 from toporo.progress import Progress, Report
+from toporo.robust.group_losses import weighted_rows
 from toporo.tables.contest import (
     AUTO,
     CONSTANT,
@@ -67,6 +68,8 @@ FEWEST_GROUPS = 3
 FEWEST_TO_CHOOSE = 4
 #: Two more controls.
 DRO, UNIFORM = "linear, group DRO", "linear, TRO, uniform prior"
+#: What is to be known of classifiers that only name a class.
+NO_CHANCES = "no probabilities: judged by accuracy alone"
 #: Letters of a reason that are kept.
 REASON = 200
 
@@ -127,7 +130,7 @@ def compare_models(
     """
     parts, seed = whole(folds, "folds", 2), whole(seed, "seed", 0)
     end = math.inf if budget is None else time.monotonic() + positive(budget, "budget", "seconds above 0")
-    own = check_estimators(estimators or {})
+    own = _checked(estimators or {})
     ready = prepare_table(
         source,
         target=target,
@@ -144,7 +147,9 @@ def compare_models(
         format=format,
         delimiter=delimiter,
     )
-    names = [str(name) for name in ready.ids.groups]
+    x, y, ids, weights = weighted_rows(ready.x, ready.y, ready.ids, ready.weights)  # those that count
+    ready = replace(ready, x=x, y=y, ids=ids, weights=weights)
+    names = [str(name) for name in ids.groups]
     if len(names) < FEWEST_GROUPS:
         raise DataError(
             f"the table has {many(len(names), 'training group')} ({listed(names)}): to hold some out and train on the "
@@ -153,7 +158,7 @@ def compare_models(
     ring = _Ring(ready, own, fast, seed)
     asked = ready.test_groups if ready.graph is not None and ready.test_groups else None
     splitter = GraphHopSplit(ready.graph, asked, n_splits=min(parts, len(names)), repeats=1, seed=seed)
-    regions = [tuple(map(str, region)) for region in splitter.regions(ready.ids.groups)]
+    regions = [tuple(map(str, region)) for region in splitter.regions(ids.groups)]
     test = _test_rows(ready)
     with Progress("comparing", (len(regions) + (test is not None)) * len(ring.trials), progress) as shown:
         in_test = {} if test is None else ring.fit_all(test, shown, {})
@@ -202,13 +207,8 @@ def _shuffled(graph: GroupGraph, seed: int) -> GroupGraph:
     return GroupGraph.from_edges({(at[a], at[b]): length for (a, b), length in graph.edges.items()}, nodes=names)
 
 
-def check_estimators(estimators: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's estimators by name, each of which can be fitted and predicts.
-
-    Parameters
-    ----------
-    estimators : names to estimators.
-    """
+def _checked(estimators: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's estimators by name, each of which can be fitted and predicts."""
     if not isinstance(estimators, Mapping):
         raise SettingError(f"estimators is {estimators!r:.80}: expected estimators by name: {{'mine': Ridge()}}.")
     for name, each in estimators.items():
@@ -409,11 +409,10 @@ class _Ring:
         models = [name for name in ranked if self.kinds.get(name, MODEL) == MODEL]
         reference = next(name for name in (AUTO, TRO, *models, *ranked) if name in here)
         here, there = (self._beside(judged, reference) for judged in (here, there))
-        entrants = [
-            Entrant(name, self.kinds.get(name, MODEL), here[name], there.get(name), self._note(here[name]))
-            for name in ranked
-        ]
-        entrants += [Entrant(name, self.kinds.get(name, MODEL), None, None, why) for name, why in failed.items()]
+        notes = {name: NO_CHANCES if math.isnan(each.error.value) else "" for name, each in here.items()}
+        kinds = dict.fromkeys([*here, *failed], MODEL) | self.kinds
+        entrants = [Entrant(name, kinds[name], here[name], there.get(name), notes[name]) for name in ranked]
+        entrants += [Entrant(name, kinds[name], None, None, why) for name, why in failed.items()]
         done = [region for place, region in enumerate(regions) if (region_of == place).any()]
         return Contest(
             task=table.task,
@@ -473,9 +472,6 @@ class _Ring:
             )
             for name, each in judged.items()
         }
-
-    def _note(self, judged: Judgement) -> str:
-        return "no probabilities: judged by accuracy alone" if math.isnan(judged.error.value) else ""
 
     def _notes(
         self, regions: Sequence[Any], done: Sequence[Any], region_of: npt.NDArray[np.intp], test: _Holdout | None
