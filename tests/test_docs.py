@@ -86,30 +86,30 @@ def blocks(heading: str) -> str:
     return "\n".join(re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL))
 
 
-def a_table(folder: Path) -> dict[str, Any]:
-    """Files of states, and names that the guide takes for granted."""
-    names, rng = rows_of_states(), np.random.default_rng(0)
+def write_states(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of the states and a file of their borders, in the folder that one is in from here on."""
+    monkeypatch.chdir(folder)
+    rng = np.random.default_rng(0)
     lines = [
         f"{state},{x:.3f},{(1 + place) * x + rng.normal():.3f}"
-        for place, state in enumerate([*names["train"], "MO"])
+        for place, state in enumerate([*rows_of_states()["train"], "MO"])
         for x in rng.normal(size=20)
     ]
     (folder / "temperatures.csv").write_text("\n".join(["state,june,rest_of_year", *lines, ""]))
     (folder / "borders.csv").write_text("NY,PA\nPA,OH\nOH,IN\nIN,IL\nIL,MO\n")
-    return names
 
 
 def test_the_guide_says_how_far_a_model_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = a_table(tmp_path)
+    write_states(tmp_path, monkeypatch)
+    names = rows_of_states()
     exec(blocks("How far a model reaches"), names)
     assert names["rows"].by_group["MO"].hops == 1
     assert names["model"].evaluate("temperatures.csv").by_reach["inside"].rows > 60
 
 
 def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    names = a_table(tmp_path)
+    write_states(tmp_path, monkeypatch)
+    names = rows_of_states()
     exec(blocks("A table"), names)
     assert set(names["model"].groups) == set(names["train"])
     assert (tmp_path / "model").is_dir()
@@ -134,6 +134,18 @@ def test_the_guide_runs_with_votes(capsys: pytest.CaptureFixture[str]) -> None:
     exec(blocks("Several models with a vote"), names)
     assert "trees with context" in capsys.readouterr().out
     assert sum(names["model"].votes_.values()) == pytest.approx(1.0)
+
+
+def test_the_guide_runs_for_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sklearn.ensemble import RandomForestRegressor
+
+    write_states(tmp_path, monkeypatch)
+    names = rows_of_states() | {"RandomForestRegressor": RandomForestRegressor}
+    exec(blocks("Which model"), names)
+    assert "too few to tell" in capsys.readouterr().out
+    assert (tmp_path / "models.csv").read_text().startswith("model,kind,error")
 
 
 def test_the_guide_runs_in_pytorch() -> None:

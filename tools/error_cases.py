@@ -214,6 +214,7 @@ def pickled() -> bytes:
 FIT = "toporo fit sales.csv --target sold --group state --out model"
 PREDICT = "toporo predict model new.csv"
 EVALUATE = "toporo evaluate model new.csv"
+COMPARE = "toporo compare sales.csv --target sold --group state --fast"
 TOPOLOGY = "toporo topology sales.csv --group state"
 DOCTOR = "toporo doctor sales.csv --group state"
 PACS = "toporo reproduce pacs --data data --device cpu --steps 2 --size 16"
@@ -536,6 +537,26 @@ def evaluate_cases() -> list[Case]:
     )
 
 
+def compare_cases() -> list[Case]:
+    """Mistakes with ``toporo compare``: the groups, and estimators of one's own."""
+    own = f"{COMPARE} --against-estimator"
+    west = changed("state", lambda number: "CA" if number % 2 else "NV")
+    return beside(
+        {"sales.csv": table()},
+        [
+            Case("There are two groups", COMPARE, "'CA', 'NV'", {"sales.csv": west}),
+            Case("An estimator without a colon", f"{own} forest", "'forest'", code=MISTYPED),
+            Case("The module of an estimator is not there", f"{own} my_models:forest", "'my_models'"),
+            Case("The module has no such name", f"{own} sklearn.linear_model:Rigde", "'Rigde'"),
+            Case("What it names is no estimator", f"{own} math:pi", "float"),
+            Case("What it names cannot be called without arguments", f"{own} json:dumps", "json:dumps"),
+            Case("A single region", f"{COMPARE} --folds 1", "--folds", code=MISTYPED),
+            Case("A budget that is no time", f"{COMPARE} --budget soon", "'soon'", code=MISTYPED),
+            Case("The page's ending is not known", f"{COMPARE} --out page.pdf", "page.pdf"),
+        ],
+    )
+
+
 def topology_cases() -> list[Case]:
     """Mistakes with ``toporo topology``: in the command, the table, the groups, the settings."""
     return beside(
@@ -678,6 +699,12 @@ def report_cases() -> list[Case]:
         [
             Case("The model folder is not there", "toporo report modle", "modle"),
             Case("The table has no target", "toporo report model new.csv", "'sold'", {"new.csv": without("sold")}),
+            Case(
+                "There is nothing to compare two models by",
+                "toporo report model --against model",
+                "--against",
+                code=MISTYPED,
+            ),
             Case("The page would replace the table", "toporo report model new.csv --out new.csv", "new.csv"),
             Case("The page would replace the model", "toporo report model --out model/model.json", "model/model.json"),
         ],
@@ -810,6 +837,7 @@ def all_cases() -> tuple[Case, ...]:
         fit_cases,
         predict_cases,
         evaluate_cases,
+        compare_cases,
         topology_cases,
         doctor_cases,
         explain_cases,

@@ -37,6 +37,7 @@ _HOME = {
     "TRORegressor": "toporo.estimators",
     "TopoRoError": "toporo.errors",
     "TopoRoWarning": "toporo.errors",
+    "compare_models": "toporo.tables",
     "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
     "fit_table": "toporo.tables",

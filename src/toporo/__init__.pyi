@@ -33,6 +33,7 @@ from toporo.estimators import TRORegressor as TRORegressor
 from toporo.groups import GroupIds as GroupIds
 from toporo.groups import Groups as Groups
 from toporo.pages.model import write_model_report as write_model_report
+from toporo.tables import compare_models as compare_models
 from toporo.tables import fit_table as fit_table
 from toporo.tables import load_model as load_model
 from toporo.topology.differentiable import differentiable_emd as differentiable_emd

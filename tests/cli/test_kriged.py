@@ -113,7 +113,7 @@ def test_evaluate_shows_hops_coverage_and_a_control(toporo: Run, fitted: Path) -
     assert toporo("fit", "river.csv", *FIT[2:6], *GRAPH, "--method", "erm", "--out", "plain").code == 0
     done = toporo("evaluate", "model", "new.csv", "--resamples", "20", "--against", "plain")
     assert done.code == 0, done.err
-    for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model gains"):
+    for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model is better by "):
         assert words in done.out
     content = json.loads(toporo("evaluate", "model", "new.csv", "--resamples", "20", "--json").out)
     assert content["by_hop"]["2"]["coverage"]["value"] > 0.7

@@ -121,8 +121,36 @@ def test_a_mistake_is_a_message_and_nothing_is_written(
     assert (stored / "model.json").read_bytes() == manifest
 
 
+def test_another_model_stands_beside_it(toporo: Run, stored: Path, table: Path) -> None:
+    fit_table(river(), target="y", group="station", graph=RIVER, features=["bed"]).save("control")
+    done = toporo("report", stored, "new.csv", "--against", "control", "--resamples", "50")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].startswith("The model is better by ")
+    assert lines[1].startswith("This is not fair: “control” was trained on 'mouth', and the model was not. Fit both")
+    assert "Beside “control”" in (table.parent / "report.html").read_text(encoding="utf-8")
+    back = toporo("report", "control", "new.csv", "--against", stored, "--resamples", "50", "--json", "--out", "b.html")
+    content = json.loads(back.out, parse_constant=pytest.fail)
+    assert any(sentence.startswith("The model is worse by ") for sentence in content["summary"])
+    assert content["against"]["gain"]["gain"]["value"] < 0
+    fit_table(river(), target="x", group="station").save("other")
+    done = toporo("report", stored, "new.csv", "--against", "other")
+    assert done.code == 1
+    assert "only models of the same target can be compared" in done.err
+    done = toporo("report", stored, "new.csv", "--against", "control", "--unseen")
+    assert done.code == 1
+    assert "in groups that it was not trained on" in done.err
+
+
 def test_wrong_usage_is_exit_code_2(toporo: Run, stored: Path) -> None:
-    for wrong in ([], [stored, "--resamples", "-1"], [stored, "--delimiter", ";;"], [stored, "--seed", "x"]):
+    for wrong in (
+        [],
+        [stored, "--against", stored],
+        [stored, "-", "--against", stored],
+        [stored, "--resamples", "-1"],
+        [stored, "--delimiter", ";;"],
+        [stored, "--seed", "x"],
+    ):
         assert toporo("report", *wrong).code == 2
 
 

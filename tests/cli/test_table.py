@@ -341,10 +341,14 @@ def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
     errors = [{score.group: score.metrics["rmse"].value for score in e.groups} for e in (mine, control)]
     better = sum(errors[0][name] < errors[1][name] for name in errors[0])
     assert f"better in {better} of 5 groups." in done.out
-    assert "model gains" in done.out
+    assert compare(mine, control).words("model", "control") in done.out
     content = json.loads(toporo("evaluate", "model", "new.csv", "--against", "control", "--json").out)
     assert content == mine.to_dict() | {"against": control.to_dict(), "gain": compare(mine, control).to_dict()}
     assert toporo("evaluate", "model", "-", "--against", "control").code == 2
+    (fitted.parent / "far.csv").write_text(as_csv(river(3) | {"y": [-9.0 * x for x in river(3)["x"]]}))
+    done = toporo("evaluate", "model", "far.csv", "--against", "control")
+    assert done.out.startswith("model loses to a constant, the mean of the training target: it is worse by ")
+    assert done.out.splitlines()[1].startswith("control loses to a constant")
     assert toporo(*RIVER_FIT[:3], "x", *RIVER_FIT[4:-1], "other").code == 0
     done = toporo("evaluate", "model", "new.csv", "--against", "other")
     assert done.code == 1
@@ -392,7 +396,9 @@ def test_mistakes_are_messages(toporo: Run, files: Path, arguments: tuple[str, .
     assert done.out == ""
 
 
-@pytest.mark.parametrize("command", ["fit", "predict", "evaluate", "explain", "report", "doctor", "topology"])
+@pytest.mark.parametrize(
+    "command", ["fit", "predict", "evaluate", "compare", "explain", "report", "doctor", "topology"]
+)
 def test_every_command_has_help_json_and_an_example(toporo: Run, command: str) -> None:
     text = toporo(command, "--help").out
     assert "--json" in text

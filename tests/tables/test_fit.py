@@ -22,7 +22,7 @@ from toporo.errors import (
     UnknownNameError,
 )
 from toporo.tables import fit_table
-from toporo.tables.fit import guess_task
+from toporo.tables.read import guess_task
 
 
 def fit(table: Any = None, **settings: Any) -> Any:

@@ -32,6 +32,7 @@ __all__ = ["OWN", "app", "main"]
 #: Each command of toporo, ``fit`` in ``toporo.cli.fit`` and so on, with the first line of its help.
 OWN = {
     "doctor": "Say what is wrong or risky about a table before training on it.",
+    "compare": "Judge many models on regions of a table held out, beside controls and your own.",
     "fit": "Fit a model that must hold in groups nobody has seen.",
     "predict": "Predict every row of a table, a portion at a time: files may be larger than memory.",
     "evaluate": "Judge a model by group, the worst first, and by how far a group is from those trained on.",

@@ -25,8 +25,9 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.tables.evaluate import Evaluation, compare
-from toporo.tables.model import INTERVAL, load_model
+from toporo.tables.contest import compare, constant_in_words, unfair
+from toporo.tables.evaluate import Evaluation
+from toporo.tables.model import INTERVAL, TableModel, load_model
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many
 
@@ -60,7 +61,8 @@ def evaluate(
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
     Intervals are bootstrapped: rows within groups, and for means over groups
-    the groups too. Rows without a target are left out.
+    the groups too. Rows without a target are left out. A model that is not
+    better than a constant is called so first.
 
     Example: toporo evaluate model new.csv --against control
     """
@@ -69,12 +71,8 @@ def evaluate(
     check_writable(data, {"--out": out})
     for folder in (model, against) if against is not None else (model,):
         refuse_inside(folder, {"--out": out})
-    loaded, control = load_model(model), None if against is None else load_model(against)
-    if control is not None and (control.task, control.target) != (loaded.task, loaded.target):
-        raise SettingError(
-            f"{against} is a {control.task} of {control.target!r}, {model} a {loaded.task} of {loaded.target!r}: only "
-            "models of the same target can be compared."
-        )
+    loaded = load_model(model)
+    control = None if against is None else load_control(against, loaded, model)
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
     other = None
     with interruptible("nothing was written"):
@@ -89,11 +87,38 @@ def evaluate(
         )
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
+        _lead(judged, other, str(model), str(against))
         _show(judged)
         if other is not None:
             _compare(judged, other, str(model), str(against))
     if out is not None:
         say(f"by group: {out}", err=as_json)
+
+
+def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
+    """Another model of the same target.
+
+    Parameters
+    ----------
+    folder : where it is.
+    model, of : what it is compared with, and where that is.
+    """
+    control = load_model(folder)
+    if (control.task, control.target) != (model.task, model.target):
+        raise SettingError(
+            f"{folder} is a {control.task} of {control.target!r}, {of} a {model.task} of {model.target!r}: only models "
+            "of the same target can be compared."
+        )
+    return control
+
+
+def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str) -> None:
+    """What is to be known first: that a model loses to a constant, or knew more than the other."""
+    sentences = [constant_in_words(judged, name)]
+    if other is not None:
+        sentences += [constant_in_words(other, control), unfair(judged, other, name, control)]
+    for sentence in filter(None, sentences):
+        say(sentence)
 
 
 def _show(judged: Evaluation) -> None:
@@ -151,11 +176,7 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    gain = compare(judged, other)
-    say(
-        f"{name} gains {_interval(gain.gain)} over {control}, mean over groups (the interval is of the difference); it "
-        f"is better in {gain.better} of {many(len(gain.gains), 'group')}."
-    )
+    say(compare(judged, other).words(name, control))
 
 
 def _interval(interval: Interval) -> str:

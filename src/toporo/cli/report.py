@@ -20,9 +20,9 @@ from toporo.cli.common import (
     say,
     say_data,
 )
+from toporo.cli.evaluate import load_control
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
-from toporo.tables.evaluate import Evaluation
 from toporo.tables.folder import MANIFEST, WEIGHTS
 from toporo.tables.model import TableModel, load_model
 from toporo.text import spelled
@@ -45,6 +45,10 @@ def report(
     unseen: Annotated[
         bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
+    against: Annotated[
+        Path | None,
+        option("Another model of the same target, to compare with by group: a control, say.", _DATA, metavar="FOLDER"),
+    ] = None,
     resamples: Annotated[
         int, option("How often to draw the rows anew, for intervals; 0 is none.", _DATA, min=0, metavar="N")
     ] = 1000,
@@ -59,15 +63,26 @@ def report(
     """Write one page about a model: its groups, weights and losses.
 
     With a table it also shows how the model does there, by group and by distance
-    from the groups it was trained on, with intervals. The page is a single HTML
-    file without scripts that opens offline.
+    from the groups it was trained on, with intervals, and beside another model.
+    The page is a single HTML file without scripts that opens offline.
 
-    Example: toporo report model/ holdout.csv --out model-report.html
+    Example: toporo report model/ holdout.csv --against control/ --out page.html
     """
-    _check_files(model, data, out)
+    if against is not None and data in (None, "-"):
+        raise typer.BadParameter("with --against, give a table in a file: both models are judged by its rows.")
+    for folder in (model, against) if against is not None else (model,):
+        _check_files(folder, data, out)
+    settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
     with interruptible(out):
-        fitted, evaluation = _load(model, data, delimiter, unseen, resamples, seed)
-        _write(fitted, evaluation, data, out, as_json)
+        fitted = load_model(model)
+        others = {} if against is None else {str(against): load_control(against, fitted, model)}
+        content: dict[str, Any] = {"evaluation": None, "source": None}
+        if data is not None:
+            source = "standard input" if data == "-" else spelled(Path(data).name)
+            content = {"evaluation": fitted.evaluate(data_source(data), **settings), "source": source}
+            for name, other in others.items():
+                content["against"] = name, other.evaluate(data_source(data), **settings)
+        _write(fitted, content, out, as_json)
 
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:
@@ -77,23 +92,12 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
         raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
 
 
-def _load(
-    folder: Path, data: str | None, delimiter: str, unseen: bool, resamples: int, seed: int
-) -> tuple[TableModel, Evaluation | None]:
-    model = load_model(folder)
-    if data is None:
-        return model, None
-    settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
-    return model, model.evaluate(data_source(data), **settings)
-
-
-def _write(model: TableModel, evaluation: Evaluation | None, data: str | None, out: Path, as_json: bool) -> None:
-    source = None if data is None else "standard input" if data == "-" else spelled(Path(data).name)
-    write_model_report(model, out, evaluation=evaluation, source=source)
-    content = describe_model(model, evaluation=evaluation, source=source)
+def _write(model: TableModel, content: dict[str, Any], out: Path, as_json: bool) -> None:
+    write_model_report(model, out, **content)
+    described = describe_model(model, **content)
     if as_json:
-        say_data(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False))
+        say_data(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        for sentence in content["summary"]:
+        for sentence in described["summary"]:
             say(sentence)
     say(f"report: {out}", err=as_json)

@@ -11,7 +11,7 @@ import numpy as np
 from toporo.data.frame import Frame, Numbers
 from toporo.doctor.measure import Case, Profile, check
 from toporo.doctor.results import Finding, flag, it, listed, note, percent, risky, serious, some
-from toporo.tables.fit import taken_for_text
+from toporo.tables.read import taken_for_text
 from toporo.text import many
 
 #: Fewest rows of which no two share a value that are not chance.

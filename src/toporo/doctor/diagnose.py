@@ -30,8 +30,7 @@ from toporo.doctor.shift import measure_shift
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups, plain_name
-from toporo.tables.fit import guess_task
-from toporo.tables.read import check_roles
+from toporo.tables.read import check_roles, guess_task
 from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior

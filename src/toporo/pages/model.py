@@ -20,6 +20,7 @@ from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.compare import against_section
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_league import league_parts
 from toporo.pages.model_words import (
@@ -27,7 +28,6 @@ from toporo.pages.model_words import (
     groups_outside,
     interval_text,
     loss_name,
-    metric_name,
     number,
     penalty_scores,
     quoted,
@@ -36,6 +36,7 @@ from toporo.pages.model_words import (
     test_hops,
 )
 from toporo.pages.render import Grid, Section, render
+from toporo.tables.contest import compare, constant_in_words, metric_name, unfair
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
@@ -48,7 +49,12 @@ MOST_EFFECTS, MOST_PER_CLASS = 20, 5
 
 
 def write_model_report(
-    model: TableModel, out: Path, *, evaluation: Evaluation | None = None, source: str | None = None
+    model: TableModel,
+    out: Path,
+    *,
+    evaluation: Evaluation | None = None,
+    source: str | None = None,
+    against: tuple[str, Evaluation] | None = None,
 ) -> Path:
     """Write the page about ``model`` to ``out``, whole or not at all, and return its path.
 
@@ -58,6 +64,7 @@ def write_model_report(
     out : the file, which is replaced if it is there.
     evaluation : how it did on another table, from ``model.evaluate``; None leaves that section out.
     source : the name of that table, as the page shall call it.
+    against : another model's name and how it did on the same rows, to compare with.
     """
     parts = _parts(model, evaluation, source)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
@@ -66,8 +73,8 @@ def write_model_report(
         "model.html",
         title=f"A model of {model.target}",
         caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
-        summary=parts.summary,
-        sections=_sections(model, parts, evaluation, source),
+        summary=_summary(parts, evaluation, against),
+        sections=_sections(model, parts, evaluation, source, against),
         cautions=parts.cautions,
         settings=_settings(model, evaluation),
     )
@@ -76,13 +83,17 @@ def write_model_report(
 
 
 def describe_model(
-    model: TableModel, *, evaluation: Evaluation | None = None, source: str | None = None
+    model: TableModel,
+    *,
+    evaluation: Evaluation | None = None,
+    source: str | None = None,
+    against: tuple[str, Evaluation] | None = None,
 ) -> dict[str, Any]:
     """What the page says, as plain values for JSON: not a number is null, an endless one is ``"inf"``.
 
     Parameters
     ----------
-    model, evaluation, source : as :func:`write_model_report` takes them.
+    model, evaluation, source, against : as :func:`write_model_report` takes them.
     """
     parts = _parts(model, evaluation, source)
     estimator, prior = model.estimator, model.estimator.prior_
@@ -112,7 +123,10 @@ def describe_model(
         ],
         "columns": [{key: getattr(c, key) for key in ("name", "role", "kind", "note")} for c in model.columns],
         "evaluation": None if evaluation is None else {"source": source, **evaluation.to_dict()},
-        "summary": parts.summary,
+        "against": None
+        if evaluation is None or against is None
+        else {"name": against[0], **against[1].to_dict(), "gain": compare(evaluation, against[1]).to_dict()},
+        "summary": _summary(parts, evaluation, against),
         "cautions": parts.cautions,
         "settings": dict(_settings(model, evaluation)),
     })  # fmt: skip
@@ -155,11 +169,29 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
     )
 
 
-def _sections(model: TableModel, parts: Parts, evaluation: Evaluation | None, source: str | None) -> list[Section]:
+def _summary(parts: Parts, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> list[str]:
+    """The page in sentences; a model that loses to a constant or to another is called so first."""
+    if evaluation is None:
+        return parts.summary
+    first = [constant_in_words(evaluation, "The model")]
+    if against is not None:
+        name, other = quoted(against[0]), against[1]
+        first += [compare(evaluation, other).words("The model", name), unfair(evaluation, other, "the model", name)]
+    return [*filter(None, first), *parts.summary]
+
+
+def _sections(
+    model: TableModel,
+    parts: Parts,
+    evaluation: Evaluation | None,
+    source: str | None,
+    against: tuple[str, Evaluation] | None,
+) -> list[Section]:
     sections = [
         *parts.first(),
         None if evaluation is None else _evaluation_section(evaluation, source),
         None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
+        None if evaluation is None or against is None else against_section(evaluation, *against),
         *parts.last(),
         _columns_section(model),
     ]
@@ -397,7 +429,7 @@ def _columns_section(model: TableModel) -> Section:
 
 def _settings(model: TableModel, evaluation: Evaluation | None) -> list[tuple[str, str]]:
     estimator = model.estimator
-    titles = {"source": "training table", "toporo": "fitted by toporo"}
+    titles = {"source": "training table", "toporo": "fitted by toporo", "constant": "constant to beat"}
     return [
         *((titles.get(key, key.replace("_", " ")), _setting(value)) for key, value in model.about.items()),
         ("estimator", type(estimator).__name__),

@@ -21,7 +21,8 @@ from toporo.estimators.league import Standing
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
 from toporo.pages.maps import draw_states, load_outlines
-from toporo.pages.model_words import OUTSIDE, metric_name
+from toporo.pages.model_words import OUTSIDE
+from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width

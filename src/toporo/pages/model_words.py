@@ -8,6 +8,7 @@ from typing import Any
 
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
+from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel
 from toporo.tables.resample import Interval
@@ -62,11 +63,6 @@ def interval_text(interval: Interval) -> str:
         return number(interval.value)
     value, low, high = (number(end, max(map(abs, ends))) for end in ends)
     return f"{value} ({low} to {high})"
-
-
-def metric_name(metric: str) -> str:
-    """As people write it."""
-    return {"rmse": "RMSE", "mae": "MAE", "r2": "R²"}.get(metric, metric.replace("_", " "))
 
 
 def loss_name(model: TableModel) -> str:

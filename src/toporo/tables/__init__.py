@@ -9,24 +9,30 @@
 
 from __future__ import annotations
 
-from toporo.tables.evaluate import Comparison, Evaluation, GroupScore, compare
+from toporo.tables.contest import Comparison, Contest, Entrant, Judgement, compare
+from toporo.tables.evaluate import Evaluation, GroupScore
 from toporo.tables.fit import fit_table
 from toporo.tables.model import ColumnInfo, Prediction, TableModel, load_model
 from toporo.tables.reach import GroupReach, Reach, RowReach
 from toporo.tables.resample import Interval
+from toporo.tables.trials import compare_models
 
 __all__ = [
     "ColumnInfo",
     "Comparison",
+    "Contest",
+    "Entrant",
     "Evaluation",
     "GroupReach",
     "GroupScore",
     "Interval",
+    "Judgement",
     "Prediction",
     "Reach",
     "RowReach",
     "TableModel",
     "compare",
+    "compare_models",
     "fit_table",
     "load_model",
 ]

@@ -17,7 +17,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
 from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
-from toporo.text import hops_text, number_to_json
+from toporo.text import hops_text, number_to_json, short_name
 from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
@@ -85,6 +85,7 @@ class Evaluation:
     worst : the first of ``groups``.
     by_hop : means over the groups at each distance from the training groups: ``"0 (trained on)"``, ``"1"``,
         ``"2"``, …, ``"no path"``, ``"not in the graph"``. Empty if distances are not known.
+    constant : the leading metric by group of saying the same of every row; empty if it is not known what.
     level, resamples, seed : of the intervals.
     by_reach : ``"inside"`` and ``"outside"``, where there are such rows: those inside of what validation has seen, and
         the others. Empty if that is not known.
@@ -97,6 +98,7 @@ class Evaluation:
     pooled: dict[str, Interval]
     worst: GroupScore
     by_hop: dict[str, dict[str, Interval]] = field(default_factory=dict)
+    constant: dict[str, float] = field(default_factory=dict)
     level: float = 0.95
     resamples: int = 1000
     seed: int = 0
@@ -118,6 +120,7 @@ class Evaluation:
                 where: {"rows": score.rows, "groups": score.groups, "metrics": _plain(score.metrics)}
                 for where, score in self.by_reach.items()
             },
+            "constant": self.constant,
             "groups": [
                 {
                     "group": score.group,
@@ -154,6 +157,7 @@ class Evaluation:
                 pooled=_intervals(content["pooled"]),
                 worst={score.group: score for score in groups}[content["worst"]],
                 by_hop={hop: _intervals(metrics) for hop, metrics in content["by_hop"].items()},
+                constant={name: float(value) for name, value in content.get("constant", {}).items()},
                 level=float(content["level"]),
                 resamples=int(content["resamples"]),
                 seed=int(content["seed"]),
@@ -202,7 +206,7 @@ class Evaluation:
             table.append([f"rows {where}", str(part.rows), "", *map(str, part.metrics.values())])
         for score in shown:
             hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
-            table.append([_cut(score.group), str(score.rows), hops, *map(str, score.metrics.values())])
+            table.append([short_name(score.group, 40), str(score.rows), hops, *map(str, score.metrics.values())])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         return [*lines, f"… and {rest} more group(s)"] if rest else lines
@@ -223,6 +227,7 @@ def evaluate(
     outside: npt.ArrayLike | None = None,
     hops: Mapping[str, float] | None = None,
     trained: Collection[str] = (),
+    constant: Any = None,
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
@@ -263,6 +268,7 @@ def evaluate(
     hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
         graph.
     trained : the training groups.
+    constant : a number or a class; how good it would be to say that of every row is kept beside the leading metric.
     resamples : bootstrap samples; 0 for no intervals.
     level : the share of resamples that an interval holds.
     seed : of the resamples.
@@ -310,6 +316,7 @@ def evaluate(
         pooled=bootstrap.of_all(),
         worst=scores[0],
         by_hop={label: bootstrap.of_mean(within) for label, within in by_hop.items()},
+        constant={} if constant is None else _same_of_all(task, constant, y, codes, names),
         level=float(level),
         resamples=int(resamples),
         seed=int(seed),
@@ -338,63 +345,16 @@ def _by_reach(
     return scores
 
 
-# ---------------------------------------------------------------- two models on the same rows
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a model gains over a control, by the leading metric.
-
-    Attributes
-    ----------
-    metric : which.
-    gains : by group; above 0 the model is better, whether more or less of the metric is good.
-    gain : the mean over groups. Its interval is of the differences: what makes a group hard for both models is no part
-        of it; two intervals that overlap say nothing about it.
-    better : in how many groups the model is better.
-    """
-
-    metric: str
-    gains: dict[str, float]
-    gain: Interval
-    better: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON; an interval that does not exist is null."""
-        gain = {key: number_to_json(value) for key, value in vars(self.gain).items()}
-        return {"metric": self.metric, "gain": gain, "better": self.better, "gains": self.gains}
-
-
-def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Comparison:
-    """What ``model`` gains over ``control`` on the same rows.
-
-    The interval is a percentile bootstrap over groups, with as many resamples and of the level of the evaluations;
-    with a single group there is none.
-
-    Parameters
-    ----------
-    model, control : two evaluations on the same rows.
-    seed : of the resamples.
-    """
-    if (model.task, model.metric) != (control.task, control.metric):
-        raise SettingError(f"a {model.task} cannot be compared with a {control.task}.")
-    mine, theirs = (
-        {score.group: (score.rows, score.metrics[model.metric].value) for score in evaluation.groups}
-        for evaluation in (model, control)
-    )
-    other = [name for name in {**mine, **theirs} if mine.get(name, (0,))[0] != theirs.get(name, (0,))[0]]
-    if other:
-        raise DataError(f"the two were not judged by the same rows: they differ in group(s) {listed(other)}.")
-    sign = 1.0 if model.metric in MORE_IS_BETTER else -1.0
-    gains = {name: sign * (mine[name][1] - theirs[name][1]) for name in mine}
-    values = np.sort(np.asarray(list(gains.values())))
-    low = high = math.nan
-    if len(values) > 1 and model.resamples:
-        draws = np.random.default_rng(seed).choice(values, (model.resamples, len(values))).mean(axis=1)
-        low, high = np.quantile(draws, [(1 - model.level) / 2, (1 + model.level) / 2]).tolist()
-    return Comparison(
-        metric=model.metric, gains=gains, gain=Interval(float(values.mean()), low, high), better=int((values > 0).sum())
-    )
+def _same_of_all(task: str, constant: Any, y: npt.ArrayLike, codes: Whole, names: list[str]) -> dict[str, float]:
+    """The leading metric by group of saying the same of every row."""
+    counts = np.bincount(codes, minlength=len(names))
+    if task == "classification":
+        means = np.bincount(codes, np.asarray(y, dtype=object) == constant, len(names)) / np.maximum(counts, 1)
+    else:
+        apart = np.abs(np.asarray(y, dtype=np.float64) - float(constant))
+        unit = float(apart.max()) or 1.0  # squares of huge numbers would be infinite
+        means = unit * np.sqrt(np.bincount(codes, (apart / unit) ** 2, len(names)) / np.maximum(counts, 1))
+    return {name: float(means[code]) for code, name in enumerate(names) if counts[code]}
 
 
 # ---------------------------------------------------------------- metrics as functions of sums over rows
@@ -601,7 +561,3 @@ def _intervals(content: Mapping[str, Any]) -> dict[str, Interval]:
         name: Interval(*(math.nan if entry[key] is None else float(entry[key]) for key in ("value", "low", "high")))
         for name, entry in content.items()
     }
-
-
-def _cut(name: str, most: int = 40) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +10,8 @@ import numpy.typing as npt
 
 from toporo.choice.penalty import NoChoiceError
 from toporo.data.encode import CategoryRule, Encoder
-from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
-from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.data.frame import Frame, Numbers
+from toporo.errors import SettingError, UnknownNameError, warn
 from toporo.estimators import (
     AutoClassifier,
     AutoRegressor,
@@ -26,18 +22,15 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
-from toporo.estimators.rows import counted, learn_graph_of
-from toporo.graphs import as_graph, check_groups, with_text_names
+from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
-from toporo.tables.model import TASKS, ColumnInfo, TableModel
+from toporo.tables.model import ColumnInfo, TableModel
 from toporo.tables.reach import Reach
-from toporo.tables.read import Rows, check_roles, complete_rows, ids_of, only
-from toporo.text import many, spelled
+from toporo.tables.read import listed_names, prepare_table, written
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 from toporo.version import __version__
-
-Mask = npt.NDArray[np.bool_]
 
 #: How training groups are weighed: the worst mixture near the topology's prior, the worst group, all alike.
 METHODS = {
@@ -58,18 +51,6 @@ OF_FIT = ("report", "resume")
 FEW_NUMBERS = 10
 #: Groups that choosing a penalty by leaving groups out needs.
 FEWEST_TO_CHOOSE = 4
-#: Share of numbers among the values of a column of text that was meant to hold numbers.
-NEARLY_ALL = 0.95
-#: What numbers are written with elsewhere, less what stands for nothing; and dates.
-_SIGNS = str.maketrans("\u2212", "-", "$€£¥%'\u00a0\u202f")
-_NUMBER = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
-_DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}", flags=re.ASCII)
-#: Why a column may have been taken for text against what was meant, and what to do about it.
-_TAKEN_FOR_TEXT = {
-    "a few of many values are no numbers": "Correct such cells, or leave them empty, if they are to be numbers.",
-    "their numbers have commas or other signs": "Write a decimal comma as a point, and leave other signs out.",
-    "their dates are written in another way": "Write dates as 2024-05-31.",
-}
 
 
 def fit_table(
@@ -131,34 +112,27 @@ def fit_table(
     wanted = {name: value for name, value in wanted.items() if value is not None} | settings
     if model is None:
         model = default_model(wanted)
-    _check_names(wanted.get("method", "tro"), model, task, graph, learn_graph)
-    named = None if features is None else _listed(features, "features")
-    exclude, categorical = _listed(exclude, "exclude"), _listed(categorical, "categorical")
-    asked = list(dict.fromkeys(str(name) for name in _listed(test_groups, "test_groups")))
-    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
-    check_roles(roles, named or [], exclude, categorical)
-    reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
-    table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
-    grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
-    frame = only(table, grouped)
-    names = frame.text(group)
-    _check_test_groups(names, asked, graph, learn_graph)
-    apart = np.isin(names.codes, [names.levels.index(name) for name in asked if name in names.levels])
-    if apart.all():
-        raise DataError(f"every row is of a test group ({listed(asked)}): leave at least one group to train on.")
-    used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
-    train = only(table, used)
-    for reason, columns, remedy in taken_for_text(
-        train, [target, *(named or train.names)], {group, weight, *categorical}
-    ):
-        shown = ", ".join(f"{name!r} ({examples})" for name, examples in columns.items())
-        warn(f"column(s) read as text, because {reason}: {shown}. {remedy}")
-    kind = guess_task(train[target]) if task == "auto" else task
-    y = _targets(train, target, kind)
-    weights = None if weight is None else _weights(train, weight, used + table.first)
-    encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
-    x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
-    topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
+    _check_names(wanted.get("method", "tro"), model)
+    exclude = listed_names(exclude, "exclude")
+    ready = prepare_table(
+        source,
+        target=target,
+        group=group,
+        graph=graph,
+        learn_graph=learn_graph,
+        test_groups=test_groups,
+        task=task,
+        features=features,
+        exclude=exclude,
+        categorical=categorical,
+        weight=weight,
+        drop_missing=drop_missing,
+        format=format,
+        delimiter=delimiter,
+    )
+    table, frame, train, apart, encoder = ready.table, ready.frame, ready.train, ready.apart, ready.encoder
+    kind, x, y, ids, weights = ready.task, ready.x, ready.y, ready.ids, ready.weights
+    topology, asked = ready.graph, list(ready.test_groups)
     estimator = _estimator(kind, model, ids, topology, asked, wanted)
     if model == "auto":  # candidates get rows that count
         x, y, ids, weights = counted(x, y, ids, weights)
@@ -179,11 +153,12 @@ def fit_table(
             *(ColumnInfo(name, "left out", "", why) for name, why in frame.unusable.items()),
         ),
         about={
-            "source": _name(source, table),
+            "source": ready.source,
             "rows": len(train),
             "rows_set_aside": int(apart.sum()),
             "rows_dropped": len(table) - len(train) - int(apart.sum()),
             "groups": len(ids.groups),
+            "constant": _constant(y, weights, kind),
             "method": wanted.get("method", "tro") if model not in ("auto", "kriged") else model,
             "toporo": __version__,
         },
@@ -191,152 +166,17 @@ def fit_table(
     )
 
 
-def guess_task(column: Column) -> str:
-    """Text is classes, and so are numbers of which only two differ; else it is regression."""
-    if isinstance(column, Texts):
-        return "classification"
-    known = column.values[~column.missing]
-    return "classification" if len(known) and len(np.unique(known)) <= 2 else "regression"
-
-
 # ---------------------------------------------------------------- what is asked
 
 
-def _check_names(method: str, model: Any, task: str, graph: Any, learn_graph: bool) -> None:
+def _check_names(method: str, model: Any) -> None:
     if isinstance(model, str) and model not in MODELS:
         raise UnknownNameError("model", model, MODELS)
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
-    if task not in ("auto", *TASKS):
-        raise UnknownNameError("task", task, ("auto", *TASKS))
-    if graph is not None and learn_graph:
-        raise SettingError("a graph is given (--graph) and one is to be learned (--learn-graph): decide for one.")
-
-
-def _listed(names: Iterable[str], what: str) -> list[str]:
-    """Names that were given in a list; a single one in its stead would be taken for its letters."""
-    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
-        raise SettingError(f"{what} is {names!r}: expected a list of names, such as [{names!r}].")
-    return list(names)
-
-
-def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
-    """The frame, if it has the columns; words such as NA in a target of text mean that there is none."""
-    for what, name in roles.items():
-        if name in frame.unusable:
-            raise DataError(f"{what} {name!r} cannot be used: {frame.unusable[name]}.")
-        frame[name]
-    column = frame[target := roles["the target"]]
-    return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
-
-
-def taken_for_text(
-    frame: Frame, names: Iterable[str], meant: Collection[str | None] = ()
-) -> Iterator[tuple[str, dict[str, str], str]]:
-    """Columns that were probably meant to hold numbers or dates: why they do not, examples by name, and what to do.
-
-    Parameters
-    ----------
-    frame, names : the rows, and the columns to look at.
-    meant : columns that are to be text.
-    """
-    suspects: dict[str, dict[str, str]] = {reason: {} for reason in _TAKEN_FOR_TEXT}
-    for name in dict.fromkeys(names):
-        column = frame.columns.get(name)
-        if name in meant or not isinstance(column, Texts):
-            continue
-        levels = column.known().levels
-        strange = [level for level in levels if number(level) is None]
-        if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
-            suspects["a few of many values are no numbers"][name] = listed(strange, 4)
-        elif strange and len(levels) > 1:
-            if all(_NUMBER.fullmatch(level.translate(_SIGNS)) for level in levels):
-                suspects["their numbers have commas or other signs"][name] = repr(strange[0])
-            elif all(_DATE.fullmatch(level) for level in levels):
-                suspects["their dates are written in another way"][name] = repr(strange[0])
-    yield from ((reason, columns, _TAKEN_FOR_TEXT[reason]) for reason, columns in suspects.items() if columns)
-
-
-def _check_test_groups(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> None:
-    """Without a graph to find them in, test groups must have rows."""
-    strange = [name for name in asked if name not in names.levels]
-    if strange and graph is None:
-        hint = "to learn a graph that reaches them" if learn_graph else "unless a graph has them"
-        raise DataError(
-            f"test group(s) without a row: {listed(strange)}. They need rows {hint}. The table has "
-            f"{listed(names.levels)}."
-        )
-
-
-def _targets(frame: Frame, target: str, task: str) -> npt.NDArray[Any]:
-    column = frame[target]
-    if task == "classification":
-        labels = frame.text(target)
-        if len(labels.levels) < 2:
-            raise DataError(f"target {target!r} has a single class, {labels.levels[0]!r}: there is nothing to predict.")
-        if len(labels.levels) > max(20, len(frame) // 2):
-            remedy = (
-                "Is it an identifier? Name another target."
-                if isinstance(column, Texts)
-                else "If they are numbers to predict, say --task regression (task='regression')."
-            )
-            raise DataError(
-                f"target {target!r} has {len(labels.levels)} different values in {len(frame)} rows: too many for "
-                f"classes. {remedy}"
-            )
-        return np.asarray(labels.levels, dtype=object)[labels.codes]
-    if isinstance(column, Texts):
-        words = [code for code, level in enumerate(column.levels) if number(level) is None]
-        row = int(np.isin(column.codes, words).argmax())
-        raise DataError(
-            f"target {target!r} holds text: {column.levels[column.codes[row]]!r}, say, is no number to predict. "
-            "Correct such cells, or say --task classification (task='classification')."
-        )
-    if column.values.max() == column.values.min():
-        value = _written(column.values[0], column.kind)
-        raise DataError(f"target {target!r} is {value} in all rows: there is nothing to predict.")
-    if column.kind == "date":
-        warn(f"target {target!r} holds dates, and is predicted as a number: days since 1970-01-01.")
-    return column.values
-
-
-def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
-    column = frame[weight]
-    if isinstance(column, Texts) or column.kind != "number":
-        raise DataError(f"weight {weight!r} does not hold numbers: expected a weight of at least 0 per row.")
-    if (column.values < 0).any():
-        row = int((column.values < 0).argmax())
-        raise DataError(
-            f"{frame.where}, row {numbers[row]}: weight {weight!r} is negative ({column.values[row]:g}): expected at "
-            "least 0 in every row."
-        )
-    return column.values
 
 
 # ---------------------------------------------------------------- the topology and the estimator
-
-
-def _graph(
-    given: Any,
-    learn_graph: bool,
-    x: Array,
-    ids: GroupIds,
-    test_groups: list[str],
-    encoder: Encoder,
-    frame: Frame,
-    apart: Mask,
-    group: str,
-) -> GroupGraph | None:
-    if given is not None:
-        graph = with_text_names(as_graph(given))
-        check_groups(graph, ids.groups, test_groups or None)
-        return graph
-    if not learn_graph:
-        return None
-    if not test_groups:
-        return learn_graph_of(x, ids)
-    test = frame.take(np.flatnonzero(apart))
-    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
 
 
 def default_model(given: Iterable[str]) -> str:
@@ -463,7 +303,7 @@ def _column(
     if isinstance(rule, CategoryRule):
         rest = " and 'other'" if rule.other else ""
         return ColumnInfo(name, "feature", "text", f"{lacking}{len(rule.levels)} levels{rest}")
-    low, high, fill = (_written(value, rule.kind) for value in (rule.low, rule.high, rule.fill))
+    low, high, fill = (written(value, rule.kind) for value in (rule.low, rule.high, rule.fill))
     filled = f", filled with {fill}" if missing else ""
     return ColumnInfo(name, "feature", rule.kind, f"{lacking}{low} to {high}{filled}")
 
@@ -479,17 +319,18 @@ def _target_note(train: Frame, name: str, task: str) -> str:
     few = len(np.unique(values))
     classes = kind == "number" and _whole(values) and few <= FEW_NUMBERS
     hint = f"; {few} whole numbers: if they are classes, say so (task)" if classes else ""
-    return f"{_written(values.min(), kind)} to {_written(values.max(), kind)}{hint}"
-
-
-def _written(value: float, kind: str) -> str:
-    """A number to be shown, or a date."""
-    return f"{value:g}" if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
+    return f"{written(values.min(), kind)} to {written(values.max(), kind)}{hint}"
 
 
 def _whole(values: Array) -> bool:
     return bool((values == np.round(values)).all())
 
 
-def _name(source: Any, frame: Frame) -> str:
-    return spelled(Path(source).name) if isinstance(source, str | os.PathLike) else frame.where
+def _constant(y: npt.NDArray[Any], weights: Array | None, task: str) -> float | str:
+    """What a model must beat: the mean of the target, or the commonest class."""
+    weights = None if weights is None else weights / weights.max()  # only their ratios count
+    if task == "regression":
+        largest = float(np.abs(y).max()) or 1.0  # sums of huge numbers would be infinite
+        return largest * float(np.average(y / largest, weights=weights))
+    labels, codes = np.unique(y, return_inverse=True)
+    return str(labels[np.bincount(codes, weights).argmax()])

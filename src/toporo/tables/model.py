@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,13 @@ class TableModel:
         """The groups it was trained on."""
         names = self.estimator.groups_ if self.by_group else self.estimator.group_sizes_
         return tuple(Groups(names).names)  # type: ignore[arg-type]  # names in tables are text
+
+    @property
+    def constant(self) -> float | str | None:
+        """What would be said of every row without a model: the mean target in training, or the commonest class."""
+        value = self.about.get("constant")
+        wanted = isinstance(value, str) if self.task == "classification" else isinstance(value, float)
+        return value if wanted and not (isinstance(value, float) and not math.isfinite(value)) else None
 
     @property
     def kriged(self) -> bool:
@@ -384,6 +392,7 @@ class TableModel:
             outside=np.concatenate(outside) if outside else None,
             hops=self._hops(ids),
             trained=self.groups,
+            constant=self.constant,
             resamples=resamples,
             level=level,
             seed=seed,

@@ -1,21 +1,43 @@
-"""What fit, topology and doctor settle first about a table: what columns are for, which rows lack something."""
+"""What commands settle first about a table: what columns are for, which rows lack something, what to predict."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from toporo.data.encode import Encoder
-from toporo.data.frame import Frame, Texts, read_frame
-from toporo.errors import DataError, SettingError, listed
+from toporo.data.frame import Column, Frame, Numbers, Texts, number, read_frame
+from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
+from toporo.estimators.rows import learn_graph_of
+from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
+from toporo.tables.model import TASKS
+from toporo.text import spelled
+from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
 Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+#: Share of numbers among the values of a column of text that was meant to hold numbers.
+NEARLY_ALL = 0.95
+#: What numbers are written with elsewhere, less what stands for nothing; and dates.
+_SIGNS = str.maketrans("\u2212", "-", "$€£¥%'\u00a0\u202f")
+_NUMBER = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
+_DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}", flags=re.ASCII)
+#: Why a column may have been taken for text against what was meant, and what to do about it.
+_TAKEN_FOR_TEXT = {
+    "a few of many values are no numbers": "Correct such cells, or leave them empty, if they are to be numbers.",
+    "their numbers have commas or other signs": "Write a decimal comma as a point, and leave other signs out.",
+    "their dates are written in another way": "Write dates as 2024-05-31.",
+}
 
 
 def check_roles(
@@ -72,6 +94,238 @@ def ids_of(column: Texts) -> GroupIds:
     """The groups that a column of text names."""
     groups = Groups(column.levels)
     return GroupIds(groups.encode(column.levels)[column.codes], groups)
+
+
+# ---------------------------------------------------------------- a table to fit to
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedTable:
+    """A table as models take it; see :func:`prepare_table`.
+
+    Attributes
+    ----------
+    table, frame, train : all rows, those that have a group, and those to train on.
+    apart : which rows of ``frame`` are of test groups.
+    task : ``"classification"`` or ``"regression"``.
+    encoder : how columns become numbers, as learned from ``train``.
+    x, y, ids, weights : inputs, targets, groups and weights of ``train``; weights are None unless a column holds them.
+    graph, test_groups : the topology, if there is one, and the groups set aside.
+    target, group : columns.
+    source : what the table is called.
+    """
+
+    table: Frame
+    frame: Frame
+    train: Frame
+    apart: Mask
+    task: str
+    encoder: Encoder
+    x: Array
+    y: npt.NDArray[Any]
+    ids: GroupIds
+    weights: Array | None
+    graph: GroupGraph | None
+    test_groups: tuple[str, ...]
+    target: str
+    group: str
+    source: str
+
+
+def prepare_table(
+    source: Any,
+    *,
+    target: str,
+    group: str,
+    graph: Any,
+    learn_graph: bool,
+    test_groups: Iterable[str],
+    task: str,
+    features: Sequence[str] | None,
+    exclude: Iterable[str],
+    categorical: Iterable[str],
+    weight: str | None,
+    drop_missing: bool,
+    **reading: Any,
+) -> PreparedTable:
+    """Read a table, set the rows of test groups aside and make numbers of the others.
+
+    Parameters
+    ----------
+    source, target, group, graph, learn_graph, test_groups : as for :func:`fit_table`.
+    task, features, exclude, categorical, weight, drop_missing : as for :func:`fit_table`.
+    reading : ``format`` and ``delimiter``.
+    """
+    if task not in ("auto", *TASKS):
+        raise UnknownNameError("task", task, ("auto", *TASKS))
+    if graph is not None and learn_graph:
+        raise SettingError("a graph is given (--graph) and one is to be learned (--learn-graph): decide for one.")
+    named = None if features is None else listed_names(features, "features")
+    exclude, categorical = listed_names(exclude, "exclude"), listed_names(categorical, "categorical")
+    asked = list(dict.fromkeys(str(name) for name in listed_names(test_groups, "test_groups")))
+    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
+    check_roles(roles, named or [], exclude, categorical)
+    table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
+    grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
+    frame = only(table, grouped)
+    names = frame.text(group)
+    _check_test_groups(names, asked, graph, learn_graph)
+    apart = np.isin(names.codes, [names.levels.index(name) for name in asked if name in names.levels])
+    if apart.all():
+        raise DataError(f"every row is of a test group ({listed(asked)}): leave at least one group to train on.")
+    used = complete_rows(table, grouped[~apart], [target] if weight is None else [target, weight], drop_missing)
+    train = only(table, used)
+    for reason, columns, remedy in taken_for_text(
+        train, [target, *(named or train.names)], {group, weight, *categorical}
+    ):
+        shown = ", ".join(f"{name!r} ({examples})" for name, examples in columns.items())
+        warn(f"column(s) read as text, because {reason}: {shown}. {remedy}")
+    kind = guess_task(train[target]) if task == "auto" else task
+    y = _targets(train, target, kind)
+    weights = None if weight is None else _weights(train, weight, used + table.first)
+    encoder = Encoder.fit(train, features=named, exclude=list(roles.values()), categorical=categorical)
+    x, ids = encoder.transform(train).matrix, ids_of(train.text(group))
+    topology = _graph(graph, learn_graph, x, ids, asked, encoder, frame, apart, group)
+    called = spelled(Path(source).name) if isinstance(source, str | os.PathLike) else table.where
+    return PreparedTable(
+        table, frame, train, apart, kind, encoder, x, y, ids, weights, topology, tuple(asked), target, group, called
+    )
+
+
+def guess_task(column: Column) -> str:
+    """Text is classes, and so are numbers of which only two differ; else it is regression."""
+    if isinstance(column, Texts):
+        return "classification"
+    known = column.values[~column.missing]
+    return "classification" if len(known) and len(np.unique(known)) <= 2 else "regression"
+
+
+def listed_names(names: Iterable[str], what: str) -> list[str]:
+    """Names that were given in a list; a single one in its stead would be taken for its letters."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise SettingError(f"{what} is {names!r}: expected a list of names, such as [{names!r}].")
+    return list(names)
+
+
+def _with_known_target(frame: Frame, roles: dict[str, str]) -> Frame:
+    """The frame, if it has the columns; words such as NA in a target of text mean that there is none."""
+    for what, name in roles.items():
+        if name in frame.unusable:
+            raise DataError(f"{what} {name!r} cannot be used: {frame.unusable[name]}.")
+        frame[name]
+    column = frame[target := roles["the target"]]
+    return replace(frame, columns=frame.columns | {target: column.known()}) if isinstance(column, Texts) else frame
+
+
+def taken_for_text(
+    frame: Frame, names: Iterable[str], meant: Collection[str | None] = ()
+) -> Iterator[tuple[str, dict[str, str], str]]:
+    """Columns that were probably meant to hold numbers or dates: why they do not, examples by name, and what to do.
+
+    Parameters
+    ----------
+    frame, names : the rows, and the columns to look at.
+    meant : columns that are to be text.
+    """
+    suspects: dict[str, dict[str, str]] = {reason: {} for reason in _TAKEN_FOR_TEXT}
+    for name in dict.fromkeys(names):
+        column = frame.columns.get(name)
+        if name in meant or not isinstance(column, Texts):
+            continue
+        levels = column.known().levels
+        strange = [level for level in levels if number(level) is None]
+        if 0 < len(strange) <= len(levels) * (1 - NEARLY_ALL):
+            suspects["a few of many values are no numbers"][name] = listed(strange, 4)
+        elif strange and len(levels) > 1:
+            if all(_NUMBER.fullmatch(level.translate(_SIGNS)) for level in levels):
+                suspects["their numbers have commas or other signs"][name] = repr(strange[0])
+            elif all(_DATE.fullmatch(level) for level in levels):
+                suspects["their dates are written in another way"][name] = repr(strange[0])
+    yield from ((reason, columns, _TAKEN_FOR_TEXT[reason]) for reason, columns in suspects.items() if columns)
+
+
+def _check_test_groups(names: Texts, asked: list[str], graph: Any, learn_graph: bool) -> None:
+    """Without a graph to find them in, test groups must have rows."""
+    strange = [name for name in asked if name not in names.levels]
+    if strange and graph is None:
+        hint = "to learn a graph that reaches them" if learn_graph else "unless a graph has them"
+        raise DataError(
+            f"test group(s) without a row: {listed(strange)}. They need rows {hint}. The table has "
+            f"{listed(names.levels)}."
+        )
+
+
+def _targets(frame: Frame, target: str, task: str) -> npt.NDArray[Any]:
+    column = frame[target]
+    if task == "classification":
+        labels = frame.text(target)
+        if len(labels.levels) < 2:
+            raise DataError(f"target {target!r} has a single class, {labels.levels[0]!r}: there is nothing to predict.")
+        if len(labels.levels) > max(20, len(frame) // 2):
+            remedy = (
+                "Is it an identifier? Name another target."
+                if isinstance(column, Texts)
+                else "If they are numbers to predict, say --task regression (task='regression')."
+            )
+            raise DataError(
+                f"target {target!r} has {len(labels.levels)} different values in {len(frame)} rows: too many for "
+                f"classes. {remedy}"
+            )
+        return np.asarray(labels.levels, dtype=object)[labels.codes]
+    if isinstance(column, Texts):
+        words = [code for code, level in enumerate(column.levels) if number(level) is None]
+        row = int(np.isin(column.codes, words).argmax())
+        raise DataError(
+            f"target {target!r} holds text: {column.levels[column.codes[row]]!r}, say, is no number to predict. "
+            "Correct such cells, or say --task classification (task='classification')."
+        )
+    if column.values.max() == column.values.min():
+        value = written(column.values[0], column.kind)
+        raise DataError(f"target {target!r} is {value} in all rows: there is nothing to predict.")
+    if column.kind == "date":
+        warn(f"target {target!r} holds dates, and is predicted as a number: days since 1970-01-01.")
+    return column.values
+
+
+def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
+    column = frame[weight]
+    if isinstance(column, Texts) or column.kind != "number":
+        raise DataError(f"weight {weight!r} does not hold numbers: expected a weight of at least 0 per row.")
+    if (column.values < 0).any():
+        row = int((column.values < 0).argmax())
+        raise DataError(
+            f"{frame.where}, row {numbers[row]}: weight {weight!r} is negative ({column.values[row]:g}): expected at "
+            "least 0 in every row."
+        )
+    return column.values
+
+
+def _graph(
+    given: Any,
+    learn_graph: bool,
+    x: Array,
+    ids: GroupIds,
+    test_groups: list[str],
+    encoder: Encoder,
+    frame: Frame,
+    apart: Mask,
+    group: str,
+) -> GroupGraph | None:
+    if given is not None:
+        graph = with_text_names(as_graph(given))
+        check_groups(graph, ids.groups, test_groups or None)
+        return graph
+    if not learn_graph:
+        return None
+    if not test_groups:
+        return learn_graph_of(x, ids)
+    test = frame.take(np.flatnonzero(apart))
+    return learn_graph_of(x, ids, test_x=encoder.transform(test).matrix, test_groups=ids_of(test.text(group)))
+
+
+def written(value: float, kind: str) -> str:
+    """A number to be shown, or a date."""
+    return f"{value:g}" if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
 
 
 # ---------------------------------------------------------------- points of a topology

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of metrics that are functions of sums over rows, for groups and for means over groups."""
+"""Bootstrap intervals of metrics that are functions of sums over rows, and of differences; what they say in words."""
 
 from __future__ import annotations
 
@@ -229,3 +229,63 @@ class Bootstrap:
 
 def _single(metrics: Mapping[str, Array]) -> dict[str, float]:
     return {name: float(value[0]) for name, value in metrics.items()}
+
+
+# ---------------------------------------------------------------- differences
+
+
+def mean_over_groups(values: Iterable[float], resamples: int, level: float, seed: int) -> Interval:
+    """A mean over groups with a percentile bootstrap over groups; with a single group there is no interval.
+
+    Parameters
+    ----------
+    values : one per group, in any order.
+    resamples, level, seed : of the bootstrap.
+    """
+    ordered = np.sort(np.asarray(list(values)))
+    low = high = math.nan
+    if len(ordered) > 1 and resamples:
+        draws = np.random.default_rng(seed).choice(ordered, (resamples, len(ordered))).mean(axis=1)
+        low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return Interval(float(ordered.mean()), low, high)
+
+
+def clear(gain: Interval) -> int:
+    """1 for better, -1 for worse, 0 where the interval holds 0; without an interval, by the value alone.
+
+    Parameters
+    ----------
+    gain : above 0 is better.
+
+    >>> clear(Interval(0.5, 0.1, 0.9)), clear(Interval(0.5, -0.1, 0.9)), clear(Interval(-0.5, float("nan"), 0.0))
+    (1, 0, -1)
+    """
+    if math.isnan(gain.low) or math.isnan(gain.high):
+        return int(np.sign(gain.value)) if math.isfinite(gain.value) else 0
+    return 1 if gain.low > 0 else -1 if gain.high < 0 else 0
+
+
+def in_words(gain: Interval, other: str, metric: str) -> str:
+    """What stands behind "is": better by, worse by, or no clear difference.
+
+    Parameters
+    ----------
+    gain : above 0 is better.
+    other : what it is compared with.
+    metric : its name.
+
+    >>> in_words(Interval(0.5, 0.1, 0.9), "old", "RMSE")
+    'better by 0.5 (0.1 to 0.9) than old in RMSE'
+    >>> in_words(Interval(0.5, -0.1, 0.9), "old", "RMSE")
+    'not clearly different from old in RMSE (better by 0.5, from 0.1 worse to 0.9 better)'
+    """
+    if gain.value == 0 and not (gain.low < 0 or gain.high > 0):
+        return f"as good as {other} in {metric}"
+    direction, size = ("better" if gain.value > 0 else "worse"), f"{abs(gain.value):.3g}"
+    if math.isnan(gain.low) or math.isnan(gain.high):
+        return f"{direction} by {size} than {other} in {metric} (without an interval)"
+    if clear(gain):
+        low, high = sorted((abs(gain.low), abs(gain.high)))
+        return f"{direction} by {size} ({low:.3g} to {high:.3g}) than {other} in {metric}"
+    ends = f"from {-gain.low:.3g} worse to {gain.high:.3g} better"
+    return f"not clearly different from {other} in {metric} ({direction} by {size}, {ends})"
