@@ -113,6 +113,8 @@ def _show(judged: Evaluation) -> None:
         numbers=[1, 2, *range(4, 4 + len(metrics))],
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
+    if (least := judged.least_covered) is not None:
+        lines[f"least covered ({least.group})"] = least.metrics
     print_table(
         ["", *metrics],
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
@@ -125,7 +127,8 @@ def _show(judged: Evaluation) -> None:
     if judged.by_hop:
         say("Hops are edges to the nearest group that the model was trained on.")
     if "coverage" in metrics:
-        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % interval predicted for it.")
+        what = "set of classes" if "set_size" in metrics else "interval"
+        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % {what} predicted for it.")
     if "r2" in metrics:
         say("R² is within a group: below 0, the group's own mean would have been nearer.")
 

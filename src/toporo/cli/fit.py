@@ -154,6 +154,15 @@ def fit(
         str, option(f"{either(DIVERGENCES)}.", _MODEL, callback=one_of(DIVERGENCES), metavar="NAME")
     ] = "l2",
     ridge: Annotated[float, option("Shrinks the coefficients.", _MODEL, min=0.0, metavar="NUMBER")] = RIDGE,
+    intervals: Annotated[
+        bool,
+        option(
+            "Of an mlp, or kriged classes: up to 12 more fits, for predict --interval. Others have it anyway.",
+            _MODEL,
+            "--intervals",
+            metavar="",
+        ),
+    ] = False,
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     seed: Annotated[int, option("Of an mlp.", _MODEL, min=0, metavar="N")] = 0,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
@@ -195,6 +204,7 @@ def fit(
             model=model,
             penalty=penalty if penalty == "auto" else float(penalty),
             radius=radius,
+            intervals=intervals,
             delimiter=delimiter,
             **settings,
         )

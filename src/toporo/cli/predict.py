@@ -41,7 +41,9 @@ _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
 #: Columns that are new, by numbers that no class has.
-NEW = {"prediction": -1, "lower": -2, "upper": -3}
+NEW = {"prediction": -1, "lower": -2, "upper": -3, "set": -4}
+#: What stands between the labels of a set; in a label it has a backslash before it.
+BETWEEN = "|"
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
 ALIKE = (1e-4, 1e10)
 #: What begins a formula in a spreadsheet, and a number, which begins none.
@@ -70,10 +72,9 @@ def predict(
     interval: Annotated[
         float | None,
         option(
-            "Of a kriged model: columns lower and upper, between which a target lies with this probability.",
+            "Columns lower and upper between which a target lies with this probability in groups not trained on; of "
+            "classes a column set: the labels that may be right, with | between them.",
             _OUTPUT,
-            min=0.01,
-            max=0.999,
             metavar="SHARE",
         ),
     ] = None,
@@ -125,7 +126,7 @@ def predict(
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
                 counts.add(portion)
-                write(_columns(portion, titles))
+                write(_columns(portion, titles, loaded.classes))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
@@ -148,7 +149,8 @@ def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:
 def _titles(model: TableModel, kept: list[str], probabilities: bool, interval: bool) -> dict[str, str | int]:
     """Output column to where it comes from: a column of the table, a class by its place, or one of :data:`NEW`."""
     titles: dict[str, str | int] = {name: name for name in kept}
-    new = dict(list(NEW.items())[: 3 if interval else 1])
+    added = ("lower", "upper") if model.classes is None else ("set",)
+    new: dict[str, str | int] = {name: NEW[name] for name in ("prediction", *(added if interval else ()))}
     if probabilities and model.classes is not None:
         new |= {f"probability of {name}": place for place, name in enumerate(model.classes)}
     both = [name for name in new if name in titles]
@@ -160,7 +162,18 @@ def _titles(model: TableModel, kept: list[str], probabilities: bool, interval: b
     return titles | new
 
 
-def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
+def _sets(portion: Prediction, classes: Sequence[str] | None) -> list[str] | None:
+    """The labels in every row's set, in one text."""
+    if portion.sets is None or classes is None:
+        return None
+    names = [name.replace("\\", "\\\\").replace(BETWEEN, f"\\{BETWEEN}") for name in classes]
+    kinds, which = np.unique(portion.sets, axis=0, return_inverse=True)
+    texts = [BETWEEN.join(name for name, inside in zip(names, kind, strict=True) if inside) for kind in kinds]
+    return [texts[kind] for kind in which.reshape(-1)]
+
+
+def _columns(portion: Prediction, titles: dict[str, str | int], classes: Sequence[str] | None) -> Columns:
+    labels = _sets(portion, classes)
     columns: Columns = {}
     for title, place in titles.items():
         if isinstance(place, str):
@@ -168,7 +181,7 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
                 column = portion.frame.text(place)
                 columns[title] = pa.array(column.levels, pa.string()).take(pa.array(column.codes, mask=column.missing))
         elif place < 0:
-            values = (portion.values, portion.lower, portion.upper)[-1 - place]
+            values = (portion.values, portion.lower, portion.upper, labels)[-1 - place]
             columns[title] = pa.array(values, pa.float64() if portion.probabilities is None else pa.string())
         elif portion.probabilities is not None:
             columns[title] = pa.array(portion.probabilities[:, place], pa.float64())

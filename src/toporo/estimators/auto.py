@@ -38,11 +38,12 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from toporo.checks import whole
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.effects import LEAST, Kriged
+from toporo.estimators.held_out import HeldOut, hops_to, scores_of
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
 from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
-from toporo.types import Array
+from toporo.types import Array, Name
 
 #: A candidate whose squared error in any part is more than so many times that of the safe mean has no vote.
 FAR = 2.0
@@ -86,6 +87,8 @@ class AutoEstimator(Kriged, ABC):
     votes_: dict[str, float]
     candidates_: dict[str, Say]
     sureness_: float
+    held_out_: Array
+    intervals_: HeldOut
 
     # What Kriged has as settings.
     slopes: bool = False
@@ -115,7 +118,40 @@ class AutoEstimator(Kriged, ABC):
         groups : every row's group, by name.
         sample_weight : of rows.
         """
-        return super().fit(_as_table(X), y, groups, sample_weight)
+        super().fit(_as_table(X), y, groups, sample_weight)
+        self.intervals_ = _intervals(self, np.asarray(y), group_ids(groups, row_count(X)))
+        return self
+
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        groups: Any,
+        *,
+        interval: float | None = None,
+        neighbors: Mapping[Name, Iterable[Name]] | None = None,
+    ) -> Any:
+        """Predicted values, or the likeliest class.
+
+        Parameters
+        ----------
+        X, groups : as in :meth:`fit`.
+        interval : with a share such as 0.9, ``(values, lower, upper)`` is returned, or ``(classes, sets)``, where sets
+            says which of ``classes_`` may be right, rows × classes: of so many rows in groups that the model was not
+            trained on, going by those left out, the target is inside (:mod:`toporo.estimators.held_out`). In groups
+            that it was trained on, more are.
+        neighbors : groups that are not in the graph, and which groups there they are next to.
+        """
+        if interval is None:
+            return super().predict(X, groups, neighbors=neighbors)
+        check_is_fitted(self, "candidates_")
+        ids = group_ids(groups, row_count(X))
+        near = hops_to(self.topology_, self.groups_, ids.groups, neighbors)
+        away = np.array([near[name] for name in ids.groups])[ids.codes]
+        if self._classes:
+            chances = self.predict_proba(X, ids, neighbors=neighbors)
+            return self.classes_[chances.argmax(axis=1)], self.intervals_.sets(chances, interval, away)
+        values, half = super().predict(X, ids, neighbors=neighbors), self.intervals_.half_widths(interval, away)
+        return values, values - half, values + half
 
     def _makers(self) -> dict[str, Maker]:
         own = dict(self.candidates or {})
@@ -194,10 +230,10 @@ class AutoEstimator(Kriged, ABC):
         )
         self.candidates_ = {name: final[name] for name in names}
         together = np.sum([self.votes_[name] * said[name] for name in names], axis=0)
-        if not self._classes:
-            return np.asarray(together[:, 0])
-        self.sureness_ = _sureness(together, wanted, shares)
-        return _as_sure(together, self.sureness_)
+        if self._classes:
+            self.sureness_ = _sureness(together, wanted, shares)
+        self.held_out_ = _as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
+        return self.held_out_
 
     def _said(self, x: Any, ids: GroupIds) -> Array:
         x = _as_table(x)
@@ -560,6 +596,17 @@ def _votes(said: Array, wanted: Array, safe: Array, shares: Array) -> Array:
     )
     votes = np.where(end.x > 1e-4, end.x, 0.0)
     return np.asarray(votes / votes.sum())
+
+
+def _intervals(model: Any, y: npt.NDArray[Any], ids: GroupIds) -> HeldOut:
+    """How wide intervals are, from what the model said of groups left out in its parts."""
+    away, folds = np.ones(len(y)), np.zeros(len(y), np.intp)
+    for fold, part in enumerate(parts_of(ids, model.folds, model.random_state)):
+        out, kept = some_of(ids, np.flatnonzero(part)), some_of(ids, np.flatnonzero(~part))
+        near = hops_to(model.topology_, kept.groups, out.groups)
+        away[part], folds[part] = np.array([near[name] for name in out.groups])[out.codes], fold
+    classes = model.classes_ if model._classes else None
+    return HeldOut.of(scores_of(y, model.held_out_, classes), ids.codes, away, folds)
 
 
 def _as_sure(chances: Array, power: float) -> Array:

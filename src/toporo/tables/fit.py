@@ -24,6 +24,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
+from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds
@@ -84,6 +85,7 @@ def fit_table(
     model: str = "linear",
     penalty: float | str = "auto",
     radius: float | None = None,
+    intervals: bool = False,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     **settings: Any,
@@ -112,6 +114,9 @@ def fit_table(
         radius or prior, and a penalty only of numbers and if one is given.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
+    intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the first,
+        so that ``predict`` has an ``interval``. Others have it anyway: linear models are fitted in no time, and kriged
+        models of numbers have intervals of their own.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
@@ -150,6 +155,8 @@ def fit_table(
     else:
         estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
+    wants = model == "linear" or (intervals and (model != "kriged" or kind == "classification"))
+    held_out = refitted(estimator, x, y, ids, weights, asked if topology is not None else ()) if wants else None
     return TableModel(
         estimator=estimator,
         encoder=encoder,
@@ -173,6 +180,7 @@ def fit_table(
             "method": method,
             "toporo": __version__,
         },
+        held_out=held_out,
     )
 
 

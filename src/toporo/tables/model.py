@@ -19,11 +19,13 @@ from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
+from toporo.estimators.held_out import FEWEST, HeldOut, checked_level, hops_to
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
@@ -35,6 +37,8 @@ KINDS = ("number", "date", "text", "")
 INTERVAL = 0.9
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
+#: What arrays of :class:`~toporo.estimators.held_out.HeldOut` are called in a model folder.
+HELD_OUT = "held_out."
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ class Prediction:
     probabilities : rows × classes; None for numbers.
     frame : the columns that were read.
     encoded : what the model saw, with counts of what was filled in, unseen or outside the training range.
-    lower, upper : the ends of intervals; None where none were asked for.
+    lower, upper : the ends of intervals of numbers; None where none were asked for.
+    sets : which classes are in the set of each row, rows × classes; None where none were asked for.
     """
 
     values: npt.NDArray[Any]
@@ -74,6 +79,7 @@ class Prediction:
     encoded: Encoded
     lower: Array | None = None
     upper: Array | None = None
+    sets: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +95,8 @@ class TableModel:
     graph, test_groups : the topology, and the groups never trained on that the prior was made for.
     columns : the training table's columns, and what became of each.
     about : where it came from: source, rows, version.
+    held_out : how far off it is in groups that it has not seen; None if nobody can tell, or if the estimator says so
+        itself.
     """
 
     estimator: Any
@@ -101,6 +109,7 @@ class TableModel:
     test_groups: tuple[str, ...]
     columns: tuple[ColumnInfo, ...]
     about: dict[str, Any]
+    held_out: HeldOut | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -116,6 +125,15 @@ class TableModel:
     def kriged(self) -> bool:
         """Whether it has coefficients by group, and so takes the group of every row to predict."""
         return isinstance(self.estimator, KrigedPart)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether ``interval`` can be asked for: a kriged model of numbers has its own, others need groups left out."""
+        return self.held_out is not None or self._own_intervals
+
+    @property
+    def _own_intervals(self) -> bool:
+        return self.kriged and self.task == "regression"
 
     def kind(self, name: str) -> str:
         """How a column of the training table was read."""
@@ -150,14 +168,15 @@ class TableModel:
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
-        interval : of a kriged model of numbers, also the ends of intervals that hold a row's target with this
-            probability, such as 0.9.
+        interval : also the ends of intervals, or the sets of classes, that hold a row's target with this probability,
+            such as 0.9, in groups that the model was not trained on. With a graph they are wider the farther the group
+            is, so the table needs the column of groups.
         neighbors : of a kriged model, groups that are not in its graph and which groups there they are next to.
         """
-        asked = self._asked(interval, neighbors)
+        asked, grouped = self._asked(interval, neighbors), self._takes_groups(interval)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
-        if self.kriged:
+        if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
@@ -166,30 +185,62 @@ class TableModel:
         frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
         together = self.kriged and self.estimator.context == "rows"
         for some in [list(frames)] if together else ([frame] for frame in frames):
-            yield from self._predict(some, asked)
+            yield from self._predict(some, dict(asked))
 
     def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
         """What an estimator is told beside the rows, if it is one that can be."""
         asked = {"interval": interval, "neighbors": neighbors}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        if asked and not self.kriged:
+        if neighbors is not None and not self.kriged:
             raise SettingError(
-                f"only a kriged model takes {' and '.join(asked)}, and this is a {type(self.estimator).__name__}: fit "
-                "one with --model kriged (model='kriged')."
+                f"only a kriged model takes neighbors, and this is a {type(self.estimator).__name__}: fit one with "
+                "--model kriged (model='kriged')."
             )
-        if interval is not None and self.task != "regression":
-            raise SettingError(f"the target {self.target!r} is a class: it has probabilities, and no interval.")
-        return asked
+        if interval is not None:
+            checked_level(interval)
+            self._require_intervals()
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def _require_intervals(self) -> None:
+        if self.has_intervals:
+            return
+        costly = self.kriged or getattr(self.estimator, "net_", None) is not None
+        if len(self.groups) < FEWEST:
+            why = (
+                f"it was fitted to {many(len(self.groups), 'group')}, and from fewer than {FEWEST} nobody can tell how "
+                "far off it is in others. Fit it to more groups"
+            )
+        elif costly:
+            why = (
+                "it takes up to twelve more fits to tell how far off it is in groups that it has not seen. Fit it with "
+                "--intervals (intervals=True)"
+            )
+        else:
+            why = "it was saved before toporo had them, or could not be fitted without some of its groups. Fit it again"
+        raise SettingError(f"the model has no intervals: {why}.")
+
+    def _takes_groups(self, interval: float | None) -> bool:
+        """Whether the group of every row is needed."""
+        return self.kriged or (interval is not None and self.graph is not None)
 
     def _predict(self, frames: list[Frame], asked: dict[str, Any]) -> Iterator[Prediction]:
         encoded = [self.encoder.transform(frame) for frame in frames]
         matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
-        groups = {"groups": [name for frame in frames for name in self._groups(frame)]} if self.kriged else {}
+        level = None if self._own_intervals else asked.pop("interval", None)
+        names = [name for frame in frames for name in self._groups(frame)] if self._takes_groups(level) else []
         with np.errstate(over="ignore", invalid="ignore"):
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
-            output = work(matrix, **groups, **asked)
+            output = work(matrix, **({"groups": names} if self.kriged else {}), **asked)
         ends = output[1:] if "interval" in asked else (None, None)
         output = np.asarray(output[0] if "interval" in asked else output)
+        sets = None
+        if level is not None and self.held_out is not None:
+            near = hops_to(self.graph, self.groups, dict.fromkeys(names), asked.get("neighbors"))
+            distances = np.array([near[name] for name in names]) if names else np.ones(len(output))
+            if self.task == "regression":
+                half = self.held_out.half_widths(level, distances)
+                ends = (output - half, output + half)
+            else:
+                sets = self.held_out.sets(output, level, distances)
         finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
         start = 0
         for frame, part in zip(frames, encoded, strict=True):
@@ -204,15 +255,21 @@ class TableModel:
                 lower, upper = (None if end is None else end[rows] for end in ends)
                 yield Prediction(output[rows], None, frame, part, lower, upper)
             else:
-                names = np.asarray(self.classes, dtype=object)
-                yield Prediction(names[output[rows].argmax(axis=1)], output[rows], frame, part)
+                labels = np.asarray(self.classes, dtype=object)[output[rows].argmax(axis=1)]
+                inside = None if sets is None else sets[rows]
+                yield Prediction(labels, output[rows], frame, part, sets=inside)
 
     def _groups(self, frame: Frame) -> npt.NDArray[Any]:
         """The group of every row."""
         if self.group not in frame.columns:
+            why = (
+                "A kriged model has coefficients by group"
+                if self.kriged
+                else "Intervals are wider far from the graph's training groups"
+            )
             raise DataError(
-                f"{frame.where} lacks the column {self.group!r}. A kriged model has coefficients by group, so it takes "
-                "the group of every row it predicts: add the column."
+                f"{frame.where} lacks the column {self.group!r}. {why}, so it takes the group of every row it "
+                "predicts: add the column."
             )
         group = frame.text(self.group)
         if group.missing.any():
@@ -223,17 +280,19 @@ class TableModel:
         return np.asarray(group.levels, dtype=object)[group.codes]
 
     def predict(self, source: Any, *, interval: float | None = None, **reading: Any) -> Any:
-        """Predicted numbers or classes, one per row; with ``interval``, ``(values, lower, upper)``.
+        """Predicted numbers or classes; with ``interval``, ``(values, lower, upper)`` or ``(classes, sets)``.
 
         Parameters
         ----------
-        source, interval : as for :meth:`portions`.
+        source, interval : as for :meth:`portions`. ``sets`` says which of :attr:`classes` are in the set, rows ×
+            classes; the likeliest always is.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
         portions = list(self.portions(source, interval=interval, **reading))
         if interval is None:
             return np.concatenate([portion.values for portion in portions])
-        return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in ("values", "lower", "upper"))
+        parts = ("values", "lower", "upper") if self.task == "regression" else ("values", "sets")
+        return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in parts)
 
     def predict_proba(self, source: Any, **reading: Any) -> Array:
         """The probability of every class, rows × classes in the order of :attr:`classes`.
@@ -266,8 +325,9 @@ class TableModel:
     ) -> Evaluation:
         """Judge predictions by group, with bootstrap intervals.
 
-        Rows without a target are left out; rows without a group are an error. A kriged model of numbers is also judged
-        by ``coverage``: the share of rows whose target lies in their 90 % interval.
+        Rows without a target are left out; rows without a group are an error. A model that has intervals is also judged
+        by ``coverage``, the share of rows whose target lies in their 90 % interval or set, and by the mean ``width`` or
+        ``set_size``.
 
         Parameters
         ----------
@@ -276,8 +336,8 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
-        targets, values, chances, names, inside, strangers = [], [], [], [], [], 0
-        if self.kriged and self.task == "regression":
+        targets, values, chances, names, inside, widths, strangers = [], [], [], [], [], [], 0
+        if self.has_intervals:
             reading = {"interval": INTERVAL} | reading
         for portion in self.portions(source, require=[self.target, self.group], **reading):
             group, of_rows = portion.frame.text(self.group), self._groups(portion.frame)
@@ -291,6 +351,11 @@ class TableModel:
             names.append(of_rows[known])
             if portion.lower is not None and portion.upper is not None:
                 inside.append(((portion.lower <= target) & (target <= portion.upper))[known])
+                widths.append((portion.upper - portion.lower)[known])
+            if portion.sets is not None:
+                right = target[:, None] == np.asarray(self.classes, dtype=object)
+                inside.append((portion.sets & right).any(axis=1)[known])
+                widths.append(portion.sets.sum(axis=1)[known])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
         if unseen and not strangers:
@@ -313,6 +378,7 @@ class TableModel:
             probabilities=np.concatenate(chances) if chances else None,
             classes=self.classes,
             inside=np.concatenate(inside) if inside else None,
+            widths=np.concatenate(widths) if widths else None,
             hops=self._hops(ids),
             trained=self.groups,
             resamples=resamples,
@@ -344,6 +410,8 @@ class TableModel:
         overwrite : replace a model that is there.
         """
         settings, arrays = dump_state(self.estimator)
+        if self.held_out is not None:
+            arrays = arrays | {f"{HELD_OUT}{name}": values for name, values in self.held_out.to_arrays().items()}
         content = {
             "task": self.task,
             "target": self.target,
@@ -395,7 +463,8 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
     if strange:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
     encoder = Encoder.from_dict(stored.preprocessing)
-    estimator = load_state(stored.estimator, arrays)
+    own = {name.removeprefix(HELD_OUT): values for name, values in arrays.items() if name.startswith(HELD_OUT)}
+    estimator = load_state(stored.estimator, {k: v for k, v in arrays.items() if not k.startswith(HELD_OUT)})
     if not hasattr(estimator, "explain"):
         raise DataError(f"a {type(estimator).__name__} is no model of a table.")
     if estimator.n_features_in_ != len(encoder.names):
@@ -422,6 +491,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         test_groups=tuple(stored.test_groups),
         columns=tuple(stored.columns),
         about=stored.about,
+        held_out=HeldOut.from_arrays(own) if own else None,
     )
 
 
