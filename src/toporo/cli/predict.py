@@ -75,6 +75,8 @@ def predict(
             "Columns lower and upper between which a target lies with this probability in groups not trained on; of "
             "classes a column set: the labels that may be right, with | between them.",
             _OUTPUT,
+            min=0.01,
+            max=0.999,
             metavar="SHARE",
         ),
     ] = None,

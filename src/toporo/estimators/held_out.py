@@ -1,9 +1,9 @@
 r"""How wide intervals must be to hold in groups that nobody has seen, from what a model said of groups left out of it.
 
 A row of a group that was left out has a *score*, of numbers :math:`|y - \hat y|`, of classes the log-odds
-:math:`\log(\max_k p_k / p_y)` of the likeliest class against the right one. An interval holds all targets, and a set all
-classes, whose score is at most :math:`t\,d^\gamma`, with d the hops from the row's group to the nearest one that was
-kept (1 without a graph). Two numbers are to be found:
+:math:`\log(\max_k p_k / p_y)` of the likeliest class against the right one. An interval holds all targets, and a set
+all classes, whose score is at most :math:`t\,d^\gamma`, with d the hops from the row's group to the nearest one that
+was kept (1 without a graph). Two numbers are to be found:
 
 - :math:`\gamma \geq 0`, by how much scores grow with distance. Groups differ, and those far away may be easy ones. So a
   group is compared with itself: left out with a few others, it has kept neighbours; left out with its whole region, it
@@ -55,7 +55,7 @@ LEVELS, STEPS = np.append(np.arange(1, 200) / 200, 0.999), 1000
 #: How far the largest score is stretched at most, and in how many steps.
 STRETCH, STRETCHES = 100.0, 400
 #: Parts that groups are left out in, near and far; and rows that models are fitted to again.
-FOLDS, MOST_ROWS = 6, 100_000
+FOLDS, MOST_ROWS = 6, 30_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,8 @@ class HeldOut:
     groups : how many were left out.
 
     >>> rng = np.random.default_rng(0)
-    >>> groups = np.repeat(range(40), 25)
-    >>> left = HeldOut.of(np.abs(rng.normal(size=40)[groups] + rng.normal(size=1000)), groups)
+    >>> groups = np.repeat(range(200), 25)
+    >>> left = HeldOut.of(np.abs(rng.normal(size=200)[groups] + rng.normal(size=5000)), groups)
     >>> half = left.half_widths(0.9, [1.0, 4.0])  # the 95 % point of N(0, 2) is 2.3
     >>> round(float(half[0]), 1), round(float(half[1] / half[0]), 2)
     (2.3, 1.32)
@@ -259,10 +259,10 @@ def refitted(
                 said = _said_without(model, x, y, ids, weights, part)
             except TopoRoError:
                 continue  # one class among the groups that are kept, say
-            near = hops_to(model.topology_, _names(ids, ~part), _names(ids, part))
+            near = hops_to(model.topology_, _names(ids, ~part), ids.groups)
             scores.append(scores_of(y[out], said, classes))
             rows.append(ids.codes[out])
-            distances.append([near[ids.groups.names[code]] for code in rows[-1]])
+            distances.append(np.array([near[name] for name in ids.groups])[rows[-1]])
             folds.append(np.full(len(out), fold))
     if len(np.unique(np.concatenate(rows or [np.zeros(0)]))) < FEWEST or not all(np.isfinite(s).all() for s in scores):
         return None

@@ -114,9 +114,9 @@ def fit_table(
         radius or prior, and a penalty only of numbers and if one is given.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"`` chooses among ten by leaving out regions of training
         groups; for fewer than four groups, or a network, it is 1.
-    intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the first,
-        so that ``predict`` has an ``interval``. Others have it anyway: linear models are fitted in no time, and kriged
-        models of numbers have intervals of their own.
+    intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the
+        first, for an ``interval`` in ``predict``. Others have it anyway: linear models are fitted in no time, and
+        kriged models of numbers have intervals of their own.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, …
