@@ -98,19 +98,20 @@ def evaluate(
 
 def _show(judged: Evaluation) -> None:
     metrics = list(judged.overall)
+    shown = [name for name in metrics if name not in ("width", "set_size")]  # these are in the summary and in the CSV
     print_table(
-        ["group", "rows", "hops", "trained on", *metrics],
+        ["group", "rows", "hops", "trained on", *shown],
         [
             [
                 score.group,
                 str(score.rows),
                 hops_text(score.hops),
                 "yes" if score.trained else "no",
-                *(_interval(score.metrics[name]) for name in metrics),
+                *(_interval(score.metrics[name]) for name in shown),
             ]
             for score in judged.groups
         ],
-        numbers=[1, 2, *range(4, 4 + len(metrics))],
+        numbers=[1, 2, *range(4, 4 + len(shown))],
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
     if (least := judged.least_covered) is not None:

@@ -274,9 +274,10 @@ def _parts(graph: GroupGraph | None, ids: GroupIds, test_groups: list[Name]) -> 
     yield from parts_of(ids, FOLDS, 0)
     if graph is None:
         return
-    count = min(FOLDS, len(ids.groups))
-    far: Any = GraphHopSplit(graph, test_groups, n_splits=count, repeats=1) if test_groups else None
-    for names in (far or LeaveRegionOut(graph, max_splits=count)).regions(ids.groups):
+    far: Any = LeaveRegionOut(graph, max_splits=FOLDS)
+    if test_groups:  # of few groups few parts: a single one has kept neighbours
+        far = GraphHopSplit(graph, test_groups, n_splits=max(2, min(FOLDS, len(ids.groups) // 3)), repeats=1)
+    for names in far.regions(ids.groups):
         yield np.isin(ids.codes, ids.groups.encode(names))
 
 
