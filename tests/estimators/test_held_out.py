@@ -160,7 +160,7 @@ def shifted(seed: int = 0, groups: int = 10) -> tuple[np.ndarray, np.ndarray, An
 def test_linear_models_are_fitted_without_groups(settings: dict[str, Any]) -> None:
     x, y, ids = shifted()
     model = TRORegressor(graph=CHAIN, **settings).fit(x, y, groups=ids)
-    held_out = refitted(model, x, y, ids, np.ones(len(y)))
+    held_out = refitted(model, x, y, ids, np.ones(len(y)), graph=CHAIN)
     assert held_out is not None
     assert held_out.groups == 10
     left = np.abs(y - model.predict(x))
@@ -172,7 +172,7 @@ def test_test_groups_say_how_far_to_leave_groups_out() -> None:
     known = np.flatnonzero(ids.codes < 6)
     few = Groups.of([ids.groups.names[code] for code in ids.codes[known]])
     model = TRORegressor(graph=CHAIN, test_groups=list("ghij")).fit(x[known], y[known], groups=few)
-    near, far = (refitted(model, x[known], y[known], few, None, names) for names in ((), "ghij"))
+    near, far = (refitted(model, x[known], y[known], few, graph=CHAIN, test_groups=names) for names in ((), "ghij"))
     assert near is not None
     assert far is not None
     assert not np.array_equal(near.thresholds, far.thresholds)
@@ -183,7 +183,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
     order = np.random.default_rng(0).permutation(len(y))
     moved = Groups.of([ids.groups.names[code] for code in ids.codes[order]])
     one, two = (
-        refitted(GroupDRORegressor().fit(rows, target, groups=names), rows, target, names, None)
+        refitted(GroupDRORegressor().fit(rows, target, groups=names), rows, target, names)
         for rows, target, names in ((x, y, ids), (x[order], y[order], moved))
     )
     assert one is not None
@@ -193,19 +193,19 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 def test_two_groups_have_no_intervals_and_a_class_of_one_group_is_no_obstacle() -> None:
     x, y, ids = shifted(groups=2)
-    assert refitted(TRORegressor().fit(x, y, groups=ids), x, y, ids, None) is None
+    assert refitted(TRORegressor().fit(x, y, groups=ids), x, y, ids) is None
     x, y, ids = shifted()
     rng = np.random.default_rng(0)
     kinds = np.where(
         (ids.codes == 3) & (rng.random(len(y)) < 0.5), "rare", np.where(rng.random(len(y)) < 0.5, "a", "b")
     )
-    held_out = refitted(TROClassifier().fit(x, kinds, groups=ids), x, kinds, ids, None)
+    held_out = refitted(TROClassifier().fit(x, kinds, groups=ids), x, kinds, ids)
     assert held_out is not None
     assert held_out.groups == 10
     only = np.where(ids.codes == 3, "yes", "no")  # without this group there is one class, and no fit
     with pytest.warns(UserWarning, match="one class only"):
         model = TROClassifier().fit(x, only, groups=ids)
-    held_out = refitted(model, x, only, ids, None)
+    held_out = refitted(model, x, only, ids)
     assert held_out is not None
     assert held_out.groups < 10
 
@@ -213,9 +213,9 @@ def test_two_groups_have_no_intervals_and_a_class_of_one_group_is_no_obstacle() 
 def test_of_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y, ids = shifted()
     model = TRORegressor(graph=CHAIN).fit(x, y, groups=ids)
-    everything = refitted(model, x, y, ids, None)
+    everything = refitted(model, x, y, ids, graph=CHAIN)
     monkeypatch.setattr("toporo.estimators.held_out.MOST_ROWS", 250)
-    some = refitted(model, x, y, ids, np.ones(len(y)))
+    some = refitted(model, x, y, ids, np.ones(len(y)), graph=CHAIN)
     assert everything is not None
     assert some is not None
     assert some.groups == 10

@@ -1,4 +1,4 @@
-"""Intervals and sets of table models: through a folder, in ``toporo predict``, and what is said where there are none."""
+"""Intervals and sets of table models: in a folder, in ``toporo predict``, and what is said where there are none."""
 
 from __future__ import annotations
 

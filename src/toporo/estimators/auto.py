@@ -38,7 +38,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from toporo.checks import whole
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.effects import LEAST, Kriged
-from toporo.estimators.held_out import HeldOut, hops_to, scores_of
+from toporo.estimators.held_out import HeldOut, hops_of_rows, scores_of
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
 from toporo.estimators.weighted import weight_name
@@ -145,8 +145,7 @@ class AutoEstimator(Kriged, ABC):
             return super().predict(X, groups, neighbors=neighbors)
         check_is_fitted(self, "candidates_")
         ids = group_ids(groups, row_count(X))
-        near = hops_to(self.topology_, self.groups_, ids.groups, neighbors)
-        away = np.array([near[name] for name in ids.groups])[ids.codes]
+        away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
         if self._classes:
             chances = self.predict_proba(X, ids, neighbors=neighbors)
             return self.classes_[chances.argmax(axis=1)], self.intervals_.sets(chances, interval, away)
@@ -603,8 +602,7 @@ def _intervals(model: Any, y: npt.NDArray[Any], ids: GroupIds) -> HeldOut:
     away, folds = np.ones(len(y)), np.zeros(len(y), np.intp)
     for fold, part in enumerate(parts_of(ids, model.folds, model.random_state)):
         out, kept = some_of(ids, np.flatnonzero(part)), some_of(ids, np.flatnonzero(~part))
-        near = hops_to(model.topology_, kept.groups, out.groups)
-        away[part], folds[part] = np.array([near[name] for name in out.groups])[out.codes], fold
+        away[part], folds[part] = hops_of_rows(model.topology_, kept.groups, out.groups)[out.codes], fold
     classes = model.classes_ if model._classes else None
     return HeldOut.of(scores_of(y, model.held_out_, classes), ids.codes, away, folds)
 

@@ -38,6 +38,7 @@ from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.rows import draw, parts_of
 from toporo.groups import GroupIds
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -219,6 +220,45 @@ def hops_to(
     return {name: min(away.get(name, beyond), beyond) for name in names}
 
 
+def hops_of_rows(
+    graph: GroupGraph | None,
+    known: Iterable[Name],
+    names: Iterable[Name],
+    neighbors: Mapping[Name, Iterable[Name]] | None = None,
+) -> Array:
+    """The same, row by row.
+
+    Parameters
+    ----------
+    graph, known, neighbors : see :func:`hops_to`.
+    names : every row's group.
+    """
+    of_rows = list(names)
+    near = hops_to(graph, known, dict.fromkeys(of_rows), neighbors)
+    return np.array([near[name] for name in of_rows])
+
+
+def why_none(groups: int, *, costly: bool) -> str:
+    """Why a model has no intervals, and what to do.
+
+    Parameters
+    ----------
+    groups : how many it was fitted to.
+    costly : whether it takes long to fit.
+    """
+    if groups < FEWEST:
+        return (
+            f"it was fitted to {many(groups, 'group')}, and from fewer than {FEWEST} nobody can tell how far off it is "
+            "in others. Fit it to more groups"
+        )
+    if costly:
+        return (
+            "it takes up to twelve more fits to tell how far off it is in groups that it has not seen. Fit it with "
+            "--intervals (intervals=True)"
+        )
+    return "it was saved before toporo had them, or could not be fitted without some of its groups. Fit it again"
+
+
 def _steps(distances: Any) -> Array:
     """Distances of at least 1; where there is no path, one more than the farthest."""
     away = np.maximum(np.asarray(distances, dtype=np.float64), 1.0)
@@ -230,7 +270,14 @@ def _steps(distances: Any) -> Array:
 
 
 def refitted(
-    model: Any, x: Array, y: npt.NDArray[Any], ids: GroupIds, weights: Array | None, test_groups: Iterable[Name] = ()
+    model: Any,
+    x: Array,
+    y: npt.NDArray[Any],
+    ids: GroupIds,
+    weights: Array | None = None,
+    *,
+    graph: GroupGraph | None = None,
+    test_groups: Iterable[Name] = (),
 ) -> HeldOut | None:
     """What fits like a fitted model's, without some groups at a time, leave of these; None where nobody can tell.
 
@@ -241,7 +288,8 @@ def refitted(
     ----------
     model : fitted to all of the rows; a penalty that it chose is kept.
     x, y, ids, weights : the rows, targets, groups and weights that it was fitted to. Of many rows some are drawn.
-    test_groups : in its graph, those that it is for.
+    graph : over the groups; without one, distances do not count.
+    test_groups : in the graph, those that the model is for.
     """
     if len(ids.groups) < FEWEST:
         return None
@@ -253,16 +301,15 @@ def refitted(
     scores, rows, distances, folds = [], [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever is the matter with parts of the rows, all of them were told of
-        for fold, part in enumerate(_parts(model.topology_, ids, list(test_groups))):
+        for fold, part in enumerate(_parts(graph, ids, list(test_groups))):
             out = np.flatnonzero(part)
             try:
                 said = _said_without(model, x, y, ids, weights, part)
             except TopoRoError:
                 continue  # one class among the groups that are kept, say
-            near = hops_to(model.topology_, _names(ids, ~part), ids.groups)
             scores.append(scores_of(y[out], said, classes))
             rows.append(ids.codes[out])
-            distances.append(np.array([near[name] for name in ids.groups])[rows[-1]])
+            distances.append(hops_of_rows(graph, _names(ids, ~part), ids.groups)[rows[-1]])
             folds.append(np.full(len(out), fold))
     if len(np.unique(np.concatenate(rows or [np.zeros(0)]))) < FEWEST or not all(np.isfinite(s).all() for s in scores):
         return None
@@ -314,9 +361,9 @@ def _growth(scores: Array, codes: Codes, away: Array, folds: Codes) -> float:
     """The power of the distance, from groups that were left out at several distances."""
     _, places, at = np.unique(np.stack([codes, folds]), axis=1, return_index=True, return_inverse=True)
     at = at.reshape(-1)
-    means = np.bincount(at, scores) / np.bincount(at)
-    if not means.max() > 0:
+    if not scores.max() > 0:
         return GROWTH
+    means = np.bincount(at, scores / scores.max()) / np.bincount(at)
     group, size = codes[places], np.log(np.maximum(means, 1e-3 * means.mean()))
     far = np.log(away[places])
     counts = np.bincount(group)
@@ -367,5 +414,5 @@ def _thresholds(scores: Array, codes: Codes, count: int) -> Array:
             axis=0,
         )
         enough = np.minimum(np.searchsorted(inside, LEVELS[short] - 1e-9), STRETCHES - 1)
-        thresholds[short] = factors[enough] * grid[-1]
+        thresholds[short] = factors[enough] * min(grid[-1], np.finfo(np.float64).max / STRETCH)
     return np.maximum.accumulate(thresholds)

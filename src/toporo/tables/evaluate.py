@@ -399,15 +399,16 @@ def _errors(sums: Array, unit: int) -> dict[str, Array]:
 def _covered(inside: npt.ArrayLike, widths: npt.ArrayLike | None, name: str, rows: int) -> tuple[Make, Metrics]:
     """Of intervals, apart from what predictions are judged by: that is to stay the same with and without them."""
     covered = np.asarray(inside, dtype=bool).reshape(rows)
-    wide = None if widths is None else _numbers(widths, "widths", rows)
+    wide = None if widths is None else np.minimum(np.asarray(widths, dtype=np.float64).reshape(rows), LARGEST_TARGET)
+    unit = 0 if wide is None else int(np.frexp(wide.max())[1])  # in which no sum is infinite
 
     def make(of: Whole) -> Sample:
         cells = np.bincount(covered[of], minlength=2).astype(np.float64)
-        return Sample(np.empty((0, len(of))) if wide is None else np.sort(wide[of])[None, :], cells)
+        return Sample(np.empty((0, len(of))) if wide is None else np.sort(np.ldexp(wide[of], -unit))[None, :], cells)
 
     def metrics_of(sums: Array) -> dict[str, Array]:
         shares = {"coverage": sums[:, -1] / sums[:, 0]}
-        return shares if wide is None else shares | {name: sums[:, 1] / sums[:, 0]}
+        return shares if wide is None else shares | {name: np.ldexp(sums[:, 1] / sums[:, 0], unit)}
 
     return make, metrics_of
 

@@ -156,7 +156,8 @@ def fit_table(
         estimator = _estimator(kind, method, len(ids.groups), topology, asked, wanted)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     wants = model == "linear" or (intervals and (model != "kriged" or kind == "classification"))
-    held_out = refitted(estimator, x, y, ids, weights, asked if topology is not None else ()) if wants else None
+    aim = asked if topology is not None else ()
+    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=aim) if wants else None
     return TableModel(
         estimator=estimator,
         encoder=encoder,

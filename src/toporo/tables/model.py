@@ -19,13 +19,12 @@ from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
-from toporo.estimators.held_out import FEWEST, HeldOut, checked_level, hops_to
+from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
-from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
@@ -197,26 +196,10 @@ class TableModel:
             )
         if interval is not None:
             checked_level(interval)
-            self._require_intervals()
+            if not self.has_intervals:
+                costly = self.kriged or getattr(self.estimator, "net_", None) is not None
+                raise SettingError(f"the model has no intervals: {why_none(len(self.groups), costly=costly)}.")
         return {name: value for name, value in asked.items() if value is not None}
-
-    def _require_intervals(self) -> None:
-        if self.has_intervals:
-            return
-        costly = self.kriged or getattr(self.estimator, "net_", None) is not None
-        if len(self.groups) < FEWEST:
-            why = (
-                f"it was fitted to {many(len(self.groups), 'group')}, and from fewer than {FEWEST} nobody can tell how "
-                "far off it is in others. Fit it to more groups"
-            )
-        elif costly:
-            why = (
-                "it takes up to twelve more fits to tell how far off it is in groups that it has not seen. Fit it with "
-                "--intervals (intervals=True)"
-            )
-        else:
-            why = "it was saved before toporo had them, or could not be fitted without some of its groups. Fit it again"
-        raise SettingError(f"the model has no intervals: {why}.")
 
     def _takes_groups(self, interval: float | None) -> bool:
         """Whether the group of every row is needed."""
@@ -234,11 +217,13 @@ class TableModel:
         output = np.asarray(output[0] if "interval" in asked else output)
         sets = None
         if level is not None and self.held_out is not None:
-            near = hops_to(self.graph, self.groups, dict.fromkeys(names), asked.get("neighbors"))
-            distances = np.array([near[name] for name in names]) if names else np.ones(len(output))
+            distances = np.ones(len(output))
+            if names:
+                distances = hops_of_rows(self.graph, self.groups, names, asked.get("neighbors"))
             if self.task == "regression":
-                half = self.held_out.half_widths(level, distances)
-                ends = (output - half, output + half)
+                with np.errstate(over="ignore"):
+                    half = self.held_out.half_widths(level, distances)
+                    ends = (output - half, output + half)
             else:
                 sets = self.held_out.sets(output, level, distances)
         finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
