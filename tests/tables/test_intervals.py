@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.tables.cases import NEW, STATIONS, STREAM, only, river
+from tests.tables.test_kriged import altered
 from toporo.errors import DataError, SettingError
 from toporo.tables import TableModel, fit_table, load_model
 
@@ -63,6 +64,17 @@ def test_they_are_the_same_from_a_folder(model: TableModel, classes: TableModel,
         again.save(tmp_path / f"{each.task} again")
         files = [sorted((tmp_path / name).iterdir()) for name in (each.task, f"{each.task} again")]
         assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+@pytest.mark.parametrize("name", ["thresholds", "levels", "about"])
+def test_a_folder_with_damaged_intervals_is_refused(model: TableModel, tmp_path: Path, name: str) -> None:
+    model.save(tmp_path / "model")
+    altered(tmp_path / "model", lambda _, arrays: arrays[f"held_out.{name}"].__setitem__(0, -1.0))
+    with pytest.raises(DataError, match="cannot be read: its intervals"):
+        load_model(tmp_path / "model")
+    altered(tmp_path / "model", lambda _, arrays: arrays.pop(f"held_out.{name}"))
+    with pytest.raises(DataError, match="cannot be read: its intervals"):
+        load_model(tmp_path / "model")
 
 
 def test_predictions_do_not_depend_on_the_rows_beside_them(model: TableModel) -> None:
