@@ -113,6 +113,9 @@ def test_the_guide_runs_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     exec(blocks("A table"), names)
     assert set(names["model"].groups) == set(names["train"])
     assert (tmp_path / "model").is_dir()
+    exec(blocks("Intervals"), names)
+    assert (names["low"] < names["high"]).all()
+    assert names["table"].least_covered.group == "MO"
 
 
 def test_the_guide_runs_in_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:

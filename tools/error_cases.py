@@ -110,14 +110,16 @@ def edges(*lines: str, header: str = "from,to") -> bytes:
 
 @cache
 def model(name: str = "model") -> Files:
-    """A model folder, fitted to the sales; called kriged, it is."""
-    kriged = {"model": "kriged", "graph": [line.split(",") for line in BORDERS]}
+    """A model folder, fitted to the sales; called kriged or mlp, it is."""
+    others: dict[str, dict[str, object]] = {
+        "kriged": {"model": "kriged", "graph": [line.split(",") for line in BORDERS]},
+        "mlp": {"model": "mlp", "epochs": 1},
+    }
     with TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* are in effect")  # the table is short, so that it can be read
         data, folder = Path(place, "sales.csv"), Path(place, "model")
         data.write_bytes(table())
-        settings: dict[str, object] = kriged if name == "kriged" else {"penalty": 1.0}
-        fit_table(data, target="sold", group="state", **settings).save(folder)
+        fit_table(data, target="sold", group="state", **others.get(name, {"penalty": 1.0})).save(folder)
         return {f"{name}/{path.name}": path.read_bytes() for path in folder.iterdir()}
 
 
@@ -511,7 +513,12 @@ def predict_cases() -> list[Case]:
                 "'MT'",
                 {**model("kriged"), "new.csv": changed("state", "WY", 3)},
             ),
-            Case("A model without intervals is asked for them", f"{PREDICT} --interval 0.9", "interval"),
+            Case(
+                "A network without intervals is asked for them",
+                "toporo predict mlp new.csv --interval 0.9",
+                "--intervals",
+                model("mlp"),
+            ),
             Case("The output's ending is not known", f"{PREDICT} --out sold.xlsx", "sold.xlsx"),
             Case("The output would replace the table", f"{PREDICT} --out new.csv", "new.csv"),
             Case("The output's folder is not there", f"{PREDICT} --out out/sold.csv", "no folder out"),

@@ -60,8 +60,8 @@ one may have come out already, and the exit code tells.) In Python the messages 
 of them kinds of `toporo.TopoRoError`. What is merely risky about a table is no error: `toporo doctor` lists it.
 
 In the examples `sales.csv` and `new.csv` hold sales in six states, `borders.csv` says which of the states touch, and
-`model` was fitted to the sales (`kriged` with `--model kriged`); `data` holds a few tiny pictures in the layout of
-PACS, or radar chips in that of Sen1Floods11. Long lines are folded.
+`model` was fitted to the sales (`kriged` with `--model kriged`, `mlp` with `--model mlp`); `data` holds a few tiny
+pictures in the layout of PACS, or radar chips in that of Sen1Floods11. Long lines are folded.
 """
 
 

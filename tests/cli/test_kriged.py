@@ -102,13 +102,6 @@ def test_predict_takes_groups_and_their_neighbors(toporo: Run, fitted: Path) -> 
     assert "of the same name: 'lower'" in done.err
 
 
-def test_other_models_have_no_intervals(toporo: Run, files: Path) -> None:
-    assert toporo("fit", "river.csv", *FIT[2:6], "--penalty", "1", "--out", "plain").code == 0
-    done = toporo("predict", "plain", "new.csv", "--interval", "0.9")
-    assert (done.code, done.out) == (1, "")
-    assert "only a kriged model and one by votes take interval" in done.err
-
-
 def test_evaluate_shows_hops_coverage_and_a_control(toporo: Run, fitted: Path) -> None:
     assert toporo("fit", "river.csv", *FIT[2:6], *GRAPH, "--method", "erm", "--out", "plain").code == 0
     done = toporo("evaluate", "model", "new.csv", "--resamples", "20", "--against", "plain")
@@ -147,5 +140,5 @@ def test_classes_go_all_the_way(toporo: Run, tmp_path: Path) -> None:
     assert "one of 2 classes of" in done.out
     assert "share of yes: difference" in (tmp_path / "report.html").read_text(encoding="utf-8")
     done = toporo("predict", "model", "floods.csv", "--interval", "0.9")
-    assert done.code == 1
-    assert "it has probabilities, and no interval" in done.err
+    assert (done.code, done.out) == (1, "")
+    assert "Fit it with --intervals" in done.err

@@ -62,15 +62,16 @@ def test_new_groups_get_what_the_graph_suggests(model: TableModel) -> None:
 def test_it_is_judged_by_hop_and_by_its_intervals(model: TableModel) -> None:
     judged = model.evaluate(AFTER, resamples=50)
     assert list(judged.by_hop) == ["0 (trained on)", "1", "2"]
-    assert list(judged.overall) == ["rmse", "mae", "r2", "coverage"]
+    assert list(judged.overall) == ["rmse", "mae", "r2", "coverage", "width"]
     values, lower, upper = model.predict(AFTER, interval=0.9)
     inside = (lower <= AFTER["y"]) & (upper >= AFTER["y"])
     assert judged.pooled["coverage"].value == pytest.approx(inside.mean(), abs=1e-12)
+    assert judged.pooled["width"].value == pytest.approx((upper - lower).mean(), rel=1e-12)
     assert 0.8 < judged.pooled["coverage"].low < judged.pooled["coverage"].high < 1.0
     assert np.array_equal(values, model.predict(AFTER))
     plain = fit(model="linear", penalty=1.0).evaluate(AFTER, resamples=0)
     assert list(plain.by_hop) == ["0 (trained on)", "1", "2"]
-    assert list(plain.overall) == ["rmse", "mae", "r2"]
+    assert list(plain.overall) == ["rmse", "mae", "r2", "coverage", "width"]
 
 
 def test_portions_do_not_change_predictions(model: TableModel) -> None:
@@ -310,7 +311,7 @@ def test_classes_have_probabilities_and_are_kept(classes: int, tmp_path: Path) -
     assert again.explain() == model.explain()
     assert again.estimator.held_out_ == model.estimator.held_out_
     assert "Coefficients are of the share of" in " ".join(model.explain().notes)
-    with pytest.raises(SettingError, match="it has probabilities, and no interval"):
+    with pytest.raises(SettingError, match=r"no intervals: it takes up to twelve more fits.*--intervals"):
         model.predict(table, interval=0.9)
 
 
@@ -340,9 +341,7 @@ def test_a_damaged_classifier_is_refused(classifier: Path, tmp_path: Path, damag
         load_model(folder)
 
 
-def test_others_have_no_intervals() -> None:
+def test_others_take_no_neighbors() -> None:
     plain = fit(model="linear", penalty=1.0)
-    with pytest.raises(SettingError, match=r"only a kriged model and one by votes take interval.*--model auto"):
-        plain.predict(AFTER, interval=0.9)
     with pytest.raises(SettingError, match="only a kriged model and one by votes take neighbors"):
         plain.predict(AFTER, neighbors={"sea": ["mouth"]})

@@ -123,22 +123,25 @@ def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str)
 
 def _show(judged: Evaluation) -> None:
     metrics = list(judged.overall)
+    shown = [name for name in metrics if name not in ("width", "set_size")]  # these are in the summary and in the CSV
     print_table(
-        ["group", "rows", "hops", "trained on", *metrics],
+        ["group", "rows", "hops", "trained on", *shown],
         [
             [
                 score.group,
                 str(score.rows),
                 hops_text(score.hops),
                 "yes" if score.trained else "no",
-                *(_interval(score.metrics[name]) for name in metrics),
+                *(_interval(score.metrics[name]) for name in shown),
             ]
             for score in judged.groups
         ],
-        numbers=[1, 2, *range(4, 4 + len(metrics))],
+        numbers=[1, 2, *range(4, 4 + len(shown))],
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
     lines |= {f"{many(score.rows, 'row')} {where}": score.metrics for where, score in judged.by_reach.items()}
+    if (least := judged.least_covered) is not None:
+        lines[f"least covered ({least.group})"] = least.metrics
     print_table(
         ["", *metrics],
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
@@ -156,7 +159,8 @@ def _show(judged: Evaluation) -> None:
     elif judged.by_reach:
         say("No row is farther from those trained on than validation has been.")
     if "coverage" in metrics:
-        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % interval predicted for it.")
+        what = "set of classes" if "set_size" in metrics else "interval"
+        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % {what} predicted for it.")
     if "r2" in metrics:
         say("R² is within a group: below 0, the group's own mean would have been nearer.")
 

@@ -199,6 +199,15 @@ def fit(
             show_default="auto",
         ),
     ] = None,
+    intervals: Annotated[
+        bool,
+        option(
+            "Of an mlp, or kriged classes: up to 12 more fits, for predict --interval. Others have it anyway.",
+            _MODEL,
+            "--intervals",
+            metavar="",
+        ),
+    ] = False,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
     as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
 ) -> None:
@@ -245,6 +254,7 @@ def fit(
             weight=weight,
             drop_missing=drop_missing,
             model=kind,
+            intervals=intervals,
             delimiter=delimiter,
             **settings,
         )

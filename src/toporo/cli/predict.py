@@ -41,9 +41,11 @@ _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
 TABLES = ("csv", "parquet", "feather", "jsonl")
 #: Columns that are new, by numbers that no class has.
-NEW = {"prediction": -1, "lower": -2, "upper": -3, "reach": -4, "outside": -5}
+NEW = {"prediction": -1, "lower": -2, "upper": -3, "set": -4, "reach": -5, "outside": -6}
 #: Rows whose reach is looked at unasked: in the first portion, and in each of the others.
 LOOKED_AT, OF_OTHERS = 4096, 256
+#: What stands between the labels of a set; in a label it has a backslash before it.
+BETWEEN = "|"
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
 ALIKE = (1e-4, 1e10)
 #: What begins a formula in a spreadsheet, and a number, which begins none.
@@ -73,8 +75,8 @@ def predict(
     interval: Annotated[
         float | None,
         option(
-            "Of a kriged model or one by votes: columns lower and upper, between which a target lies with this "
-            "probability.",
+            "Columns lower and upper between which a target lies with this probability in groups not trained on; of "
+            "classes a column set: the labels that may be right, with | between them.",
             _OUTPUT,
             min=0.01,
             max=0.999,
@@ -129,7 +131,8 @@ def predict(
         raise typer.BadParameter("--safe-csv is for CSV: leave it out, or write a .csv file.")
     loaded = load_model(model)
     kept = split_names(keep, "--keep")
-    new = [*["lower", "upper"] * (interval is not None), *["reach", "outside"] * reach]
+    ends = ["lower", "upper"] if loaded.classes is None else ["set"]
+    new = [*ends * (interval is not None), *["reach", "outside"] * reach]
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities, new)
     optional = [] if kept is not None else [loaded.group]
     near = _neighbors(neighbors)
@@ -140,7 +143,7 @@ def predict(
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
                 counts.add(portion)
-                write(_columns(portion, titles))
+                write(_columns(portion, titles, loaded.classes))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
@@ -163,7 +166,7 @@ def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:
 def _titles(model: TableModel, kept: list[str], probabilities: bool, asked: list[str]) -> dict[str, str | int]:
     """Output column to where it comes from: a column of the table, a class by its place, or one of :data:`NEW`."""
     titles: dict[str, str | int] = {name: name for name in kept}
-    new = {name: NEW[name] for name in ("prediction", *asked)}
+    new: dict[str, str | int] = {name: NEW[name] for name in ("prediction", *asked)}
     if probabilities and model.classes is not None:
         new |= {f"probability of {name}": place for place, name in enumerate(model.classes)}
     both = [name for name in new if name in titles]
@@ -175,7 +178,18 @@ def _titles(model: TableModel, kept: list[str], probabilities: bool, asked: list
     return titles | new
 
 
-def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
+def _sets(portion: Prediction, classes: Sequence[str] | None) -> list[str] | None:
+    """The labels in every row's set, in one text."""
+    if portion.sets is None or classes is None:
+        return None
+    names = [name.replace("\\", "\\\\").replace(BETWEEN, f"\\{BETWEEN}") for name in classes]
+    kinds, which = np.unique(portion.sets, axis=0, return_inverse=True)
+    texts = [BETWEEN.join(name for name, inside in zip(names, kind, strict=True) if inside) for kind in kinds]
+    return [texts[kind] for kind in which.reshape(-1)]
+
+
+def _columns(portion: Prediction, titles: dict[str, str | int], classes: Sequence[str] | None) -> Columns:
+    labels = _sets(portion, classes)
     columns: Columns = {}
     for title, place in titles.items():
         if isinstance(place, str):
@@ -187,7 +201,7 @@ def _columns(portion: Prediction, titles: dict[str, str | int]) -> Columns:
         elif place == NEW["outside"] and portion.reach is not None:
             columns[title] = pa.array(portion.reach.reasons, pa.string())
         elif place < 0:
-            values = (portion.values, portion.lower, portion.upper)[-1 - place]
+            values = (portion.values, portion.lower, portion.upper, labels)[-1 - place]
             columns[title] = pa.array(values, pa.float64() if portion.probabilities is None else pa.string())
         elif portion.probabilities is not None:
             columns[title] = pa.array(portion.probabilities[:, place], pa.float64())

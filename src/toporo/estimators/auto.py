@@ -36,6 +36,7 @@ from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators import candidates as of
 from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Training
 from toporo.estimators.effects import Kriged, moved
+from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, scores_of, why_none
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.league import LeaguePart, Standing
 from toporo.estimators.places import placed, vectors_of
@@ -80,6 +81,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
     candidates_: dict[str, Say]
     sureness_: float
     held_out_: HeldOutRows
+    intervals_: HeldOut | None
 
     # What Kriged has as settings.
     slopes: bool = False
@@ -293,6 +295,16 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         else:
             said, sd = guesses + added[:, 0], np.sqrt(spread[:, 0] + self.fits_[0].noise[0])
         self.held_out_ = HeldOutRows(np.arange(len(target)) if rows is None else rows, target, ids, said, sd)
+        self.intervals_ = None if len(ids.groups) < 3 else self._left_out(self.held_out_)
+
+    def _left_out(self, rows: HeldOutRows) -> HeldOut:
+        """How far off the model is in groups that it has not seen, and how far away these were."""
+        ids, away, folds = rows.ids, np.ones(len(rows.ids)), np.zeros(len(rows.ids), np.intp)
+        for fold, part in enumerate(_parts(ids, self.folds, self.random_state)):
+            out, kept = some_of(ids, np.flatnonzero(part)), some_of(ids, np.flatnonzero(~part))
+            away[part], folds[part] = hops_of_rows(self.topology_, kept.groups, out.groups)[out.codes], fold
+        classes = self.classes_ if self._classes else None
+        return HeldOut.of(scores_of(rows.target, rows.said, classes), ids.codes, away, folds)
 
     def _said(self, x: Any, ids: GroupIds, near: Near) -> Array:
         x = _as_table(x)
@@ -300,25 +312,48 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         together = np.sum([vote * say(x, ids, near) for vote, say in voting], axis=0)
         return as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
 
-    def predict(self, X: Any, groups: Any = None, **asked: Any) -> Any:  # noqa: N803
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        groups: Any = None,
+        *,
+        interval: float | None = None,
+        neighbors: Near | None = None,
+    ) -> Any:
         """Predicted values, or the likeliest class.
 
         Parameters
         ----------
         X : as in :meth:`fit`.
         groups : every row's group; not needed if there were none in training.
-        asked : ``interval`` and ``neighbors``, as of :meth:`toporo.Kriged.predict`.
+        interval : with a share such as 0.9, ``(values, lower, upper)`` is returned, or ``(classes, sets)``, where sets
+            says which of ``classes_`` may be right, rows × classes: of so many rows in groups that the model was not
+            trained on, going by those left out, the target is inside (:mod:`toporo.estimators.held_out`). In groups
+            that it was trained on, more are.
+        neighbors : groups that are not in the graph, and which groups there they are next to.
         """
-        return super().predict(X, self._given(groups, X), **asked)
+        given = self._given(groups, X)
+        if interval is None:
+            return super().predict(X, given, neighbors=neighbors)
+        checked_level(interval)
+        if self.intervals_ is None:
+            raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
+        ids = group_ids(given, row_count(X))
+        away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
+        if self._classes:
+            chances = self.predict_proba(X, ids, neighbors=neighbors)
+            return self.classes_[chances.argmax(axis=1)], self.intervals_.sets(chances, interval, away)
+        values, half = super().predict(X, ids, neighbors=neighbors), self.intervals_.half_widths(interval, away)
+        return values, values - half, values + half
 
-    def predict_proba(self, X: Any, groups: Any = None, **asked: Any) -> Array:  # noqa: N803
+    def predict_proba(self, X: Any, groups: Any = None, *, neighbors: Near | None = None) -> Array:  # noqa: N803
         """Probabilities of the classes, in the order of ``classes_``.
 
         Parameters
         ----------
-        X, groups, asked : see :meth:`predict`.
+        X, groups, neighbors : see :meth:`predict`.
         """
-        return super().predict_proba(X, self._given(groups, X), **asked)
+        return super().predict_proba(X, self._given(groups, X), neighbors=neighbors)
 
     def _given(self, groups: Any, x: Any) -> Any:
         check_is_fitted(self, "candidates_")

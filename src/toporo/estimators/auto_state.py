@@ -15,6 +15,7 @@ from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.auto import AutoClassifier, AutoEstimator, AutoRegressor
 from toporo.estimators.candidates import Boosted, InContext, Inputs, Linear, OfModel, Same, Say, Sum
 from toporo.estimators.effects import EFFECTS
+from toporo.estimators.held_out import HeldOut
 from toporo.estimators.kriged import KrigedRegressor
 from toporo.estimators.kriged_state import (
     FACTORS,
@@ -129,6 +130,8 @@ def dump_auto(estimator: AutoEstimator) -> tuple[dict[str, Any], dict[str, npt.N
     }
     for place, fit in enumerate(estimator.fits_):
         arrays |= {f"effects.{place}.{name}": value for name, value in factors_of(fit).items()}
+    if estimator.intervals_ is not None:
+        arrays |= {f"intervals.{name}": value for name, value in estimator.intervals_.to_arrays().items()}
     modes = estimator.fits_[0].likelihood.modes
     if modes is not None:
         arrays |= {"modes.values": modes.values, "modes.vectors": modes.vectors}
@@ -223,7 +226,10 @@ def load_auto(content: Any, arrays: Arrays) -> AutoEstimator:
     )
     if len(stored.effects) != (1 if classes is None else len(classes)):
         raise DataError(f"it has {len(stored.effects)} effect(s) of a group.")
-    estimator.fits_ = _effects(stored.effects, groups[-1], graph, names)
+    intervals = _below(groups[-1], "intervals")
+    estimator.intervals_ = HeldOut.from_arrays(intervals) if intervals else None
+    others = {name: value for name, value in groups[-1].items() if not name.startswith("intervals.")}
+    estimator.fits_ = _effects(stored.effects, others, graph, names)
     estimator._settle()
     return estimator
 

@@ -205,12 +205,14 @@ def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
         sentences.append(f"By edges to the nearest training group, {title}: {by}.")
     if evaluation.by_reach:
         sentences.append(_inside_and_outside(evaluation))
-    if "coverage" in evaluation.overall:
+    if (least := evaluation.least_covered) is not None:
         by = "; ".join(f"{hop}: {interval_text(metrics['coverage'])}" for hop, metrics in evaluation.by_hop.items())
+        what = "Sets of classes" if "set_size" in evaluation.overall else "Intervals"
         sentences.append(
-            f"Intervals that are to hold {100 * INTERVAL:g} % of the rows hold a share of "
+            f"{what} that are to hold {100 * INTERVAL:g} % of the rows hold a share of "
             f"{interval_text(evaluation.overall['coverage'])}, mean over groups"
-            f"{f' (by edges: {by})' if len(evaluation.by_hop) > 1 else ''}."
+            f"{f' (by edges: {by})' if len(evaluation.by_hop) > 1 else ''}; the least, of {quoted(least.group)}: "
+            f"{interval_text(least.metrics['coverage'])}."
         )
     return sentences
 

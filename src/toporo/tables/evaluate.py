@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
 from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
-from toporo.text import hops_text, number_to_json, short_name
+from toporo.text import hops_text, number_to_json
 from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
@@ -169,6 +170,13 @@ class Evaluation:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
 
+    @property
+    def least_covered(self) -> GroupScore | None:
+        """The group of which the fewest rows lie in their intervals; None without intervals."""
+        if "coverage" not in self.overall:
+            return None
+        return min(self.groups, key=lambda score: (score.metrics["coverage"].value, -score.rows, score.group))
+
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """One line per group, worst first; written to ``path`` too, if given (all of it or nothing).
 
@@ -204,9 +212,11 @@ class Evaluation:
             table.append(["mean over groups", str(rows), hop, *map(str, metrics.values())])
         for where, part in self.by_reach.items():
             table.append([f"rows {where}", str(part.rows), "", *map(str, part.metrics.values())])
-        for score in shown:
+        least = self.least_covered
+        named = [(f"least covered: {short_name(least.group, 40)}", least)] if least is not None else []
+        for title, score in [*named, *((short_name(score.group, 40), score) for score in shown)]:
             hops = _label(score) if self.by_hop else TRAINED if score.trained else ""
-            table.append([short_name(score.group, 40), str(score.rows), hops, *map(str, score.metrics.values())])
+            table.append([title, str(score.rows), hops, *map(str, score.metrics.values())])
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
         return [*lines, f"… and {rest} more group(s)"] if rest else lines
@@ -225,6 +235,7 @@ def evaluate(
     classes: Sequence[Any] | None = None,
     inside: npt.ArrayLike | None = None,
     outside: npt.ArrayLike | None = None,
+    widths: npt.ArrayLike | None = None,
     hops: Mapping[str, float] | None = None,
     trained: Collection[str] = (),
     constant: Any = None,
@@ -234,11 +245,11 @@ def evaluate(
 ) -> Evaluation:
     """Compare predictions with what was observed, group by group.
 
-    Metrics of regression: ``rmse``, ``mae``, ``r2`` (nan where the target does not vary) and, with ``inside``,
-    ``coverage``, the share of rows that are. Of classification:
+    Metrics of regression: ``rmse``, ``mae`` and ``r2`` (nan where the target does not vary). Of classification:
     ``accuracy``, ``log_loss`` (with ``probabilities``; none counts as less than 1e-15, and a class that the model does
     not know has none) and ``balanced_accuracy``, the mean over classes present of the portion that is recognised (nan
-    with one class).
+    with one class). With ``inside`` also ``coverage``, the share of rows that are, and with ``widths`` their mean: the
+    ``width`` of intervals, or the ``set_size``.
 
     Intervals are percentiles of the metric over bootstrap resamples:
 
@@ -263,7 +274,8 @@ def evaluate(
     y, predicted : numbers, or classes.
     groups : every row's group.
     probabilities, classes : rows × classes, and the classes in that order.
-    inside : of numbers, whether each lies in the interval that was predicted for it.
+    inside : whether each target lies in the interval, or the set of classes, that was predicted for it.
+    widths : of the intervals, or how many classes are in each set.
     outside : whether each row is outside of what validation has seen (:class:`toporo.tables.RowReach`).
     hops : by group, to the nearest training group; ``inf`` where there is no path. Groups left out are not in the
         graph.
@@ -284,24 +296,32 @@ def evaluate(
     _check_settings(resamples, level, seed)
     codes, names = _coded(groups)
     if task == "regression":
-        make, metrics_of = _regression(y, predicted, inside, len(codes))
+        judges = [_regression(y, predicted, len(codes))]
     else:
-        make, metrics_of = _classification(y, predicted, probabilities, classes, len(codes))
+        judges = [_classification(y, predicted, probabilities, classes, len(codes))]
+    if inside is not None:
+        judges.append(_covered(inside, widths, "width" if task == "regression" else "set_size", len(codes)))
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
     present = [code for code in range(len(names)) if bounds[code] < bounds[code + 1]]
-    members = {names[code]: make(order[bounds[code] : bounds[code + 1]]) for code in present}
-
+    members = {names[code]: order[bounds[code] : bounds[code + 1]] for code in present}
     drawing: dict[str, Any] = {"resamples": int(resamples), "level": level, "seed": int(seed)}
-    bootstrap = Bootstrap(members, make(order), metrics_of, **drawing)
+    bootstraps = [
+        Bootstrap({name: make(of) for name, of in members.items()}, make(order), metrics_of, **drawing)
+        for make, metrics_of in judges
+    ]
+
+    def each(way: Callable[[Bootstrap], dict[str, Interval]]) -> dict[str, Interval]:
+        return {name: interval for bootstrap in bootstraps for name, interval in way(bootstrap).items()}
+
     out = None if outside is None else np.asarray(outside, dtype=bool).reshape(len(codes))
     shares: Mapping[str, float] = {} if out is None else dict(zip(names, _shares(out, codes, len(names)), strict=True))
     metric, known = LEADING[task], set(trained)
     scores = []
-    for name, sample in members.items():
+    for name, of in members.items():
         far = _hops_of(name, hops, name in known)
-        metrics = bootstrap.of_group(name)
-        scores.append(GroupScore(name, sample.rows, far, name in known, metrics, shares.get(name)))
+        own = each(partial(Bootstrap.of_group, name=name))
+        scores.append(GroupScore(name, len(of), far, name in known, own, shares.get(name)))
     sign = -1.0 if metric in MORE_IS_BETTER else 1.0
     scores.sort(key=lambda score: (-sign * score.metrics[metric].value, -score.rows, score.group))
     by_hop: dict[str, list[str]] = {}
@@ -312,15 +332,15 @@ def evaluate(
         task=task,
         metric=metric,
         groups=tuple(scores),
-        overall=bootstrap.of_mean(list(members)),
-        pooled=bootstrap.of_all(),
+        overall=each(lambda bootstrap: bootstrap.of_mean(list(members))),
+        pooled=each(lambda bootstrap: bootstrap.of_all()),
         worst=scores[0],
-        by_hop={label: bootstrap.of_mean(within) for label, within in by_hop.items()},
+        by_hop={label: each(partial(Bootstrap.of_mean, names=within)) for label, within in by_hop.items()},
         constant={} if constant is None else _same_of_all(task, constant, y, codes, names),
         level=float(level),
         resamples=int(resamples),
         seed=int(seed),
-        by_reach={} if out is None else _by_reach(out, codes, make, metrics_of, drawing),
+        by_reach={} if out is None else _by_reach(out, codes, judges, drawing),
     )
 
 
@@ -331,17 +351,20 @@ def _shares(out: npt.NDArray[np.bool_], codes: Whole, groups: int) -> list[float
 
 
 def _by_reach(
-    out: npt.NDArray[np.bool_], codes: Whole, make: Make, metrics_of: Metrics, drawing: dict[str, Any]
+    out: npt.NDArray[np.bool_], codes: Whole, judges: Sequence[tuple[Make, Metrics]], drawing: dict[str, Any]
 ) -> dict[str, ReachScore]:
     """All rows inside together, and all rows outside."""
     scores = {}
     for where, rows in (("inside", np.flatnonzero(~out)), ("outside", np.flatnonzero(out))):
         rows = rows[np.argsort(codes[rows], kind="stable")]
         of_groups = np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1)
-        members = {str(place): make(each) for place, each in enumerate(of_groups) if len(each)}
-        if members:
-            metrics = Bootstrap(members, make(rows), metrics_of, **drawing).of_all()
-            scores[where] = ReachScore(len(rows), len(members), metrics)
+        some = {str(place): each for place, each in enumerate(of_groups) if len(each)}
+        metrics: dict[str, Interval] = {}
+        for make, metrics_of in judges if some else ():
+            members = {name: make(each) for name, each in some.items()}
+            metrics |= Bootstrap(members, make(rows), metrics_of, **drawing).of_all()
+        if some:
+            scores[where] = ReachScore(len(rows), len(some), metrics)
     return scores
 
 
@@ -363,11 +386,8 @@ def _same_of_all(task: str, constant: Any, y: npt.ArrayLike, codes: Whole, names
 Make = Callable[[Whole], Sample]
 
 
-def _regression(
-    y: npt.ArrayLike, predicted: npt.ArrayLike, inside: npt.ArrayLike | None, rows: int
-) -> tuple[Make, Metrics]:
+def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[Make, Metrics]:
     observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
-    covered = None if inside is None else np.asarray(inside, dtype=bool).reshape(rows)
     # Numbers whose squares, or the squares of those, would be infinite or nothing are reckoned in another unit.
     size = int(np.frexp(max(np.abs(observed).max(), np.abs(guessed).max()))[1])
     unit = size - min(max(size, -MIDDLE), MIDDLE)
@@ -379,21 +399,36 @@ def _regression(
         target, error = target[order], error[order]
         centre = float(target[len(target) // 2]) + 0.0
         apart = target - centre
-        cells = np.empty(0) if covered is None else np.bincount(covered[of], minlength=2).astype(np.float64)
-        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), cells, centre)
+        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), np.empty(0), centre)
 
     return make, lambda sums: _errors(sums, unit)
 
 
 def _errors(sums: Array, unit: int) -> dict[str, Array]:
     """Of sums in a unit that is this power of 2."""
-    rows, squared, absolute, target, spread, *cells = sums.T
+    rows, squared, absolute, target, spread = sums.T
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         varies = spread / rows - (target / rows) ** 2
         varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
         rmse, mae = np.ldexp(np.sqrt(squared / rows), unit), np.ldexp(absolute / rows, unit)
-        covered = {"coverage": cells[1] / rows} if cells else {}
-        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies} | covered
+        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies}
+
+
+def _covered(inside: npt.ArrayLike, widths: npt.ArrayLike | None, name: str, rows: int) -> tuple[Make, Metrics]:
+    """Of intervals, apart from what predictions are judged by: that is to stay the same with and without them."""
+    covered = np.asarray(inside, dtype=bool).reshape(rows)
+    wide = None if widths is None else np.minimum(np.asarray(widths, dtype=np.float64).reshape(rows), LARGEST_TARGET)
+    unit = 0 if wide is None else int(np.frexp(wide.max())[1])  # in which no sum is infinite
+
+    def make(of: Whole) -> Sample:
+        cells = np.bincount(covered[of], minlength=2).astype(np.float64)
+        return Sample(np.empty((0, len(of))) if wide is None else np.sort(np.ldexp(wide[of], -unit))[None, :], cells)
+
+    def metrics_of(sums: Array) -> dict[str, Array]:
+        shares = {"coverage": sums[:, -1] / sums[:, 0]}
+        return shares if wide is None else shares | {name: np.ldexp(sums[:, 1] / sums[:, 0], unit)}
+
+    return make, metrics_of
 
 
 def _classification(

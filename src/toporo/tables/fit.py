@@ -22,6 +22,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
+from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
 from toporo.tables.model import ColumnInfo, TableModel
@@ -71,6 +72,7 @@ def fit_table(
     model: Any = None,
     penalty: float | str | None = None,
     radius: float | None = None,
+    intervals: bool = False,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
     **settings: Any,
@@ -103,6 +105,9 @@ def fit_table(
         is that only TRO has, such as ``method``, ``penalty``, ``prior`` or ``ridge``.
     penalty, radius : see :class:`toporo.TRORegressor`. ``"auto"``, unless given, chooses among ten by leaving out
         regions of training groups; for fewer than four groups, or a network, it is 1.
+    intervals : of a network or of kriged classes, up to twelve more fits without some groups, each as long as the
+        first, for an ``interval`` in ``predict``. Others have it anyway: linear models are fitted in no time, and
+        kriged models of numbers have intervals of their own.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
@@ -138,6 +143,9 @@ def fit_table(
         x, y, ids, weights = counted(x, y, ids, weights)
     estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=asked, sample_weight=weights)
+    wants = model == "linear" or (intervals and (model != "kriged" or kind == "classification"))
+    aim = asked if topology is not None else ()
+    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=aim) if wants else None
     return TableModel(
         estimator=estimator,
         encoder=encoder,
@@ -163,6 +171,7 @@ def fit_table(
             "toporo": __version__,
         },
         reach=reach,
+        held_out=held_out,
     )
 
 

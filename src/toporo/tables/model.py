@@ -20,6 +20,7 @@ from toporo.data.frame import Frame, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
+from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
@@ -40,6 +41,8 @@ INTERVAL = 0.9
 PREFIX = "reach."
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
+#: What arrays of :class:`~toporo.estimators.held_out.HeldOut` are called in a model folder.
+HELD_OUT = "held_out."
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ class Prediction:
     probabilities : rows × classes; None for numbers.
     frame : the columns that were read.
     encoded : what the model saw, with counts of what was filled in, unseen or outside the training range.
-    lower, upper : the ends of intervals; None where none were asked for.
+    lower, upper : the ends of intervals of numbers; None where none were asked for.
+    sets : which classes are in the set of each row, rows × classes; None where none were asked for.
     reach : how far the rows are from what was trained on; None where that was not asked for.
     """
 
@@ -80,6 +84,7 @@ class Prediction:
     encoded: Encoded
     lower: Array | None = None
     upper: Array | None = None
+    sets: npt.NDArray[np.bool_] | None = None
     reach: RowReach | None = None
 
 
@@ -98,6 +103,8 @@ class TableModel:
     about : where it came from: source, rows, version.
     reach : where its training rows are, some of which it holds, and how far from them validation has been; None in
         folders of earlier versions. ``dataclasses.replace(model, reach=None)`` is a model that holds no rows.
+    held_out : how far off it is in groups that it has not seen; None if nobody can tell, or if the estimator says so
+        itself.
     """
 
     estimator: Any
@@ -111,6 +118,7 @@ class TableModel:
     columns: tuple[ColumnInfo, ...]
     about: dict[str, Any]
     reach: Reach | None = None
+    held_out: HeldOut | None = None
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -139,6 +147,21 @@ class TableModel:
     def by_group(self) -> bool:
         """Whether predictions depend on the group, so that it takes the group of every row to predict."""
         return isinstance(self.estimator, KrigedPart | LeaguePart)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether ``interval`` can be asked for: a kriged model of numbers has its own, others need groups left out."""
+        return self._left_out is not None or self._own_intervals
+
+    @property
+    def _own_intervals(self) -> bool:
+        return self.kriged and self.task == "regression"
+
+    @property
+    def _left_out(self) -> HeldOut | None:
+        """How far off it is in groups that it has not seen: votes know it themselves."""
+        own: HeldOut | None = getattr(self.estimator, "intervals_", None)
+        return own if isinstance(self.estimator, LeaguePart) else self.held_out
 
     def kind(self, name: str) -> str:
         """How a column of the training table was read."""
@@ -174,18 +197,19 @@ class TableModel:
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
-        interval : of a kriged model of numbers or one by votes, also the ends of intervals that hold a row's target
-            with this probability, such as 0.9.
+        interval : also the ends of intervals, or the sets of classes, that hold a row's target with this probability,
+            such as 0.9, in groups that the model was not trained on. With a graph they are wider the farther the group
+            is, so the table needs the column of groups.
         neighbors : of such models, groups that are not in the graph and which groups there they are next to.
         reach : also how far rows are from what was trained on, by groups too where the table has them.
         """
         if reach:
             required(self.reach)
             optional = [*optional, *{self.group}.difference(require := list(require))]
-        asked = self._asked(interval, neighbors)
+        asked, grouped = self._asked(interval, neighbors), self._takes_groups(interval)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
-        if self.by_group:
+        if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
@@ -194,32 +218,50 @@ class TableModel:
         frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
         together = self.by_group and getattr(self.estimator, "context", "rows") == "rows"
         for some in [list(frames)] if together else ([frame] for frame in frames):
-            for portion in self._predict(some, asked):
+            for portion in self._predict(some, dict(asked)):
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
                 yield portion if how_far is None else replace(portion, reach=how_far)
 
     def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
         """What an estimator is told beside the rows, if it is one that can be."""
         asked = {"interval": interval, "neighbors": neighbors}
-        asked = {name: value for name, value in asked.items() if value is not None}
-        if asked and not self.by_group:
+        if neighbors is not None and not self.by_group:
             raise SettingError(
-                f"only a kriged model and one by votes take {' and '.join(asked)}, and this is a "
-                f"{type(self.estimator).__name__}: fit one with --model auto (model='auto') or kriged."
+                f"only a kriged model and one by votes take neighbors, and this is a {type(self.estimator).__name__}: "
+                "fit one with --model auto (model='auto') or kriged."
             )
-        if interval is not None and self.task != "regression":
-            raise SettingError(f"the target {self.target!r} is a class: it has probabilities, and no interval.")
-        return asked
+        if interval is not None:
+            checked_level(interval)
+            if not self.has_intervals:
+                costly = self.kriged or getattr(self.estimator, "net_", None) is not None
+                raise SettingError(f"the model has no intervals: {why_none(len(self.groups), costly=costly)}.")
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def _takes_groups(self, interval: float | None) -> bool:
+        """Whether the group of every row is needed."""
+        return self.by_group or (interval is not None and self.graph is not None)
 
     def _predict(self, frames: list[Frame], asked: dict[str, Any]) -> Iterator[Prediction]:
         encoded = [self.encoder.transform(frame) for frame in frames]
         matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
-        groups = {"groups": [name for frame in frames for name in self._groups(frame)]} if self.by_group else {}
+        level = None if self._own_intervals else asked.pop("interval", None)
+        names = [name for frame in frames for name in self._groups(frame)] if self._takes_groups(level) else []
         with np.errstate(over="ignore", invalid="ignore"):
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
-            output = work(matrix, **groups, **asked)
+            output = work(matrix, **({"groups": names} if self.by_group else {}), **asked)
         ends = output[1:] if "interval" in asked else (None, None)
         output = np.asarray(output[0] if "interval" in asked else output)
+        sets = None
+        if level is not None and self._left_out is not None:
+            distances = np.ones(len(output))
+            if names:
+                distances = hops_of_rows(self.graph, self.groups, names, asked.get("neighbors"))
+            if self.task == "regression":
+                with np.errstate(over="ignore"):
+                    half = self._left_out.half_widths(level, distances)
+                    ends = (output - half, output + half)
+            else:
+                sets = self._left_out.sets(output, level, distances)
         finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
         start = 0
         for frame, part in zip(frames, encoded, strict=True):
@@ -234,14 +276,16 @@ class TableModel:
                 lower, upper = (None if end is None else end[rows] for end in ends)
                 yield Prediction(output[rows], None, frame, part, lower, upper)
             else:
-                names = np.asarray(self.classes, dtype=object)
-                yield Prediction(names[output[rows].argmax(axis=1)], output[rows], frame, part)
+                labels = np.asarray(self.classes, dtype=object)[output[rows].argmax(axis=1)]
+                inside = None if sets is None else sets[rows]
+                yield Prediction(labels, output[rows], frame, part, sets=inside)
 
     def _groups(self, frame: Frame) -> npt.NDArray[Any]:
         """The group of every row."""
         if self.group not in frame.columns:
             votes = "A model by votes looks at all rows of a group together, and adds an effect of the group"
-            why = "A kriged model has coefficients by group" if self.kriged else votes
+            far = "Intervals are wider far from the graph's training groups"
+            why = "A kriged model has coefficients by group" if self.kriged else votes if self.by_group else far
             raise DataError(
                 f"{frame.where} lacks the column {self.group!r}. {why}, so it takes the group of every row it "
                 "predicts: add the column."
@@ -255,17 +299,19 @@ class TableModel:
         return np.asarray(group.levels, dtype=object)[group.codes]
 
     def predict(self, source: Any, *, interval: float | None = None, **reading: Any) -> Any:
-        """Predicted numbers or classes, one per row; with ``interval``, ``(values, lower, upper)``.
+        """Predicted numbers or classes; with ``interval``, ``(values, lower, upper)`` or ``(classes, sets)``.
 
         Parameters
         ----------
-        source, interval : as for :meth:`portions`.
+        source, interval : as for :meth:`portions`. ``sets`` says which of :attr:`classes` are in the set, rows ×
+            classes; the likeliest always is.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
         portions = list(self.portions(source, interval=interval, **reading))
         if interval is None:
             return np.concatenate([portion.values for portion in portions])
-        return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in ("values", "lower", "upper"))
+        parts = ("values", "lower", "upper") if self.task == "regression" else ("values", "sets")
+        return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in parts)
 
     def predict_proba(self, source: Any, **reading: Any) -> Array:
         """The probability of every class, rows × classes in the order of :attr:`classes`.
@@ -339,8 +385,9 @@ class TableModel:
     ) -> Evaluation:
         """Judge predictions by group, with bootstrap intervals.
 
-        Rows without a target are left out; rows without a group are an error. A kriged model of numbers, or one by
-        votes, is also judged by ``coverage``: the share of rows whose target lies in their 90 % interval.
+        Rows without a target are left out; rows without a group are an error. A model that has intervals is also judged
+        by ``coverage``, the share of rows whose target lies in their 90 % interval or set, and by the mean ``width`` or
+        ``set_size``.
 
         Parameters
         ----------
@@ -349,8 +396,8 @@ class TableModel:
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
         reading : ``format``, ``delimiter``, … of :meth:`portions`.
         """
-        targets, values, chances, names, inside, outside, strangers = [], [], [], [], [], [], 0
-        if self.by_group and self.task == "regression":
+        targets, values, chances, names, inside, outside, widths, strangers = [], [], [], [], [], [], [], 0
+        if self.has_intervals:
             reading = {"interval": INTERVAL} | reading
         reading = {"reach": self.reach is not None} | reading
         for portion in self.portions(source, require=[self.target, self.group], **reading):
@@ -365,6 +412,11 @@ class TableModel:
             names.append(of_rows[known])
             if portion.lower is not None and portion.upper is not None:
                 inside.append(((portion.lower <= target) & (target <= portion.upper))[known])
+                widths.append((portion.upper - portion.lower)[known])
+            if portion.sets is not None:
+                right = target[:, None] == np.asarray(self.classes, dtype=object)
+                inside.append((portion.sets & right).any(axis=1)[known])
+                widths.append(portion.sets.sum(axis=1)[known])
             if portion.probabilities is not None:
                 chances.append(portion.probabilities[known])
             if portion.reach is not None:
@@ -390,6 +442,7 @@ class TableModel:
             classes=self.classes,
             inside=np.concatenate(inside) if inside else None,
             outside=np.concatenate(outside) if outside else None,
+            widths=np.concatenate(widths) if widths else None,
             hops=self._hops(ids),
             trained=self.groups,
             constant=self.constant,
@@ -424,6 +477,8 @@ class TableModel:
         settings, arrays = dump_state(self.estimator)
         reach, rows = (None, {}) if self.reach is None else self.reach.to_state()
         arrays |= {f"{PREFIX}{name}": array for name, array in rows.items()}
+        if self.held_out is not None:
+            arrays |= {f"{HELD_OUT}{name}": values for name, values in self.held_out.to_arrays().items()}
         content = {
             "task": self.task,
             "target": self.target,
@@ -477,8 +532,10 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
     if strange:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
     encoder = Encoder.from_dict(stored.preprocessing)
-    rows = {name: arrays.pop(name) for name in list(arrays) if name.startswith(PREFIX)}
-    rows = {name.removeprefix(PREFIX): array for name, array in rows.items()}
+    rows, own = (
+        {name.removeprefix(head): arrays.pop(name) for name in list(arrays) if name.startswith(head)}
+        for head in (PREFIX, HELD_OUT)
+    )
     estimator = load_state(stored.estimator, arrays)
     if not hasattr(estimator, "explain"):
         raise DataError(f"a {type(estimator).__name__} is no model of a table.")
@@ -507,6 +564,7 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         columns=tuple(stored.columns),
         about=stored.about,
         reach=None if stored.reach is None else Reach.from_state(stored.reach, rows, len(encoder.names)),
+        held_out=HeldOut.from_arrays(own) if own else None,
     )
 
 
