@@ -237,7 +237,7 @@ def test_it_is_judged_beside_a_control(toporo: Run, fitted: Path) -> None:
     assert toporo(*FIT[:6], *GRAPH, "--method", "erm", "--out", "plain").code == 0
     done = toporo("evaluate", "model", "new.csv", "--resamples", "20", "--against", "plain")
     assert done.code == 0, done.err
-    for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model gains"):
+    for words in ("hops 0 (trained on)", "hops 1", "hops 2", "coverage", "90 % interval", "model is "):
         assert words in done.out
 
 

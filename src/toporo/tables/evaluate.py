@@ -18,7 +18,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
 from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
-from toporo.text import hops_text, number_to_json
+from toporo.text import hops_text, number_to_json, short_name
 from toporo.types import Array
 
 #: The metric by which groups are ranked, for each task.
@@ -375,6 +375,8 @@ def _same_of_all(task: str, constant: Any, y: npt.ArrayLike, codes: Whole, names
         means = np.bincount(codes, np.asarray(y, dtype=object) == constant, len(names)) / np.maximum(counts, 1)
     else:
         apart = np.abs(np.asarray(y, dtype=np.float64) - float(constant))
+        order = np.lexsort((apart, codes))  # another order of rows must not round otherwise
+        apart, codes = apart[order], codes[order]
         unit = float(apart.max()) or 1.0  # squares of huge numbers would be infinite
         means = unit * np.sqrt(np.bincount(codes, (apart / unit) ** 2, len(names)) / np.maximum(counts, 1))
     return {name: float(means[code]) for code, name in enumerate(names) if counts[code]}
