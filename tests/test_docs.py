@@ -429,7 +429,8 @@ def test_the_guide_says_of_kriged_models_what_was_measured() -> None:
 
 #: Rows of the table of measurements, in the order of the columns of the guide's table of votes.
 VOTED = (
-    "linear", "mean of trees", "picked", "votes, no effect", "auto", "auto, shuffled graph", "best candidate"
+    "linear", "CatBoost", "safe mean", "picked", "votes, no effect", "auto", "auto, no graph", "auto, shuffled graph",
+    "best candidate",
 )  # fmt: skip
 
 
