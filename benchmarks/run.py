@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
 from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
-from kriged_peers import bench_mixed, bench_scale
+from kriged_peers import bench_mixed, bench_scale, bench_votes
 from peers import indicators_of, squaring_densities, weighted_l1
 from sweep import bench_sweep
 from vision import bench_vision
@@ -153,6 +153,7 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "million": ("The exact convex solver at a million rows", bench_million),
     "mixed": ("A mixed model against statsmodels", bench_mixed),
     "scale": ("Kriged models of many rows and of many groups", bench_scale),
+    "votes": ("Models with votes on a million rows", bench_votes),
     "tables": ("`toporo fit` on a million rows", bench_tables),
     "stream": ("`toporo predict` on files larger than its memory", bench_stream),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),

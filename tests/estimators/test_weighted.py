@@ -427,3 +427,18 @@ def test_bad_classes_are_an_error() -> None:
     with pytest.raises(SettingError, match="use RobustRegressor"):
         RobustClassifier(RandomForestRegressor()).fit(LABELS.x, LABELS.y, LABELS.groups)
     assert RobustClassifier(RandomForestClassifier(10)).fit(LABELS.x, LABELS.y, LABELS.groups).classes_.size == 2
+
+
+def test_other_boosted_trees_take_weights_and_votes() -> None:
+    lightgbm = pytest.importorskip("lightgbm", reason="the extra trees is not installed")
+    rng = np.random.default_rng(0)
+    groups = np.repeat(["a", "b", "c", "d"], 60)
+    x = rng.normal(size=(240, 2))
+    y = np.sign(x[:, 0]) * (1.0 + (groups == "d")) + 0.1 * rng.normal(size=240)
+    trees = lightgbm.LGBMRegressor(n_estimators=20, min_child_samples=5, n_jobs=1, verbose=-1)
+    model = RobustRegressor(trees, weights="groups").fit(x, y, groups=groups)
+    assert np.corrcoef(model.predict(x), y)[0, 1] > 0.9
+    weights = model.sample_weight(groups)
+    assert np.array_equal(trees.fit(x, y, sample_weight=weights).predict(x), model.predict(x))
+    votes = tr.AutoRegressor(candidates={"lightgbm": trees}).fit(x, y, groups=groups)
+    assert "lightgbm" in votes.predict_each(x, groups)
