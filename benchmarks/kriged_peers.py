@@ -288,9 +288,9 @@ def in_a_process(kind: str, *sizes: int) -> list[float]:
 def bench_votes() -> list[str]:
     """A large table of the default, wall time and memory."""
     lines = [
-        "Groups on a grid, a corner of twelve not trained on; all that `AutoRegressor` does, wall time on this machine's "
-        "cores. Memory: the most that the process held, and of it before the fit, data and libraries. Error: squared, in "
-        "the corner, over that of the training mean.",
+        "Groups on a grid, a corner of twelve not trained on; all that `AutoRegressor` does, wall time on this "
+        "machine's cores. Memory: the most that the process held, and of it before the fit, data and libraries. Error: "
+        "squared, in the corner, over that of the training mean.",
         "",
         "| rows | groups | inputs | fit (s) | predict (s) | memory (GiB) | of it before (GiB) | error |",
         "|---|---|---|---|---|---|---|---|",

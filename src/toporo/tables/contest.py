@@ -29,6 +29,8 @@ CONSTANTS = {
 AUTO, TRO, ERM, KRIGED, CONSTANT = "auto", "linear, TRO", "linear, ERM", "kriged", "constant"
 #: Those that use a graph, with its groups at other places.
 SHUFFLED = {name: f"{name}, shuffled graph" for name in (AUTO, KRIGED, TRO)}
+#: All that look at a graph as it is.
+WITH_GRAPH = (*SHUFFLED, "trees on a kriged model", "linear, by prior")
 #: What an entrant is.
 MODEL, CONTROL, YOURS = "model", "control", "yours"
 #: Of the intervals between many models.
@@ -468,7 +470,7 @@ def _graph(contest: Contest) -> str:
     name = next((name for name in judged if SHUFFLED.get(name) in judged), None)
     if name is None:
         return "what the graph is worth could not be judged"
-    free = [e.name for e in ranked if e.kind != YOURS and e.name not in {*SHUFFLED, *SHUFFLED.values()}]
+    free = [e.name for e in ranked if e.kind != YOURS and e.name not in {*WITH_GRAPH, *SHUFFLED.values()}]
     gains = [
         (_clear(contest, other, name), contest.difference(other, name).value, other)
         for other in (SHUFFLED[name], *free[:1])

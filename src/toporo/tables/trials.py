@@ -272,7 +272,8 @@ class _Ring:
     def _auto(self, name: str, graph: GroupGraph | None, rows: _Holdout) -> dict[str, Outcome]:
         """All of it and, with the graph as it is, every candidate by itself."""
         kind = AutoRegressor if self.classes is None else AutoClassifier
-        model = kind(graph=graph, random_state=self.seed)
+        asked = None if graph is None else list(rows.groups)
+        model = kind(graph=graph, test_groups=asked, random_state=self.seed)
         model.fit(rows.x, rows.y, groups=rows.ids, sample_weight=rows.weights)
         outcomes: dict[str, Outcome] = {name: self._said(model, rows)}
         if name == AUTO:
