@@ -102,6 +102,7 @@ def test_objectives() -> None:
     assert constrained.update == "constrained"
 
 
+@pytest.mark.filterwarnings("ignore:.* are in effect")
 @pytest.mark.parametrize(("kind", "table"), BOTH)
 def test_weights_of_rows(kind: Any, table: Any) -> None:
     """Equal weights are no weights, in any unit; rows of no weight are not there."""

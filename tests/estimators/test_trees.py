@@ -247,6 +247,6 @@ def test_malformed_content_is_an_error(where: tuple[Any, ...], value: Any, says:
 
 
 def test_no_part_can_be_missing() -> None:
-    for key in STATE[0]:
+    for key in set(STATE[0]) - {"rows_in_effect"}:
         with pytest.raises(DataError, match="not a stored estimator"):
             load_state({name: value for name, value in STATE[0].items() if name != key}, STATE[1])

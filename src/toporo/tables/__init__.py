@@ -1,7 +1,7 @@
 """A table in, a model out: reading, preprocessing, fitting, saving, predicting and judging, all by name.
 
 >>> from toporo.tables import fit_table
->>> table = {"state": ["NY"] * 3 + ["PA"] * 3, "x": [1, 2, 3, 1, 2, 4], "y": [1.0, 2.1, 2.9, 2.0, 4.1, 7.9]}
+>>> table = {"state": ["NY", "PA"] * 15, "x": [*range(30)], "y": [x + 0.5 * (x % 3) for x in range(30)]}
 >>> model = fit_table(table, target="y", group="state", penalty=0.1)
 >>> model.predict({"x": [2.0]}).shape
 (1,)
