@@ -189,7 +189,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         start, makers, said, final, failed = time.monotonic(), self._makers(), {}, {}, {}
         store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
         for done, (name, maker) in enumerate(makers.items()):
-            if self.report is not None:
+            if self.report is not None and not any(why.startswith(_LateError.__name__) for why in failed.values()):
                 self.report(done, len(makers), name)
             try:
                 known = None if store is None or name in (self.candidates or {}) else store.read(name)
@@ -203,8 +203,6 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
                 continue
             except Exception as error:  # whatever a candidate does, the others go on
                 failed[name] = f"{type(error).__name__}: {error}"
-        if self.report is not None:
-            self.report(len(makers), len(makers), "votes")
         late = [name for name, why in failed.items() if why.startswith(_LateError.__name__)]
         if late and not any(name in said for name in self._safe):
             raise SettingError(
@@ -219,6 +217,8 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             warn(f"{len(wrong)} candidate(s) could not be fitted and have no vote: {told}.")
         if late:
             warn(f"the budget of {self.budget:g} s was spent before {listed(late)}: they have no vote.")
+        if self.report is not None:
+            self.report(len(makers), len(makers), "votes")
         return said, final, failed | dict.fromkeys(late, "not tried: the budget was spent")
 
     def _apart(
