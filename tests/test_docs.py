@@ -434,8 +434,9 @@ VOTED = (
 )  # fmt: skip
 
 
-def test_the_guide_says_of_votes_what_was_measured() -> None:
-    text = (MEASURED / "tables_suite.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["tables_suite", "tables_suite-judged"])
+def test_the_guide_says_of_votes_what_was_measured(name: str) -> None:
+    text = (MEASURED / f"{name}.md").read_text(encoding="utf-8")
     last = {
         cells[0]: cells[-1]
         for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
