@@ -186,7 +186,8 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         self, everything: Training, some: Training, apart: list[Training], parts: list[npt.NDArray[np.bool_]]
     ) -> tuple[dict[str, Array], dict[str, Say], dict[str, str]]:
         """By candidate: what it says of rows without their group, the one fitted to all, and what went wrong."""
-        start, makers, said, final, failed = time.monotonic(), self._makers(), {}, {}, {}
+        start, makers, said, final = time.monotonic(), self._makers(), {}, {}
+        failed: dict[str, str] = {}
         store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
         for done, (name, maker) in enumerate(makers.items()):
             if self.report is not None and not any(why.startswith(_LateError.__name__) for why in failed.values()):
