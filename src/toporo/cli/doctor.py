@@ -18,10 +18,8 @@ from toporo.cli.common import (
     Categorical,
     Delimiter,
     Exclude,
-    Features,
     GroupColumn,
     check_writable,
-    columns_asked,
     data_source,
     interruptible,
     names_or_file,
@@ -30,6 +28,7 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    split_names,
     write_picture,
 )
 from toporo.cli.fit import TaskName
@@ -61,7 +60,9 @@ def doctor(
     group: GroupColumn,
     target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
     task: TaskName = "auto",
-    features: Features = None,
+    features: Annotated[
+        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
+    ] = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
     delimiter: Delimiter = ",",
@@ -99,7 +100,9 @@ def doctor(
             graph=graph,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
-            **columns_asked(features, exclude, categorical),
+            features=split_names(features, "--features"),
+            exclude=split_names(exclude, "--exclude") or [],
+            categorical=split_names(categorical, "--categorical") or [],
             delimiter=delimiter,
             seed=seed,
         )
