@@ -256,6 +256,18 @@ def test_a_worker_that_is_killed_before_the_next_has_started_is_the_same_error(
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.parametrize("error", [OSError("handle is closed"), ValueError("bad value(s) in fds_to_keep")])
+def test_a_pool_that_breaks_while_a_worker_starts_is_the_same_error(
+    no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def start(self: object) -> None:
+        raise error
+
+    monkeypatch.setattr(runner.ProcessPoolExecutor, "_spawn_process", start)
+    with pytest.raises(TopoRoError, match=r"these ran: erm seed 0\. What is done is kept"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
+
+
 def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
     job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["tro-physical"], 0, "data")
     others = [

@@ -250,9 +250,10 @@ def run_each(
                 try:
                     with signals_held():
                         running[pool.submit(tidily, work, *arguments)] = job
-                except (BrokenProcessPool, OSError) as error:
+                except (BrokenProcessPool, OSError, ValueError) as error:
                     if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
                         raise
+                    # A pool that breaks while a worker starts closes the pipes which it is handed.
                     raise _killed([*running.values(), job]) from None
             if not running:
                 return
