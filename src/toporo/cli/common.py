@@ -145,7 +145,26 @@ Delimiter = Annotated[
 Exclude = Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")]
 Categorical = Annotated[str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")]
 GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")]
+TargetColumn = Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")]
+WeightColumn = Annotated[
+    str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
+]
+DropMissing = Annotated[
+    bool,
+    option(
+        "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
+    ),
+]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
+
+
+def columns_asked(features: str | None, exclude: str | None, categorical: str | None) -> dict[str, Any]:
+    """Columns that were named, as the functions behind the commands take them."""
+    return {
+        "features": split_names(features, "--features"),
+        "exclude": split_names(exclude, "--exclude") or [],
+        "categorical": split_names(categorical, "--categorical") or [],
+    }
 
 
 def either(names: Iterable[str]) -> str:

@@ -15,10 +15,14 @@ from toporo.cli.common import (
     Categorical,
     DataFile,
     Delimiter,
+    DropMissing,
     Exclude,
     Features,
     GroupColumn,
+    TargetColumn,
+    WeightColumn,
     check_writable,
+    columns_asked,
     data_source,
     interruptible,
     names_or_file,
@@ -28,7 +32,6 @@ from toporo.cli.common import (
     say,
     say_data,
     seconds,
-    split_names,
 )
 from toporo.cli.fit import TaskName
 from toporo.errors import SettingError, closest, listed
@@ -42,25 +45,15 @@ _DATA, _TOPOLOGY, _MODELS, _OUTPUT = "Data", "Topology", "Models", "Output"
 @register("compare")
 def compare(
     data: DataFile,
-    target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
+    target: TargetColumn,
     group: GroupColumn,
     task: TaskName = "auto",
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
-    weight: Annotated[
-        str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
-    ] = None,
+    weight: WeightColumn = None,
     delimiter: Delimiter = ",",
-    drop_missing: Annotated[
-        bool,
-        option(
-            "Leave out rows that lack target, group or weight; else they are an error.",
-            _DATA,
-            "--drop-missing",
-            metavar="",
-        ),
-    ] = False,
+    drop_missing: DropMissing = False,
     graph: Annotated[
         Path | None,
         option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
@@ -122,9 +115,7 @@ def compare(
             learn_graph=learn_graph,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
-            features=split_names(features, "--features"),
-            exclude=split_names(exclude, "--exclude") or [],
-            categorical=split_names(categorical, "--categorical") or [],
+            **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
             estimators=own,

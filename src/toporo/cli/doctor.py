@@ -18,8 +18,10 @@ from toporo.cli.common import (
     Categorical,
     Delimiter,
     Exclude,
+    Features,
     GroupColumn,
     check_writable,
+    columns_asked,
     data_source,
     interruptible,
     names_or_file,
@@ -28,7 +30,6 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
-    split_names,
     write_picture,
 )
 from toporo.cli.fit import TaskName
@@ -60,9 +61,7 @@ def doctor(
     group: GroupColumn,
     target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
     task: TaskName = "auto",
-    features: Annotated[
-        str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
-    ] = None,
+    features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
     delimiter: Delimiter = ",",
@@ -100,9 +99,7 @@ def doctor(
             graph=graph,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
-            features=split_names(features, "--features"),
-            exclude=split_names(exclude, "--exclude") or [],
-            categorical=split_names(categorical, "--categorical") or [],
+            **columns_asked(features, exclude, categorical),
             delimiter=delimiter,
             seed=seed,
         )

@@ -18,9 +18,13 @@ from toporo.cli.common import (
     Categorical,
     DataFile,
     Delimiter,
+    DropMissing,
     Exclude,
     Features,
     GroupColumn,
+    TargetColumn,
+    WeightColumn,
+    columns_asked,
     data_source,
     either,
     interruptible,
@@ -32,7 +36,6 @@ from toporo.cli.common import (
     say,
     say_data,
     seconds,
-    split_names,
 )
 from toporo.errors import listed
 from toporo.progress import Bar
@@ -86,26 +89,16 @@ TaskName = Annotated[
 @register("fit")
 def fit(
     data: DataFile,
-    target: Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")],
+    target: TargetColumn,
     group: GroupColumn,
     out: Annotated[Path, option("Folder to write the model to.", _OUTPUT, metavar="FOLDER")],
     task: TaskName = "auto",
     features: Features = None,
     exclude: Exclude = None,
     categorical: Categorical = None,
-    weight: Annotated[
-        str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
-    ] = None,
+    weight: WeightColumn = None,
     delimiter: Delimiter = ",",
-    drop_missing: Annotated[
-        bool,
-        option(
-            "Leave out rows that lack target, group or weight; else they are an error.",
-            _DATA,
-            "--drop-missing",
-            metavar="",
-        ),
-    ] = False,
+    drop_missing: DropMissing = False,
     graph: Annotated[
         Path | None,
         option(
@@ -248,9 +241,7 @@ def fit(
             learn_graph=learn_graph,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
-            features=split_names(features, "--features"),
-            exclude=split_names(exclude, "--exclude") or [],
-            categorical=split_names(categorical, "--categorical") or [],
+            **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
             model=kind,

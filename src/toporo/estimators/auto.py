@@ -188,9 +188,10 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         """By candidate: what it says of rows without their group, the one fitted to all, and what went wrong."""
         start, makers, said, final = time.monotonic(), self._makers(), {}, {}
         failed: dict[str, str] = {}
+        late: list[str] = []
         store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
         for done, (name, maker) in enumerate(makers.items()):
-            if self.report is not None and not any(why.startswith(_LateError.__name__) for why in failed.values()):
+            if self.report is not None and not late:
                 self.report(done, len(makers), name)
             try:
                 known = None if store is None or name in (self.candidates or {}) else store.read(name)
@@ -202,15 +203,16 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
                 said[name] = known
             except NotHereError:
                 continue
+            except _LateError:
+                late.append(name)
             except Exception as error:  # whatever a candidate does, the others go on
                 failed[name] = f"{type(error).__name__}: {error}"
-        late = [name for name, why in failed.items() if why.startswith(_LateError.__name__)]
         if late and not any(name in said for name in self._safe):
             raise SettingError(
                 f"the budget of {self.budget:g} s was spent before one candidate was fitted, after "
                 f"{time.monotonic() - start:.1f} s: give more, or fit a linear model (model='linear', --fast)."
             )
-        wrong = {name: why.splitlines()[0] for name, why in failed.items() if name not in late}
+        wrong = {name: why.splitlines()[0] for name, why in failed.items()}
         if not any(name in said for name in self._safe):
             raise DataError(f"no candidate could be fitted: {'; '.join(wrong.values())}")
         if wrong:
