@@ -40,8 +40,12 @@ def compile_lock(sources: Sequence[str], asked: Sequence[str], old: str, *, upgr
 
 
 def entries(text: str) -> dict[str, str]:
-    """The parts of a lock file by the name of the package."""
-    return {part.partition("==")[0]: part for part in re.findall(r"^\w.*?(?=^\w|\Z)", text, re.MULTILINE | re.DOTALL)}
+    """The parts of a lock file by the name of the package, of which each Python may have a release of its own."""
+    parts: dict[str, str] = {}
+    for part in re.findall(r"^\w.*?(?=^\w|\Z)", text, re.MULTILINE | re.DOTALL):
+        name = part.partition("==")[0]
+        parts[name] = parts.get(name, "") + part
+    return parts
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
