@@ -19,7 +19,7 @@ from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
-from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.charts import figure_section
 from toporo.pages.compare import against_section
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_league import league_parts
@@ -34,6 +34,7 @@ from toporo.pages.model_words import (
     share,
     summary,
     test_hops,
+    verdict,
 )
 from toporo.pages.render import Grid, Section, render
 from toporo.tables.contest import compare, constant_in_words, metric_name, unfair
@@ -69,11 +70,13 @@ def write_model_report(
     parts = _parts(model, evaluation, source)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
     judged = f", evaluated on {quoted(source)}" if source else ""
+    comes_to = verdict(model, evaluation, against)
     page = render(
         "model.html",
         title=f"A model of {model.target}",
         caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
-        summary=_summary(parts, evaluation, against),
+        verdict=comes_to,
+        summary=[words for words in _summary(parts, evaluation, against) if words not in comes_to.text],
         sections=_sections(model, parts, evaluation, source, against),
         cautions=parts.cautions,
         settings=_settings(model, evaluation),
@@ -126,6 +129,7 @@ def describe_model(
         "against": None
         if evaluation is None or against is None
         else {"name": against[0], **against[1].to_dict(), "gain": compare(evaluation, against[1]).to_dict()},
+        "verdict": verdict(model, evaluation, against).text,
         "summary": _summary(parts, evaluation, against),
         "cautions": parts.cautions,
         "settings": dict(_settings(model, evaluation)),
@@ -170,7 +174,7 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
 
 
 def _summary(parts: Parts, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> list[str]:
-    """The page in sentences; a model that loses to a constant or to another is called so first."""
+    """The page in sentences; what a model loses to is said first."""
     if evaluation is None:
         return parts.summary
     first = [constant_in_words(evaluation, "The model")]
@@ -187,11 +191,12 @@ def _sections(
     source: str | None,
     against: tuple[str, Evaluation] | None,
 ) -> list[Section]:
+    """What was judged comes first."""
     sections = [
-        *parts.first(),
         None if evaluation is None else _evaluation_section(evaluation, source),
-        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
         None if evaluation is None or against is None else against_section(evaluation, *against),
+        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
+        *parts.first(),
         *parts.last(),
         _columns_section(model),
     ]
@@ -275,12 +280,12 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
         wide=True,
     )
     where = f" of {quoted(source)}" if source else ""
-    return Section(
+    return figure_section(
         "evaluation",
         "How it does by group",
         f"Predictions for the rows{where}, worst group first, with {100 * evaluation.level:g} % intervals "
         f"({evaluation.resamples} resamples, seed {evaluation.seed}).",
-        to_svg("evaluation", figures.metric_figure(evaluation)),
+        figures.metric_figure(evaluation),
         (_metric_grid("over", lines), groups),
     )
 
@@ -293,12 +298,12 @@ def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid
 
 
 def _hop_section(evaluation: Evaluation) -> Section:
-    return Section(
+    return figure_section(
         "hops",
         "How it does by distance",
         "Mean over the groups that are so many edges from the nearest training group. If the graph says anything, near "
         "groups should do better than far ones.",
-        to_svg("hops", figures.hop_figure(evaluation)),
+        figures.hop_figure(evaluation),
         (_metric_grid("edges away", evaluation.by_hop),),
     )
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
-from toporo.tables.contest import metric_name
+from toporo.pages.render import Verdict
+from toporo.tables.contest import compare, constant_in_words, metric_name, over_constant
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel
-from toporo.tables.resample import Interval
+from toporo.tables.resample import Interval, clear
 from toporo.text import SAW, many, short_name
 from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 from toporo.topology.prior import Prior
@@ -101,6 +102,38 @@ def penalty_text(penalty: float) -> str:
 
 
 # ---------------------------------------------------------------- the summary
+
+
+def verdict(model: TableModel, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> Verdict:
+    """The page in a sentence: a model that loses to a constant or to another is called so.
+
+    Parameters
+    ----------
+    model, evaluation, against : as :func:`~toporo.pages.model.write_model_report` takes them.
+    """
+    if evaluation is None:
+        return Verdict(
+            f"Nobody knows yet how this model of {quoted(model.target)} does in a new group: evaluate it on rows of "
+            "groups that it was not trained on."
+        )
+    loses = constant_in_words(evaluation, "The model")
+    if loses:
+        return Verdict(loses, "bad")
+    new = sum(not score.trained for score in evaluation.groups)
+    which = f"{many(new, 'group')} that it was not trained on" if new == len(evaluation.groups) else (
+        f"{many(len(evaluation.groups), 'group')}, {new} of them not trained on"
+    )  # fmt: skip
+    metric, over = evaluation.metric, over_constant(evaluation)
+    error = interval_text(evaluation.overall[metric])
+    text = f"In {which}, the model's {metric_name(metric)} is {error}, mean over groups"
+    if over is not None:
+        constant = math.fsum(evaluation.constant.values()) / len(evaluation.constant)
+        text += f"; a constant has {number(constant)}"
+    if against is None:
+        return Verdict(f"{text}.", "good" if over is not None else "")
+    gain = compare(evaluation, against[1])
+    tone = {1: "good", 0: "", -1: "bad"}[clear(gain.gain)]
+    return Verdict(f"{gain.words('The model', quoted(against[0]))} {text}.", tone)
 
 
 def summary(

@@ -45,6 +45,11 @@ LABEL_COLORS = {TRAIN_COLOR: "white"}
 DARK = "#111827"
 
 
+def mark_group(artist: Any, name: object) -> None:
+    """Let what is drawn stand for a group: pages light up all that stands for one."""
+    artist.set_gid(f"group:{name}")
+
+
 def draw_graph(
     graph: GraphStructure,
     ax: Axes | None = None,
