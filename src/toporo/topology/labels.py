@@ -166,7 +166,7 @@ class NodeNames(Artist):
     ) -> None:
         super().__init__()
         self._ax = ax
-        index = {name: spot for spot, name in enumerate(at)}
+        index = {name: number for number, name in enumerate(at)}
         self._points = np.array([tuple(point) for point in at.values()], dtype=np.float64).reshape(-1, 2)
         self._reach = np.array([reach[name] for name in at], dtype=np.float64)
         self._edges = np.array([(index[a], index[b]) for a, b in edges], dtype=np.intp).reshape(-1, 2)
