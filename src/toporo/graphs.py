@@ -109,7 +109,7 @@ def _read(path: str | os.PathLike[str]) -> GroupGraph:
     if kind == "json":
         return GroupGraph.from_json(file)
     if kind == "text":
-        return GroupGraph.from_csv(file, delimiter=_delimiter(file))
+        return GroupGraph.from_csv(file, delimiter=delimiter_of(file))
     try:
         with open_table(file) as table:
             portions = list(table.batches(range(len(table.names)), MOST_EDGES))
@@ -120,7 +120,7 @@ def _read(path: str | os.PathLike[str]) -> GroupGraph:
     return _from_columns(list(table.names), columns, str(file))
 
 
-def _delimiter(file: Path) -> str:
+def delimiter_of(file: Path) -> str:
     """The sign between the cells of the first line; what is not text is refused by its reader, which says why."""
     try:
         with open_text(file) as stream:

@@ -453,11 +453,26 @@ def test_test_groups_too_many_hops_away_are_outside_without_an_evaluation() -> N
 
 
 def test_names_on_a_large_graph_are_those_of_the_heaviest() -> None:
-    rows = some_rows(61)
-    graph = GroupGraph.from_edges([(a.group, b.group) for a, b in pairwise(rows)])
+    rows = [replace(row, group=f"a name of {row.group}") for row in some_rows(300)]
+    graph = GroupGraph([row.group for row in rows], {})
+    figure = figures.graph_figure(graph, rows, set())
+    figure.draw_without_rendering()
+    shown = {text.get_text() for text in figure.axes[0].texts if text.get_visible()}
+    assert len(shown) < len(rows)
+    assert {row.group for row in sorted(rows, key=lambda row: -row.weight)[:10]} <= shown
+
+
+def test_a_graph_of_states_stands_on_their_land() -> None:
+    names = ("New York", "Vermont", "Maine", "New Hampshire")
+    rows = [GroupRow(name, 5, 1.0, None, 0.25, 0.25, None) for name in names]
+    graph = GroupGraph.from_edges(list(pairwise(names)))
     ax = figures.graph_figure(graph, rows, set()).axes[0]
-    heaviest = sorted(rows, key=lambda row: -row.weight)[: figures.NAMED_OF_MANY]
-    assert {text.get_text() for text in ax.texts} == {row.group for row in heaviest}
+    assert len(ax.patches) == 48
+    places = dict(zip(graph.names, np.asarray(ax.collections[-1].get_offsets()).tolist(), strict=True))
+    assert places["New York"][0] < places["Vermont"][0] < places["New Hampshire"][0] < places["Maine"][0]
+    assert places["New York"][1] < places["New Hampshire"][1] < places["Maine"][1]
+    placed = GroupGraph(graph.names, graph.edges, positions={name: (0.0, float(i)) for i, name in enumerate(names)})
+    assert not figures.graph_figure(placed, rows, set()).axes[0].patches
 
 
 def judged(values: Sequence[tuple[float, float, float]]) -> Evaluation:

@@ -78,6 +78,8 @@ def test_groups_that_are_states_are_on_a_map() -> None:
     ]
     paths = [sum(len(c.get_paths()) for c in figure.axes[0].collections) for figure in drawn]
     assert paths[0] > 48 > paths[1]
+    assert {f"group:{code}" for code in codes} <= {c.get_gid() for c in drawn[0].axes[0].collections}
+    assert {f"group:{name}" for name in STATIONS} <= {line.get_gid() for line in drawn[1].axes[0].lines}
     assert not any(text.get_text() == "WA" for text in drawn[1].axes[0].texts)
 
 

@@ -112,6 +112,17 @@ def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa:
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
 
 
+def coordinates_option(panel: str) -> Any:
+    """The option that says where a graph's groups lie."""
+    return option(
+        "Where groups lie, to draw the graph as a map: a table with group, lat and lon, or group, x and y.",
+        panel,
+        "--coordinates",
+        metavar="FILE",
+        show_default="states of the USA are known",
+    )
+
+
 def use_utf8() -> None:
     """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
     for stream in (sys.stdout, sys.stderr):

@@ -25,6 +25,7 @@ from toporo.cli.common import (
     TargetColumn,
     WeightColumn,
     columns_asked,
+    coordinates_option,
     data_source,
     either,
     interruptible,
@@ -116,6 +117,7 @@ def fit(
             metavar="",
         ),
     ] = False,
+    coordinates: Annotated[Path | None, coordinates_option(_TOPOLOGY)] = None,
     test_groups: Annotated[
         str | None,
         option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
@@ -239,6 +241,7 @@ def fit(
             group=group,
             graph=graph,
             learn_graph=learn_graph,
+            coordinates=coordinates,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
             **columns_asked(features, exclude, categorical),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ from toporo.cli.common import (
     Delimiter,
     ModelFolder,
     check_writable,
+    coordinates_option,
     data_source,
     interruptible,
     option,
@@ -21,6 +23,7 @@ from toporo.cli.common import (
     say_data,
 )
 from toporo.cli.evaluate import load_control
+from toporo.coordinates import read_coordinates
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -53,6 +56,7 @@ def report(
         int, option("How often to draw the rows anew, for intervals; 0 is none.", _DATA, min=0, metavar="N")
     ] = 1000,
     seed: Annotated[int, option("Of the resamples.", _DATA, min=0, metavar="N")] = 0,
+    coordinates: Annotated[Path | None, coordinates_option(_OUTPUT)] = None,
     out: Annotated[
         Path, option("Write the page to this file; one that is there is replaced.", _OUTPUT, metavar="FILE")
     ] = Path("report.html"),
@@ -75,6 +79,10 @@ def report(
     settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
     with interruptible(out):
         fitted = load_model(model)
+        if coordinates is not None:
+            if fitted.graph is None:
+                raise SettingError(f"--coordinates {coordinates}: {model} has no graph to draw. Leave them out.")
+            fitted = replace(fitted, graph=read_coordinates(coordinates).place(fitted.graph))
         others = {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:

@@ -20,6 +20,7 @@ from toporo.cli.common import (
     Exclude,
     GroupColumn,
     check_writable,
+    coordinates_option,
     data_source,
     graph_figure,
     interruptible,
@@ -32,6 +33,7 @@ from toporo.cli.common import (
     split_names,
     write_picture,
 )
+from toporo.coordinates import read_coordinates
 from toporo.errors import DataError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import Groups
@@ -168,6 +170,7 @@ def topology(
     memory_limit: Annotated[
         str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
     ] = None,
+    coordinates: Annotated[Path | None, coordinates_option(_GRAPH)] = None,
     out: Annotated[Path | None, option("Write the graph to this file, as JSON.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[Path | None, option("Draw the graph: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")] = None,
     distances: Annotated[
@@ -190,6 +193,7 @@ def topology(
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     excluded += [target] if target is not None and target not in excluded else []
     asked = names_or_file(test_groups, "--test-groups") or []
+    places = None if coordinates is None else read_coordinates(coordinates)
     with interruptible("nothing was written"):
         points = read_points(
             data_source(data), group, features=columns, exclude=excluded, delimiter=delimiter, drop_missing=drop_missing
@@ -215,7 +219,7 @@ def topology(
             search=search,
             memory_limit=memory_limit,
         )
-        graph = learned.graph
+        graph = learned.graph if places is None else places.place(learned.graph)
     if out is not None:
         graph.to_json(out)
     if distances is not None:

@@ -246,7 +246,7 @@ def _graph_section(model: TableModel, rows: Sequence[GroupRow], beyond: Collecti
     if outside:
         sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
     if len(graph) > figures.NAMED:
-        sentences.append(f"The {figures.NAMED_OF_MANY} heaviest are named.")
+        sentences.append("Names are written where there is room, those of the heaviest groups first.")
     figure = figures.graph_figure(graph, rows, set(model.test_groups), beyond)
     return figure_section("groups", "The groups and who is near whom", " ".join(sentences), figure)
 

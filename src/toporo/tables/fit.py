@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.choice.penalty import NoChoiceError
+from toporo.coordinates import read_coordinates
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Frame, Numbers
 from toporo.errors import SettingError, UnknownNameError, warn
@@ -61,6 +62,7 @@ def fit_table(
     group: str,
     graph: Any = None,
     learn_graph: bool = False,
+    coordinates: Any = None,
     test_groups: Iterable[str] = (),
     task: str = "auto",
     features: Sequence[str] | None = None,
@@ -87,6 +89,8 @@ def fit_table(
     graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather) or a graph's JSON, a list of
         edges, …
     learn_graph : learn it from the features instead; rows of test groups take part, without their targets.
+    coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
+        and lon, or group, x and y. They are stored with the model and change nothing else.
     test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
         classes.
@@ -119,6 +123,12 @@ def fit_table(
         model = default_model(wanted)
     _check_names(wanted.get("method", "tro"), model)
     exclude = listed_names(exclude, "exclude")
+    places = None if coordinates is None else read_coordinates(coordinates)
+    if places is not None and graph is None and not learn_graph:
+        raise SettingError(
+            "coordinates say where a graph's groups are drawn, and there is no graph: give one (graph=, --graph), have "
+            "one learned (learn_graph=True, --learn-graph), or leave the coordinates out."
+        )
     ready = prepare_table(
         source,
         target=target,
@@ -138,6 +148,8 @@ def fit_table(
     table, frame, train, apart, encoder = ready.table, ready.frame, ready.train, ready.apart, ready.encoder
     kind, x, y, ids, weights = ready.task, ready.x, ready.y, ready.ids, ready.weights
     topology, asked = ready.graph, list(ready.test_groups)
+    if places is not None and topology is not None:
+        topology = places.place(topology)
     estimator = _estimator(kind, model, ids, topology, asked, wanted)
     if model == "auto":  # candidates get rows that count
         x, y, ids, weights = counted(x, y, ids, weights)

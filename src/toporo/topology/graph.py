@@ -287,11 +287,12 @@ class GroupGraph(GraphStructure):
         train: Iterable[Name] | None = None,
         test: Iterable[Name] | None = None,
         sizes: Mapping[Any, float] | None = None,
-        labels: bool | None = None,
+        labels: bool = True,
     ) -> Axes:
         """Draw the graph: train and test groups in two colours, a node's area by ``sizes`` (e.g. its centrality).
 
-        Labels are shown for up to 60 groups unless said otherwise. Returns the matplotlib axes.
+        Groups stand at their :attr:`positions`; states of the USA, by code or name, where they lie on a map. Names are
+        written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes.
         """
         return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
 

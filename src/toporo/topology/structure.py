@@ -183,6 +183,20 @@ class GraphStructure:
         stability = {pair: self._stability[pair] for pair in edges} if self._stability is not None else None
         return type(self)(kept, edges, origin=self.origin, positions=positions, stability=stability, redrawn=redrawn)
 
+    def with_positions(self, positions: Mapping[Name, tuple[float, float]] | None) -> Self:
+        """The same graph, drawn with its groups at these places, ``{name: (x, y)}``, y upwards.
+
+        Groups without one stand among their neighbours; without any the layout decides.
+        """
+        return type(self)(
+            self.names,
+            self._edges,
+            origin=self.origin,
+            positions=positions,
+            stability=self._stability,
+            redrawn=self._redrawn,
+        )
+
     def adjacency(self, *, weighted: bool = False) -> Array:
         """The matrix in the order of :attr:`names`: 0/1, or lengths when ``weighted``."""
         matrix = np.zeros((len(self), len(self)))
