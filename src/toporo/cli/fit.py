@@ -22,6 +22,7 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    SkipUnknownGroups,
     TargetColumn,
     WeightColumn,
     columns_asked,
@@ -99,10 +100,12 @@ def fit(
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     graph: Annotated[
         Path | None,
         option(
-            "Which groups touch: a file of edges (lengths count if kriged), or JSON of toporo topology.",
+            "Which groups touch: lines NY,PA (or NY,PA,2: lengths count if kriged), and HI alone if it touches nobody; "
+            "or JSON of toporo topology.",
             _TOPOLOGY,
             metavar="FILE",
         ),
@@ -244,6 +247,7 @@ def fit(
             **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
+            skip_unknown_groups=skip_unknown_groups,
             model=kind,
             intervals=intervals,
             delimiter=delimiter,

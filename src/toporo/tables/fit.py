@@ -68,6 +68,7 @@ def fit_table(
     categorical: Iterable[str] = (),
     weight: str | None = None,
     drop_missing: bool = False,
+    skip_unknown_groups: bool = False,
     method: str | None = None,
     model: Any = None,
     penalty: float | str | None = None,
@@ -84,8 +85,8 @@ def fit_table(
     source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
         name.
     target, group : columns. Group names are text, as written.
-    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather) or a graph's JSON, a list of
-        edges, …
+    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
+        alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`.
     learn_graph : learn it from the features instead; rows of test groups take part, without their targets.
     test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
@@ -95,6 +96,7 @@ def fit_table(
     weight : a column with the weight of every row within its group.
     drop_missing : leave out rows that lack a group, a target or a weight; else they are an error. Features that are
         missing are filled in.
+    skip_unknown_groups : leave out rows of groups that the graph does not have; else they are an error.
     method : of a linear model or a network, ``"tro"`` (unless given), ``"group-dro"`` (the worst group) or ``"erm"``
         (all groups alike, the control).
     model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
@@ -132,6 +134,7 @@ def fit_table(
         categorical=categorical,
         weight=weight,
         drop_missing=drop_missing,
+        skip_unknown_groups=skip_unknown_groups,
         format=format,
         delimiter=delimiter,
     )

@@ -93,6 +93,7 @@ def compare_models(
     categorical: Iterable[str] = (),
     weight: str | None = None,
     drop_missing: bool = False,
+    skip_unknown_groups: bool = False,
     estimators: Mapping[str, Any] | None = None,
     fast: bool = False,
     budget: float | None = None,
@@ -118,6 +119,7 @@ def compare_models(
     ----------
     source, target, group, graph, learn_graph, test_groups : as for :func:`toporo.fit_table`.
     task, features, exclude, categorical, weight, drop_missing : as for :func:`toporo.fit_table`.
+    skip_unknown_groups : as for :func:`toporo.fit_table`.
     estimators : yours, by name: any scikit-learn estimators. They get the same inputs, all numbers with gaps filled in,
         and ``groups`` and ``sample_weight`` if they take them. Classifiers without ``predict_proba`` are judged by
         accuracy alone.
@@ -144,6 +146,7 @@ def compare_models(
         categorical=categorical,
         weight=weight,
         drop_missing=drop_missing,
+        skip_unknown_groups=skip_unknown_groups,
         format=format,
         delimiter=delimiter,
     )
