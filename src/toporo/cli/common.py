@@ -155,6 +155,7 @@ DropMissing = Annotated[
         "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
     ),
 ]
+Verbose = Annotated[bool, option("Print every line of long tables.", "Output", "--verbose", "-v", metavar="")]
 SkipUnknownGroups = Annotated[
     bool,
     option(

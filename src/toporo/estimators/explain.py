@@ -42,6 +42,8 @@ class GroupRow:
     hops: float | None
 
 
+#: Coefficients that are printed below the groups.
+MOST_BELOW = 12
 COLUMNS = tuple(field.name for field in fields(GroupRow))
 Row = TypeVar("Row")
 
@@ -142,8 +144,16 @@ class RowTable(Sequence[Row]):
             for line in lines
         )
 
+    def title(self, shown: int) -> str:
+        """What stands above the rows, of which so many are shown."""
+        return f"{self.who}{f', the {shown} {self.first} of {len(self)}' if shown < len(self) else ''}:"
+
+    def below(self, most: int | None) -> str:  # noqa: ARG002  # of others
+        """What else there is to print below the rows: at most so many lines of it, all unless given."""
+        return ""
+
     def __str__(self) -> str:
-        return self.lines()
+        return "\n".join(filter(None, (self.lines(), self.below(MOST_BELOW))))
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in self._shown())
@@ -167,6 +177,8 @@ class GroupTable(RowTable[GroupRow]):
     in_effect: tuple[float, float] | None = None
     #: The share of the prior that was taken from groups of few rows.
     capped: float = 0.0
+    #: Those of a linear model of a table; None where the inputs have no names.
+    coefficients: RowTable[Any] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[GroupRow], rows_in_effect: float | None = None, capped: float = 0.0) -> GroupTable:
@@ -191,6 +203,18 @@ class GroupTable(RowTable[GroupRow]):
     def columns(self) -> list[str]:
         """Those of :class:`GroupRow`."""
         return list(COLUMNS)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The coefficients, where they are known."""
+        return {} if self.coefficients is None else {"coefficients": self.coefficients.to_dict()}
+
+    def below(self, most: int | None) -> str:
+        """The coefficients, the largest first."""
+        if self.coefficients is None:
+            return ""
+        some = self.coefficients[:most]
+        return "\n".join(["", self.coefficients.title(len(some)), *([some.lines()] if len(some) else [])])
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError,
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
+from toporo.estimators.inputs import Coefficients
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
@@ -409,13 +410,21 @@ class TableModel:
         return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
 
     def explain(self) -> GroupTable | CoefficientTable | LeagueTable:
-        """Which training groups count how much, and why; a kriged model's coefficients; a league of candidates."""
+        """Which training groups count how much, and why, and a linear model's coefficients, in ``coefficients``.
+
+        Of a kriged model the coefficients by group; of a model by votes the league of its candidates.
+        """
         if isinstance(self.estimator, KrigedPart):
             return self.estimator.explain(self.encoder.names)
         if isinstance(self.estimator, LeaguePart):
             return self.estimator.explain()
         table: GroupTable = self.estimator.explain()
-        return table
+        return replace(table, coefficients=self.coefficients)
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """What moves the predictions of a linear model most; nothing of others."""
+        return Coefficients.of(self.estimator, self.encoder, self.target, self.classes)
 
     def evaluate(
         self,
