@@ -113,7 +113,8 @@ def fit(
     learn_graph: Annotated[
         bool,
         option(
-            "Learn it from the features, at 4 scales; toporo topology has all settings.",
+            "Learn it from the features, at 4 scales; toporo topology has all settings. If resamples of the rows would "
+            "give another prior, all groups have the same.",
             _TOPOLOGY,
             "--learn-graph",
             metavar="",
@@ -326,6 +327,8 @@ def summary(model: TableModel) -> dict[str, Any]:
         "ridge": getattr(model.estimator, "ridge_", None),
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
         "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
+        "prior_moved": getattr(model.estimator.prior_, "moved", None),
+        "prior_doubt": getattr(model.estimator.prior_, "doubt", ""),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": None,
         "league": None,
@@ -363,5 +366,5 @@ def _show(model: TableModel) -> None:
     table = model.explain()
     say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
     say(table[:SHOWN].lines())
-    for sentence in table.about.get("words", getattr(table, "effect", ())):
+    for sentence in (*table.about.get("words", getattr(table, "effect", ())), *table.remarks):
         say(sentence)

@@ -8,7 +8,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from html import escape
 from typing import Any, ClassVar, Self, TypeVar, overload
 
@@ -44,7 +44,7 @@ class GroupRow:
 
 #: Coefficients that are printed below the groups.
 MOST_BELOW = 12
-COLUMNS = tuple(field.name for field in fields(GroupRow))
+COLUMNS = tuple(each.name for each in fields(GroupRow))
 Row = TypeVar("Row")
 
 
@@ -55,9 +55,11 @@ class RowTable(Sequence[Row]):
     Attributes
     ----------
     rows : in that order.
+    remarks : further sentences that go with the table.
     """
 
     rows: tuple[Row, ...]
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     #: Whose rows these are, what those are that come first, and what JSON calls them.
     who: ClassVar[str]
@@ -76,7 +78,7 @@ class RowTable(Sequence[Row]):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that go with the table."""
-        return ()
+        return self.remarks
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -220,7 +222,7 @@ class GroupTable(RowTable[GroupRow]):
     def notes(self) -> tuple[str, ...]:
         """What hops are, and how many groups and rows are in effect."""
         known = any(row.hops is not None for row in self.rows)
-        return ("Hops are edges to the nearest test group.",) * known + self.effect
+        return ("Hops are edges to the nearest test group.",) * known + self.effect + self.remarks
 
     @property
     def effect(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from toporo.estimators import (
 from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
-from toporo.tables.model import ColumnInfo, TableModel
+from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
 from toporo.tables.read import listed_names, prepare_table, written
 from toporo.text import many
@@ -87,7 +87,9 @@ def fit_table(
     target, group : columns. Group names are text, as written.
     graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
         alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`.
-    learn_graph : learn it from the features instead; rows of test groups take part, without their targets.
+    learn_graph : learn it from the features instead; rows of test groups take part, without their targets. Where
+        resamples of the rows would give another prior, a warning says so and all groups have the same, unless ``prior``
+        names one; :meth:`TableModel.explain` says how stable the graph is.
     test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
         classes.
@@ -141,6 +143,10 @@ def fit_table(
     table, frame, train, apart, encoder = ready.table, ready.frame, ready.train, ready.apart, ready.encoder
     kind, x, y, ids, weights = ready.task, ready.x, ready.y, ready.ids, ready.weights
     topology, asked = ready.graph, list(ready.test_groups)
+    if model == "auto" and topology is not None and topology.redrawn and asked:
+        prior = learned_prior(topology, ids.groups.names, asked)  # type: ignore[arg-type]  # names in tables are text
+        if prior is not None and prior.doubt:
+            warn(f"another sample would give another prior: {prior.doubt}. Candidates weigh all groups alike instead.")
     estimator = _estimator(kind, model, ids, topology, asked, wanted)
     if model == "auto":  # candidates get rows that count
         x, y, ids, weights = counted(x, y, ids, weights)

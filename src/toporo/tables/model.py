@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from sklearn.base import is_classifier
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
-from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed, warn
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError, listed, warn
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
@@ -32,6 +33,7 @@ from toporo.tables.folder import read_folder, write_folder
 from toporo.tables.reach import Reach, RowReach, hops_from, required
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
 from toporo.types import Array
 
 TASKS = ("classification", "regression")
@@ -414,12 +416,43 @@ class TableModel:
 
         Of a kriged model the coefficients by group; of a model by votes the league of its candidates.
         """
+        remarks = self.graph_in_words()
         if isinstance(self.estimator, KrigedPart):
-            return self.estimator.explain(self.encoder.names)
+            return replace(self.estimator.explain(self.encoder.names), remarks=remarks)
         if isinstance(self.estimator, LeaguePart):
-            return self.estimator.explain()
+            return replace(self.estimator.explain(), remarks=remarks)
         table: GroupTable = self.estimator.explain()
-        return replace(table, coefficients=self.coefficients)
+        return replace(table, coefficients=self.coefficients, remarks=remarks)
+
+    def graph_in_words(self) -> tuple[str, ...]:
+        """How stable a learned graph is and whether another sample would give another prior; nothing of a given one."""
+        if self.graph is None or self.graph.origin.kind != "learned":
+            return ()
+        details, edges = self.graph.origin.details, many(len(self.graph.edges), "edge")
+        if self.graph.stability is None:
+            return (
+                f"The graph was learned ({edges}). How stable it is was not measured, as that would take long: toporo "
+                "topology --resamples 20 does, and --graph takes what it writes.",
+            )
+        kept = 100 * float(np.mean(list(self.graph.stability.values()))) if self.graph.stability else 100.0
+        count = details.get("resamples", len(self.graph.redrawn))
+        said = f"The graph was learned: its {edges} stay in {kept:.0f} % of {count} resamples of the rows, on average."
+        prior: Prior | None = self.estimator.prior_ or self._votes_prior()
+        if prior is None or prior.moved is None:
+            return (said,)
+        if not prior.doubt:
+            return (said, f"Another sample would give much the same prior: resampling moves it by {prior.moved:.2f}.")
+        keep = "" if self.by_group else f" --prior {'harmonic' if self.test_groups else 'betweenness'} takes it anyhow."
+        return (
+            said,
+            f"Another sample would give another prior, so it is the same for all groups: {prior.doubt}.{keep}",
+        )
+
+    def _votes_prior(self) -> Prior | None:
+        """What candidates that weigh groups go by; None where they do not."""
+        if not isinstance(self.estimator, LeaguePart) or self.graph is None or not self.test_groups:
+            return None
+        return learned_prior(self.graph, self.groups, self.test_groups)
 
     @property
     def coefficients(self) -> Coefficients:
@@ -622,6 +655,22 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         reach=None if stored.reach is None else Reach.from_state(stored.reach, rows, len(encoder.names)),
         held_out=HeldOut.from_arrays(own) if own else None,
     )
+
+
+def learned_prior(graph: GroupGraph, train: Iterable[str], test: Iterable[str]) -> Prior | None:
+    """The prior by which candidates of votes weigh groups in a learned graph; None where it does not reach them.
+
+    Parameters
+    ----------
+    graph : learned, with resamples.
+    train, test : groups.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        try:
+            return graph.prior(train, test, measure="harmonic", cautious=True)
+        except TopoRoError:
+            return None
 
 
 def skipped_in_words(skipped: Mapping[str, int]) -> str:
