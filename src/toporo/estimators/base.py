@@ -150,7 +150,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         graph: Any = None,
         test_groups: Any = None,
         model: Any = "linear",
-        penalty: float | str = 1.0,
+        penalty: float | str = "auto",
         radius: float | None = None,
         divergence: str = "l2",
         prior: Any = "auto",

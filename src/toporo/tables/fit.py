@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.choice.penalty import NoChoiceError
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Frame, Numbers
 from toporo.errors import SettingError, UnknownNameError, warn
@@ -50,8 +49,6 @@ TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "diver
 OF_FIT = ("report", "resume")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
 FEW_NUMBERS = 10
-#: Groups that choosing a penalty by leaving groups out needs.
-FEWEST_TO_CHOOSE = 4
 
 
 def fit_table(
@@ -218,11 +215,10 @@ def _estimator(
     """The estimator to fit: a model and its settings."""
     if model == "auto":
         return _auto(task, graph, test_groups, wanted)
-    wanted = {"penalty": "auto", "radius": None} | wanted
     method = wanted.pop("method", "tro")
     if model == "kriged":
         return _kriged(task, method, ids, graph, wanted)
-    return _tro(task, method, len(ids.groups), graph, test_groups, wanted | {"model": model})
+    return _tro(task, method, graph, test_groups, wanted | {"model": model})
 
 
 def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: Mapping[str, Any]) -> Any:
@@ -240,20 +236,12 @@ def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: M
     return AUTO[task](graph=graph, test_groups=test_groups or None, **wanted)
 
 
-def _tro(
-    task: str, method: str, groups: int, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
-) -> Any:
+def _tro(task: str, method: str, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]) -> Any:
     classes = task == "classification"
     known = TRORegressor().get_params()
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
-    if wanted["radius"] is not None:
-        if wanted["penalty"] != "auto":
-            raise SettingError(
-                f"penalty={wanted['penalty']!r} and radius={wanted['radius']!r} are two ways to say the same: give one."
-            )
-        del wanted["penalty"]
     if method != "tro":
         own = [name for name in TRO_ONLY if wanted.get(name) not in (None, "auto")]
         if own:
@@ -263,8 +251,6 @@ def _tro(
         return (GroupDROClassifier if classes else GroupDRORegressor)(**wanted)
     if method == "erm":
         wanted |= {"penalty": np.inf, "prior": "uniform"}
-    elif wanted.get("penalty") == "auto" and (groups < FEWEST_TO_CHOOSE or wanted["model"] != "linear"):
-        wanted["penalty"] = 1.0
     if graph is not None:
         wanted |= {"graph": graph, "test_groups": test_groups or None}
     return (TROClassifier if classes else TRORegressor)(**wanted)
@@ -289,12 +275,8 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
 
 
 def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
-    """Fit; where no penalty can be chosen, and nobody named one, the plain one will do."""
-    try:
-        estimator.fit(x, y, **rows)
-    except NoChoiceError as error:
-        warn(f"{str(error).partition(' Give a number')[0]} The penalty is 1.")
-        estimator.set_params(penalty=1.0).fit(x, y, **rows)
+    """Fit, and forget what only a fit needs."""
+    estimator.fit(x, y, **rows)
     return estimator.set_params(**{name: None for name in OF_FIT if name in estimator.get_params(deep=False)})
 
 
