@@ -166,6 +166,16 @@ DropMissing = Annotated[
         "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
     ),
 ]
+Verbose = Annotated[bool, option("Print every line of long tables.", "Output", "--verbose", "-v", metavar="")]
+SkipUnknownGroups = Annotated[
+    bool,
+    option(
+        "Leave out rows of groups that the graph does not have, and say how many; else they are an error.",
+        _DATA,
+        "--skip-unknown-groups",
+        metavar="",
+    ),
+]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
 
 

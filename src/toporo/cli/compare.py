@@ -19,6 +19,7 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    SkipUnknownGroups,
     TargetColumn,
     WeightColumn,
     check_writable,
@@ -54,9 +55,14 @@ def compare(
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     graph: Annotated[
         Path | None,
-        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+        option(
+            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
+            _TOPOLOGY,
+            metavar="FILE",
+        ),
     ] = None,
     learn_graph: Annotated[bool, option("Learn it from the features.", _TOPOLOGY, "--learn-graph", metavar="")] = False,
     test_groups: Annotated[
@@ -118,6 +124,7 @@ def compare(
             **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
+            skip_unknown_groups=skip_unknown_groups,
             estimators=own,
             fast=fast,
             budget=budget,  # type: ignore[arg-type]  # its callback makes a number of it

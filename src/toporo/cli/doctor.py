@@ -67,7 +67,11 @@ def doctor(
     delimiter: Delimiter = ",",
     graph: Annotated[
         Path | None,
-        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+        option(
+            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
+            _TOPOLOGY,
+            metavar="FILE",
+        ),
     ] = None,
     test_groups: Annotated[
         str | None,

@@ -13,6 +13,7 @@ import typer
 from toporo.cli.common import (
     Delimiter,
     ModelFolder,
+    SkipUnknownGroups,
     check_writable,
     data_source,
     interruptible,
@@ -23,11 +24,11 @@ from toporo.cli.common import (
     say,
     say_data,
 )
-from toporo.errors import SettingError
+from toporo.errors import GroupMismatchError, SettingError
 from toporo.files import write_text
 from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
-from toporo.tables.model import INTERVAL, TableModel, load_model
+from toporo.tables.model import INTERVAL, TableModel, load_model, skipped_in_words
 from toporo.tables.resample import Interval
 from toporo.text import hops_text, many
 
@@ -48,6 +49,7 @@ def evaluate(
     unseen: Annotated[
         bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     against: Annotated[
         Path | None,
         option("Another model of the same target, to compare with: a control, say.", _DATA, metavar="FOLDER"),
@@ -72,13 +74,12 @@ def evaluate(
     for folder in (model, against) if against is not None else (model,):
         refuse_inside(folder, {"--out": out})
     loaded = load_model(model)
-    control = None if against is None else load_control(against, loaded, model)
+    models = {str(model): loaded} | ({} if against is None else {str(against): load_control(against, loaded, model)})
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
-    other = None
+    settings |= {"unseen": unseen, "skip_unknown_groups": skip_unknown_groups}
     with interruptible("nothing was written"):
-        judged = loaded.evaluate(data_source(data), unseen=unseen, **settings)
-        if control is not None:
-            other = control.evaluate(data_source(data), unseen=unseen, **settings)
+        judged, *others = judge(models, data, **settings)
+    other = others[0] if others else None
     if out is not None:
         write_text(out, judged.to_csv())
     if as_json:
@@ -95,6 +96,26 @@ def evaluate(
         say(f"by group: {out}", err=as_json)
 
 
+def judge(models: Mapping[str, TableModel], data: str, **settings: Any) -> list[Evaluation]:
+    """Models by the same rows of a table; says which were left out.
+
+    Parameters
+    ----------
+    models : by the names of their folders.
+    data : the table.
+    settings : of :meth:`TableModel.evaluate`.
+    """
+    judged = []
+    for name, model in models.items():
+        try:
+            judged.append(model.evaluate(data_source(data), known_to=models.values(), **settings))
+        except GroupMismatchError as error:
+            raise GroupMismatchError(f"{name}: {error}" if len(models) > 1 else str(error)) from None
+    if judged[0].skipped:
+        say(f"toporo: {skipped_in_words(judged[0].skipped)}", err=True)
+    return judged
+
+
 def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
     """Another model of the same target.
 
@@ -108,6 +129,11 @@ def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
         raise SettingError(
             f"{folder} is a {control.task} of {control.target!r}, {of} a {model.task} of {model.target!r}: only models "
             "of the same target can be compared."
+        )
+    if control.group != model.group:
+        raise SettingError(
+            f"groups of {folder} are in column {control.group!r}, those of {of} in {model.group!r}: only models with "
+            f"the same groups can be compared. Fit one of them again, with --group {model.group}, say."
         )
     return control
 

@@ -22,6 +22,7 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    SkipUnknownGroups,
     TargetColumn,
     WeightColumn,
     columns_asked,
@@ -100,10 +101,12 @@ def fit(
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     graph: Annotated[
         Path | None,
         option(
-            "Which groups touch: a file of edges (lengths count if kriged), or JSON of toporo topology.",
+            "Which groups touch: lines NY,PA (or NY,PA,2: lengths count if kriged), and HI alone if it touches nobody; "
+            "or JSON of toporo topology.",
             _TOPOLOGY,
             metavar="FILE",
         ),
@@ -111,7 +114,8 @@ def fit(
     learn_graph: Annotated[
         bool,
         option(
-            "Learn it from the features, at 4 scales; toporo topology has all settings.",
+            "Learn it from the features, at 4 scales; toporo topology has all settings. If resamples of the rows would "
+            "give another prior, all groups have the same.",
             _TOPOLOGY,
             "--learn-graph",
             metavar="",
@@ -247,6 +251,7 @@ def fit(
             **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
+            skip_unknown_groups=skip_unknown_groups,
             model=kind,
             intervals=intervals,
             delimiter=delimiter,
@@ -325,6 +330,8 @@ def summary(model: TableModel) -> dict[str, Any]:
         "ridge": getattr(model.estimator, "ridge_", None),
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
         "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
+        "prior_moved": getattr(model.estimator.prior_, "moved", None),
+        "prior_doubt": getattr(model.estimator.prior_, "doubt", ""),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": None,
         "league": None,
@@ -362,5 +369,5 @@ def _show(model: TableModel) -> None:
     table = model.explain()
     say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
     say(table[:SHOWN].lines())
-    for sentence in table.about.get("words", getattr(table, "effect", ())):
+    for sentence in (*table.about.get("words", getattr(table, "effect", ())), *table.remarks):
         say(sentence)

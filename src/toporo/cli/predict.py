@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from toporo.cli.common import (
     DataFile,
     Delimiter,
     ModelFolder,
+    SkipUnknownGroups,
     check_writable,
     data_source,
     interruptible,
@@ -34,7 +35,7 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
-from toporo.tables.model import Prediction, TableModel, load_model
+from toporo.tables.model import Prediction, TableModel, load_model, skipped_in_words
 from toporo.text import write_data
 
 _DATA, _OUTPUT = "Data", "Output"
@@ -63,6 +64,7 @@ def predict(
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
     ] = None,
     delimiter: Delimiter = ",",
+    skip_unknown_groups: SkipUnknownGroups = False,
     neighbors: Annotated[
         list[str] | None,
         option(
@@ -138,6 +140,7 @@ def predict(
     near = _neighbors(neighbors)
     counts = _Counts(loaded, near)
     asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
+    asked["skip_unknown_groups"] = skip_unknown_groups
     outcome = "not all rows were printed" if out is None else out
     try:
         with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
@@ -217,11 +220,13 @@ class _Counts:
         self.filled: Counter[str] = Counter()
         self.outside: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
+        self.skipped: Mapping[str, int] = {}
 
     def add(self, portion: Prediction) -> None:
         if self.model.reach is not None:
             self._look(portion)
         self.rows += len(portion.values)
+        self.skipped = portion.skipped
         self.filled.update(portion.encoded.differences.filled)
         self.outside.update(portion.encoded.differences.outside)
         for name, levels in portion.encoded.differences.unseen.items():
@@ -240,6 +245,8 @@ class _Counts:
 
     def say(self) -> None:
         lines = [f"{self.rows} rows predicted"]
+        if self.skipped:
+            lines.append(skipped_in_words(self.skipped))
         if self.beyond:
             about = "" if self.looked_at == self.rows else "about "
             hint = "" if self.asked else " (--reach says which and why)"

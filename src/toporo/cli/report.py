@@ -13,16 +13,16 @@ import typer
 from toporo.cli.common import (
     Delimiter,
     ModelFolder,
+    SkipUnknownGroups,
     check_writable,
     coordinates_option,
-    data_source,
     interruptible,
     option,
     register,
     say,
     say_data,
 )
-from toporo.cli.evaluate import load_control
+from toporo.cli.evaluate import judge, load_control
 from toporo.coordinates import read_coordinates
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
@@ -48,6 +48,7 @@ def report(
     unseen: Annotated[
         bool, option("Judge only by groups that it was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     against: Annotated[
         Path | None,
         option("Another model of the same target, to compare with by group: a control, say.", _DATA, metavar="FOLDER"),
@@ -77,19 +78,21 @@ def report(
     for folder in (model, against) if against is not None else (model,):
         _check_files(folder, data, out)
     settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
+    settings["skip_unknown_groups"] = skip_unknown_groups
     with interruptible(out):
         fitted = load_model(model)
         if coordinates is not None:
             if fitted.graph is None:
                 raise SettingError(f"--coordinates {coordinates}: {model} has no graph to draw. Leave them out.")
             fitted = replace(fitted, graph=read_coordinates(coordinates).place(fitted.graph))
-        others = {} if against is None else {str(against): load_control(against, fitted, model)}
+        models = {str(model): fitted}
+        models |= {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:
             source = "standard input" if data == "-" else spelled(Path(data).name)
-            content = {"evaluation": fitted.evaluate(data_source(data), **settings), "source": source}
-            for name, other in others.items():
-                content["against"] = name, other.evaluate(data_source(data), **settings)
+            judged, *other = judge(models, data, **settings)
+            content = {"evaluation": judged, "source": source}
+            content |= {"against": (str(against), other[0])} if other else {}
         _write(fitted, content, out, as_json)
 
 

@@ -319,9 +319,8 @@ def _how(graph: GroupGraph, test: list[str]) -> str:
         lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
     else:
         lines.append("Stability was not measured: --resamples 20 does that.")
-    lone = [name for name in graph.names if not graph.neighbors(name)]
-    if lone:
-        lines.append(f"Without an edge: {listed(lone)}.")
+    if graph.isolated:
+        lines.append(f"Without an edge: {listed(graph.isolated)}.")
     if graph.origin.saw_test_inputs:
         lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
     return "\n".join(lines)

@@ -140,6 +140,7 @@ class CoefficientTable(RowTable[GroupCoefficients]):
         hops = " Hops are edges to the nearest training group." if any(r.hops is not None for r in self.rows) else ""
         return (
             *self.about.get("words", ()),
+            *self.remarks,
             "Level is the prediction at mean inputs, slopes are by unit of the input, difference is how far "
             f"predictions are from the mean group's.{hops}"
             + (f" The CSV (--out) has {many(left, 'more input')}." if left > 0 else ""),

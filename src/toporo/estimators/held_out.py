@@ -338,7 +338,7 @@ def _said_without(
     """What the model says of some rows when it is fitted to the others: values, or probabilities of all classes."""
     out, kept = np.flatnonzero(part), np.flatnonzero(~part)
     fewer, settings = clone(model), model.get_params(deep=False)
-    if settings.get("penalty") == "auto":
+    if settings.get("penalty") == "auto" and settings.get("radius") is None:
         fewer.set_params(penalty=model.penalty_)
     if settings.get("test_groups") is not None:
         fewer.set_params(test_groups=_names(ids, part))

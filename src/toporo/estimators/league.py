@@ -107,8 +107,10 @@ class LeagueTable(RowTable[Standing]):
         """Who carries it and what the graph adds, in words, and what the columns are."""
         return (
             *self.about.get("words", ()),
+            *self.remarks,
             "Errors are squared ones in groups left out, over those of the safe mean, which votes are drawn to; worst "
             "is the part of the groups where a candidate does worst.",
+            "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
         )
 
 

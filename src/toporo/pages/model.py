@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 import toporo
-from toporo.data.encode import NumberRule
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import LeagueTable
@@ -43,7 +42,6 @@ from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
 from toporo.text import NO_PATH, hops_text, many, number_to_json
 from toporo.topology.effect import groups_in_effect
-from toporo.types import Array
 
 #: Inputs in the figure of effects, and in the table for each of several classes.
 MOST_EFFECTS, MOST_PER_CLASS = 20, 5
@@ -342,39 +340,16 @@ def _training_section(model: TableModel) -> Section | None:
 
 def _effects(model: TableModel) -> dict[str, list[tuple[str, float]]]:
     """By class or target the inputs that move it most, each by its unit; empty for a network."""
-    coef = getattr(model.estimator, "coef_", None)
-    if coef is None:
-        return {}
-    names = model.encoder.names
-    table = np.asarray(coef, dtype=np.float64).reshape(-1, len(names)) * _units(model)[0]
-    most = MOST_EFFECTS if len(table) == 1 else MOST_PER_CLASS
-    titles = [model.target] if model.classes is None else list(model.classes)[-len(table) :]
-    effects = {}
-    for title, values in zip(titles, table, strict=True):
-        order = sorted(range(len(values)), key=lambda i: (-abs(values[i]), names[i]))
-        effects[title] = [(names[i], float(values[i])) for i in order[:most] if values[i] != 0]
-    return effects
-
-
-def _units(model: TableModel) -> tuple[Array, str]:
-    """What makes inputs comparable, and its name: the standard deviation in training if known, else the range there."""
-    scaling = getattr(model.estimator, "scaling_", None)
-    if scaling is not None and getattr(model.estimator, "standardize", False):
-        return np.asarray(scaling.scale, dtype=np.float64), "one standard deviation"
-    units: list[float] = []
-    for rule in model.encoder.rules:
-        of_rule = [1.0] * len(rule.labels)
-        if isinstance(rule, NumberRule) and rule.low < rule.high:
-            of_rule[0] = rule.high - rule.low
-        units += of_rule
-    return np.asarray(units), "its training range"
+    most = MOST_PER_CLASS if len(model.classes or ()) > 2 else MOST_EFFECTS
+    effects = {} if model.by_group else model.coefficients.by_target(most)
+    return {name: effects[name] for name in model.classes or (model.target,) if name in effects}
 
 
 def _effects_section(model: TableModel) -> Section | None:
     effects = _effects(model)
     if not any(effects.values()):
         return None
-    inputs, unit = len(model.encoder.names), _units(model)[1]
+    inputs, unit = len(model.encoder.names), model.coefficients.unit
     title = "What moves the prediction"
     if len(effects) == 1:
         ((target, changes),) = effects.items()

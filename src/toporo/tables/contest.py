@@ -104,9 +104,13 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
     )
     other = [name for name in {**mine, **theirs} if mine.get(name, (0,))[0] != theirs.get(name, (0,))[0]]
     if other:
+        counts = ", ".join(
+            f"{name!r} ({mine.get(name, (0,))[0]} and {theirs.get(name, (0,))[0]})" for name in other[:6]
+        )
         raise DataError(
-            f"the two were not judged by the same rows: they differ in group(s) {listed(other)}. Judge both on all "
-            "groups (without --unseen), or fit both with the same test groups."
+            f"the two were not judged by the same rows: they differ in {many(len(other), 'group')}, with so many rows: "
+            f"{counts}{', …' if len(other) > 6 else ''}. Judge both on all groups (without --unseen), fit both with "
+            "the same test groups, or take the rows of these groups out of the table."
         )
     return _gains(model, {name: value for name, (_, value) in theirs.items()}, seed)
 

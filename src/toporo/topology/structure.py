@@ -107,6 +107,11 @@ class GraphStructure:
         return tuple(dict(draw) for draw in self._redrawn)
 
     @property
+    def isolated(self) -> tuple[Name, ...]:
+        """The groups that touch nobody."""
+        return tuple(name for name in self.names if not self._neighbors[name])
+
+    @property
     def is_weighted(self) -> bool:
         """Whether any edge has a length other than 1."""
         return any(length != 1.0 for length in self._edges.values())
