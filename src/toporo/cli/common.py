@@ -7,24 +7,26 @@ import io
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 import typer
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
-from toporo.progress import Bar, make_console
+from toporo.progress import Bar, Watch, above_bar, make_console
 from toporo.registry import Registry
-from toporo.text import printable, write_data
+from toporo.text import many, printable, write_data
 
 #: Commands that were imported: functions as typer takes them, or a ``typer.Typer`` of several.
 COMMANDS: Registry[Any] = Registry("command")
@@ -123,7 +125,14 @@ def use_utf8() -> None:
 
 def say(message: str, *, err: bool = False) -> None:
     """A line for people, on standard output or standard error: names in it cannot command the terminal."""
-    typer.echo(printable(message), err=err)
+    if not (err and above_bar(message)):
+        typer.echo(printable(message), err=err)
+
+
+def tell(sentence: str) -> None:
+    """A sentence for people on standard output: on a terminal no word is broken at the end of a line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    say(sentence if width is None else fill(sentence, width, break_long_words=False, break_on_hyphens=False))
 
 
 def say_data(text: str) -> None:
@@ -155,6 +164,8 @@ DropMissing = Annotated[
         "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
     ),
 ]
+Quiet = Annotated[bool, option("Show no progress.", "Output", "--quiet", "-q", metavar="")]
+Verbose = Annotated[bool, option("Print every line of long tables.", "Output", "--verbose", "-v", metavar="")]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
 
 
@@ -206,6 +217,16 @@ def interruptible(outcome: str | Path = "") -> Iterator[None]:
         what, code = ("terminated", TERMINATED) if isinstance(end, Terminated) else ("interrupted", INTERRUPTED)
         say(f"toporo: {what}{f'; {outcome}' if outcome else ''}.", err=True)
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def working(title: str, outcome: str | Path, *, quiet: bool) -> Iterator[None]:
+    """Work that people wait for: progress is shown unless it is to be quiet, and it can be interrupted.
+
+    ``title`` is what is being done, ``outcome`` what :func:`interruptible` takes.
+    """
+    with interruptible(outcome), Watch(title, quiet=quiet):
+        yield
 
 
 def _inode(path: str | Path) -> int | None:
@@ -263,19 +284,18 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
-class PrintableFormatter(logging.Formatter):
-    """Lines of the log in which names are only names."""
+class SayingHandler(logging.Handler):
+    """Lines of the log, said."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        return printable(super().format(record))
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say the line of a record."""
+        say(f"toporo: {self.format(record)}", err=True)
 
 
 @contextmanager
 def log_on_stderr() -> Iterator[None]:
     """What long work says where no terminal shows a bar."""
-    log, handler = logging.getLogger("toporo"), logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("toporo: %(message)s"))
+    log, handler = logging.getLogger("toporo"), SayingHandler()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -289,9 +309,18 @@ def log_on_stderr() -> Iterator[None]:
 class RunProgress(Bar):
     """A bar of runs on a terminal, a line per run elsewhere."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(title, "items", stays=True, mark="toporo: ")
+    def __init__(self, title: str, *, quiet: bool = False) -> None:
+        super().__init__(title, "items", stays=True, mark="toporo: ", quiet=quiet)
         self._title = title
+        self._silent = Watch(title, quiet=True) if quiet else nullcontext()
+
+    def __enter__(self) -> Self:
+        self._silent.__enter__()  # which silences what the runs have to show
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._silent.__exit__(None, None, None)
 
     def report(self, done: int, total: int, job: Any, speed: float | None = None) -> None:
         """So many runs are done, this job the last of them; without a job, none has ended yet."""
@@ -300,13 +329,13 @@ class RunProgress(Bar):
             what = " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
             what += f", {speed:,.0f} images/s" if speed else ""
         self(done, total, f"{self._title} {what}" if job is not None else None)
-        if not self.live:
+        if not self.live and not self.quiet:
             say(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
     def report_search(self, done: int, total: int, program: Any) -> None:
         """So many runs of a search are done, those of this program the last of them."""
         self(done, total, f"{self._title} {program}" if program is not None else None)
-        if not self.live and program is not None:
+        if not self.live and not self.quiet and program is not None:
             say(f"{self._title}: {done:,}/{total:,} runs ({program})", err=True)
 
 
@@ -328,8 +357,18 @@ def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:
             raise SettingError(f"{flag} {path} is in the folder of the model: choose a place of its own.")
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:
-    """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right."""
+def print_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    most: int | None = None,
+    thing: str = "row",
+) -> None:
+    """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right.
+
+    Of more rows than ``most`` the first are shown, and how many more of that ``thing`` there are.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -338,9 +377,16 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers
         table.add_column(
             Text(printable(title, keep="")), justify="right" if place in numbers else "left", overflow="fold"
         )
-    for row in rows:
+    for row in rows[:most]:
         table.add_row(*(Text(printable(cell, keep="")) for cell in row))
     make_console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    say_more(len(rows) - len(rows[:most]), thing)
+
+
+def say_more(count: int, thing: str) -> None:
+    """How many more there are than were shown, if any."""
+    if count > 0:
+        say(f"… {many(count, f'more {thing}')} (--verbose)")
 
 
 def names_or_file(text: str | None, flag: str) -> list[str] | None:

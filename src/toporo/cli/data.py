@@ -11,10 +11,10 @@ import typer
 from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
 from toporo.bench.download import download_folder, fetch
 from toporo.bench.loaded import data_folder
-from toporo.cli.common import USER_ERROR, check_writable, interruptible, register, say, say_data
+from toporo.cli.common import USER_ERROR, Quiet, check_writable, interruptible, register, say, say_data, working
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.progress import Bar
+from toporo.progress import Bar, tracked
 from toporo.text import many
 
 _Folder = Annotated[
@@ -23,10 +23,13 @@ _Folder = Annotated[
 
 
 def list_data(
-    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+    data: _Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """List the benchmarks and where each one's data would come from."""
-    rows = _data_rows(data)
+    with working("looking at files", "", quiet=as_json or quiet):
+        rows = _data_rows(data)
     if as_json:
         say_data(json.dumps(rows, indent=1))
         return
@@ -39,14 +42,17 @@ def list_data(
 
 
 def verify_data(
-    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+    data: _Folder = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
     The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
     Images and radar chips have none: those that are there are counted, and read when they are loaded.
     """
-    rows = _data_rows(data)
+    with working("looking at files", "", quiet=as_json or quiet):
+        rows = _data_rows(data)
     if as_json:
         say_data(json.dumps(rows, indent=1))
     else:
@@ -69,6 +75,7 @@ def get_data(
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
@@ -80,7 +87,7 @@ def get_data(
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
     kept = "what has come is kept, and the same command goes on from there"
-    with interruptible(kept), Bar(name, "bytes", mark="toporo: ") as progress:
+    with interruptible(kept), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
         got = fetch(benchmark.fetch, folder, release=release, url=url, report=progress, say=progress.say)
     if as_json:
         say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
@@ -100,6 +107,7 @@ def table_data(
     ] = None,
     data: _Folder = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a benchmark as files like those of one's own data, to try the other commands on.
 
@@ -107,7 +115,8 @@ def table_data(
     """
     files = {"--out": out, "--graph": graph, "--test": test}
     check_writable("-", files)
-    exported = export(name, data)
+    with working(f"reading {name}", "nothing was written", quiet=as_json or quiet):
+        exported = export(name, data)
     for path, text in zip(files.values(), (exported.table, exported.edges, exported.test), strict=True):
         if path is not None:
             write_text(path, text)
@@ -129,7 +138,7 @@ def _data_rows(data: Path | None) -> list[dict[str, Any]]:
     folder = data_folder(data)
     return [
         {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
-        for benchmark in listed_benchmarks()
+        for benchmark in tracked(list(listed_benchmarks()), lambda benchmark: f"looking at {benchmark.name}")
         for file, status in benchmark.files(folder)
     ]
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from toporo.cli.common import (
     PICTURES,
     ModelFolder,
+    Verbose,
     check_writable,
     graph_figure,
     option,
@@ -16,11 +17,15 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    say_more,
+    tell,
     write_picture,
 )
 from toporo.files import write_text
 from toporo.tables.model import load_model
 
+#: Lines shown; --verbose shows all.
+SHOWN = 25
 _OUTPUT = "Output"
 
 
@@ -37,6 +42,7 @@ def explain(
         ),
     ] = None,
     as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show what a model is made of: candidates by vote, groups by weight.
 
@@ -61,9 +67,11 @@ def explain(
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        say(table.lines())
+        most = len(table) if verbose else SHOWN
+        say(table[:most].lines())
+        say_more(len(table) - most, "line")
         for note in table.notes:
-            say(note)
+            tell(note)
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
             say(f"{what + ':':<10} {path}", err=as_json)

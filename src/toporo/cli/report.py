@@ -12,19 +12,21 @@ import typer
 from toporo.cli.common import (
     Delimiter,
     ModelFolder,
+    Quiet,
     check_writable,
     data_source,
-    interruptible,
     option,
     register,
     say,
     say_data,
+    tell,
+    working,
 )
 from toporo.cli.evaluate import load_control
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
-from toporo.tables.model import TableModel, load_model
+from toporo.tables.model import load_model
 from toporo.text import spelled
 
 _DATA, _OUTPUT = "Data", "Output"
@@ -59,6 +61,7 @@ def report(
     as_json: Annotated[
         bool, option("Print what the page says as JSON instead of sentences.", _OUTPUT, "--json", metavar="")
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write one page about a model: its groups, weights and losses.
 
@@ -73,7 +76,7 @@ def report(
     for folder in (model, against) if against is not None else (model,):
         _check_files(folder, data, out)
     settings: dict[str, Any] = {"unseen": unseen, "resamples": resamples, "seed": seed, "delimiter": delimiter}
-    with interruptible(out):
+    with working("writing the page", out, quiet=as_json or quiet):
         fitted = load_model(model)
         others = {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
@@ -82,7 +85,14 @@ def report(
             content = {"evaluation": fitted.evaluate(data_source(data), **settings), "source": source}
             for name, other in others.items():
                 content["against"] = name, other.evaluate(data_source(data), **settings)
-        _write(fitted, content, out, as_json)
+        write_model_report(fitted, out, **content)
+        described = describe_model(fitted, **content)
+    if as_json:
+        say_data(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        for sentence in described["summary"]:
+            tell(sentence)
+    say(f"report: {out}", err=as_json)
 
 
 def _check_files(model: Path, data: str | None, out: Path) -> None:
@@ -90,14 +100,3 @@ def _check_files(model: Path, data: str | None, out: Path) -> None:
     check_writable(data or "-", {"--out": out})
     if realpath(out) in {realpath(model / name) for name in (MANIFEST, *WEIGHTS)}:
         raise SettingError(f"--out {out}: that is a file of the model itself. Choose another name.")
-
-
-def _write(model: TableModel, content: dict[str, Any], out: Path, as_json: bool) -> None:
-    write_model_report(model, out, **content)
-    described = describe_model(model, **content)
-    if as_json:
-        say_data(json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False))
-    else:
-        for sentence in described["summary"]:
-            say(sentence)
-    say(f"report: {out}", err=as_json)

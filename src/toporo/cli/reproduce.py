@@ -13,7 +13,7 @@ from toporo.bench.runner import reproduce as run
 from toporo.bench.search import read_search, search_settings
 from toporo.bench.tables import methods_text, print_rows, print_search, stored_table
 from toporo.bench.vision import VisionChoices
-from toporo.cli.common import RunProgress, interruptible, option, register, say
+from toporo.cli.common import Quiet, RunProgress, interruptible, option, register, say
 from toporo.machine import cores
 from toporo.training import pick_device
 
@@ -147,6 +147,7 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    quiet: Quiet = False,
     list_methods: Annotated[  # noqa: ARG001  # its callback does the work
         bool, typer.Option("--list-methods", callback=_list_methods, is_eager=True, help="List the methods and exit.")
     ] = False,
@@ -182,7 +183,7 @@ def reproduce(
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
-        with interruptible(kept), RunProgress(benchmark) as progress:
+        with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
             searched = search_settings(
                 benchmark,
                 folder,
@@ -196,7 +197,7 @@ def reproduce(
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
-    with interruptible(kept), RunProgress(benchmark) as progress:
+    with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
         outcome = run(
             benchmark,
             folder,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toporo.bench.study import run_study
-from toporo.cli.common import interruptible, register, say, say_data
+from toporo.cli.common import Quiet, register, say, say_data, working
 from toporo.errors import SettingError
 from toporo.pages.render import Grid
 from toporo.pages.theory import tables, write_theory_report
@@ -37,6 +37,7 @@ def theory(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer steps, seeds, epochs and groups.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Watch the paper's three theorems at work on DG-15.
 
@@ -47,7 +48,7 @@ def theory(
     file, opens offline).
     """
     _check_folder(out)
-    with interruptible("no file was left half-written"):
+    with working("studying", "no file was left half-written", quiet=as_json or quiet):
         study, report = _run(out, seeds, quick)
     if as_json:
         say_data(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))

@@ -19,17 +19,20 @@ from toporo.cli.common import (
     Delimiter,
     Exclude,
     GroupColumn,
+    Quiet,
+    Verbose,
     check_writable,
     data_source,
     graph_figure,
-    interruptible,
     names_or_file,
     one_of,
     option,
     register,
     say,
     say_data,
+    say_more,
     split_names,
+    working,
     write_picture,
 )
 from toporo.errors import DataError, UnknownNameError, listed
@@ -37,7 +40,7 @@ from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.progress import make_console
 from toporo.tables.read import Points, read_points
-from toporo.text import many, printable
+from toporo.text import many, number, printable
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph
@@ -45,6 +48,8 @@ from toporo.topology.learn import Learned, learn
 from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
+#: Edges shown; --verbose, --out and --json have all.
+SHOWN = 25
 
 
 def _sigma(text: str) -> str:
@@ -176,6 +181,8 @@ def topology(
     as_json: Annotated[
         bool, option("Print the graph as JSON instead of a table.", _OUTPUT, "--json", metavar="")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Learn from a table which groups are related.
 
@@ -190,7 +197,7 @@ def topology(
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     excluded += [target] if target is not None and target not in excluded else []
     asked = names_or_file(test_groups, "--test-groups") or []
-    with interruptible("nothing was written"):
+    with working("learning the graph", "nothing was written", quiet=as_json or quiet):
         points = read_points(
             data_source(data), group, features=columns, exclude=excluded, delimiter=delimiter, drop_missing=drop_missing
         )
@@ -229,7 +236,9 @@ def topology(
         console = make_console(width=None if sys.stdout.isatty() else 132)
         pieces = many(len(graph.components()), "connected piece")
         say(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
-        console.print(_edges(graph, test))
+        console.print(_edges(graph, test, None if verbose else SHOWN))
+        if not verbose:
+            say_more(len(graph.edges) - SHOWN, "edge")
         say(_how(graph, test))
     for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
         if path is not None:
@@ -285,7 +294,7 @@ def _write_distances(path: Path, distances: GroupDistances) -> None:
     write_text(path, text.getvalue())
 
 
-def _edges(graph: GroupGraph, test: list[str]) -> Table:
+def _edges(graph: GroupGraph, test: list[str], most: int | None) -> Table:
     def shown(name: object) -> Text:
         return Text(printable(f"{name} (test)" if name in test else str(name), keep=""))
 
@@ -295,9 +304,9 @@ def _edges(graph: GroupGraph, test: list[str]) -> Table:
     table.add_column("distance", justify="right", no_wrap=True)
     if graph.stability is not None:
         table.add_column("stability", justify="right", no_wrap=True)
-    for (a, b), length in graph.edges.items():
+    for (a, b), length in list(graph.edges.items())[:most]:
         kept = [] if graph.stability is None else [f"{graph.stability[a, b]:.0%}".replace("%", " %")]
-        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else f"{length:.1e}", *kept)
+        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else number(length), *kept)
     return table
 
 
