@@ -114,6 +114,47 @@ def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa:
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
 
 
+def choice(text: str, panel: str, names: Collection[str], *flags: str, checked: bool = True, **settings: Any) -> Any:
+    """An option that is one of these names: its help has them all, a shell completes them.
+
+    Where something else is allowed too, or the work itself refuses a wrong name, it is not ``checked`` here.
+    """
+    if checked:
+        settings["callback"] = one_of(names)
+    return option(in_help(text, names), panel, *flags, autocompletion=completing(names), **settings)
+
+
+def in_help(text: str, names: Iterable[str]) -> str:
+    """A text of help that has all of these names.
+
+    >>> in_help("dense: all pairs; knn: nearest ones.", ["dense", "knn"]), in_help("Of a graph.", ["knn", "tree"])
+    ('dense: all pairs; knn: nearest ones.', 'knn or tree. Of a graph.')
+    """
+    known = set(re.findall(r"[\w-]+", text))
+    return text if known.issuperset(names) else f"{either(names)}. {text}".rstrip()
+
+
+def completing(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell asks when one of these names is being typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def completing_columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Columns of the CSV file that was typed before, for a shell; none of other tables."""
+    words = [ctx.params.get("data"), *ctx.args]  # a line that ends in an option is not parsed to its end
+    data = next((word for word in words if word is not None), "")
+    try:
+        with Path(data).open(encoding="utf-8-sig", newline="") as stream:
+            header = next(csv.reader([stream.readline(1 << 16)], delimiter=ctx.params.get("delimiter") or ","), [])
+    except (OSError, ValueError, TypeError, csv.Error):
+        return []
+    return [name for name in header if name.startswith(incomplete) and name.isprintable()]
+
+
 def use_utf8() -> None:
     """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
     for stream in (sys.stdout, sys.stderr):
@@ -153,11 +194,10 @@ Delimiter = Annotated[
 ]
 Exclude = Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")]
 Categorical = Annotated[str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")]
-GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")]
-TargetColumn = Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")]
-WeightColumn = Annotated[
-    str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
-]
+_COLUMN: dict[str, Any] = {"metavar": "COLUMN", "autocompletion": completing_columns}
+GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, **_COLUMN)]
+TargetColumn = Annotated[str, option("Column to predict.", _DATA, **_COLUMN)]
+WeightColumn = Annotated[str | None, option("Column with the weight of every row in its group.", _DATA, **_COLUMN)]
 DropMissing = Annotated[
     bool,
     option(

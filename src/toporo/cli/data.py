@@ -11,12 +11,28 @@ import typer
 from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
 from toporo.bench.download import download_folder, fetch
 from toporo.bench.loaded import data_folder
-from toporo.cli.common import USER_ERROR, Quiet, check_writable, interruptible, register, say, say_data, working
+from toporo.cli.common import (
+    USER_ERROR,
+    Quiet,
+    check_writable,
+    completing,
+    in_help,
+    interruptible,
+    option,
+    register,
+    say,
+    say_data,
+    working,
+)
 from toporo.errors import SettingError
 from toporo.files import write_text
 from toporo.progress import Bar, tracked
 from toporo.text import many
 
+_OUTPUT = "Output"
+#: Benchmarks that can be fetched, and those that can be written as tables.
+FETCHED = [name for name, benchmark in BENCHMARKS.items() if benchmark.fetch is not None]
+TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
 _Folder = Annotated[
     Path | None, typer.Option("--data", help="Folder to look in.", show_default="$TOPORO_DATA, else ~/.cache/toporo")
 ]
@@ -24,10 +40,13 @@ _Folder = Annotated[
 
 def list_data(
     data: _Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """List the benchmarks and where each one's data would come from."""
+    """List the benchmarks and where each one's data would come from.
+
+    Example: toporo data list
+    """
     with working("looking at files", "", quiet=as_json or quiet):
         rows = _data_rows(data)
     if as_json:
@@ -43,13 +62,16 @@ def list_data(
 
 def verify_data(
     data: _Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
-    The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
-    Images and radar chips have none: those that are there are counted, and read when they are loaded.
+    The checksum is the published one, or the one recorded at the download. A
+    file that has neither is read instead. Images and radar chips have none:
+    those that are there are counted, and read when they are loaded.
+
+    Example: toporo data verify --data downloads
     """
     with working("looking at files", "", quiet=as_json or quiet):
         rows = _data_rows(data)
@@ -65,7 +87,12 @@ def verify_data(
 
 
 def get_data(
-    name: Annotated[str, typer.Argument(help="tpt48; of others it says how to get them.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=in_help("tpt48; of others it says how to get them.", FETCHED), autocompletion=completing(FETCHED)
+        ),
+    ],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
@@ -74,12 +101,15 @@ def get_data(
         str | None, typer.Option(metavar="YYYYMMDD", help="Which release.", show_default="the newest")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
+    as_json: Annotated[bool, option("Print what was fetched as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
-    What is there and intact is not fetched again. Interrupt it at any time: the same command goes on from there.
+    What is there and intact is not fetched again. Interrupt it at any time:
+    the same command goes on from there.
+
+    Example: toporo data get tpt48 --data downloads
     """
     benchmark = BENCHMARKS[name]
     if benchmark.fetch is None:
@@ -99,19 +129,20 @@ def get_data(
 
 
 def table_data(
-    name: Annotated[str, typer.Argument(help="dg15, dg60 or tpt48.")],
+    name: Annotated[str, typer.Argument(help=in_help("", TABLES), autocompletion=completing(TABLES))],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Write the rows to this CSV file.")],
     graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the edges to this CSV file.")] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the test groups to this file, one name per line.")
     ] = None,
     data: _Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[bool, option("Print what was written as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a benchmark as files like those of one's own data, to try the other commands on.
 
-    Example: toporo data table tpt48 --out temperatures.csv --graph borders.csv --test west.txt
+    Example: toporo data table tpt48 --out temperatures.csv --graph
+    borders.csv --test west.txt
     """
     files = {"--out": out, "--graph": graph, "--test": test}
     check_writable("-", files)

@@ -24,6 +24,7 @@ from toporo.cli.common import (
     Verbose,
     check_writable,
     columns_asked,
+    completing_columns,
     data_source,
     names_or_file,
     option,
@@ -62,7 +63,9 @@ def doctor(
         str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
     ],
     group: GroupColumn,
-    target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
+    target: Annotated[
+        str | None, option("Column to predict.", _DATA, metavar="COLUMN", autocompletion=completing_columns)
+    ] = None,
     task: TaskName = "auto",
     features: Features = None,
     exclude: Exclude = None,

@@ -26,11 +26,10 @@ from toporo.cli.common import (
     TargetColumn,
     Verbose,
     WeightColumn,
+    choice,
     columns_asked,
     data_source,
-    either,
     names_or_file,
-    one_of,
     option,
     print_table,
     register,
@@ -81,13 +80,7 @@ _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
 _WEIGHTS = "Weights of groups (linear and mlp)"
 #: What is predicted; `toporo doctor` has the option too.
 TaskName = Annotated[
-    str,
-    option(
-        f"{either(AUTO_OR_TASK)}. auto: text, and numbers of which only two differ, are classes.",
-        _DATA,
-        callback=one_of(AUTO_OR_TASK),
-        metavar="TASK",
-    ),
+    str, choice("auto: text, and numbers of which only two differ, are classes.", _DATA, AUTO_OR_TASK, metavar="TASK")
 ]
 
 
@@ -127,11 +120,11 @@ def fit(
     ] = None,
     model: Annotated[
         str | None,
-        option(
+        choice(
             "auto: several, with a vote each; linear (exact), mlp, or kriged: coefficients by group that follow the "
             "graph.",
             _MODEL,
-            callback=one_of(MODELS),
+            MODELS,
             metavar="MODEL",
             show_default="auto; linear with a setting of weights",
         ),
@@ -151,21 +144,20 @@ def fit(
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     method: Annotated[
         str | None,
-        option(
+        choice(
             "tro; group-dro: the worst group; erm: all groups alike.",
             _WEIGHTS,
-            callback=one_of(METHODS),
+            METHODS,
             metavar="METHOD",
             show_default="tro",
         ),
     ] = None,
     prior: Annotated[
         str | None,
-        option(
-            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
-            "graph.",
+        choice(
+            "auto: harmonic with test groups, else betweenness, half of it even; uniform without a graph.",
             _WEIGHTS,
-            callback=one_of(PRIORS),
+            PRIORS,
             metavar="PRIOR",
             show_default="auto",
         ),
@@ -183,10 +175,7 @@ def fit(
     radius: Annotated[
         float | None, option("Instead of a penalty: how far weights may go.", _WEIGHTS, min=0.0, metavar="NUMBER")
     ] = None,
-    divergence: Annotated[
-        str | None,
-        option(f"{either(DIVERGENCES)}.", _WEIGHTS, callback=one_of(DIVERGENCES), metavar="NAME", show_default="l2"),
-    ] = None,
+    divergence: Annotated[str | None, choice("", _WEIGHTS, DIVERGENCES, metavar="NAME", show_default="l2")] = None,
     ridge: Annotated[
         str | None,
         option(

@@ -22,10 +22,11 @@ from toporo.cli.common import (
     Quiet,
     Verbose,
     check_writable,
+    choice,
+    completing_columns,
     data_source,
     graph_figure,
     names_or_file,
-    one_of,
     option,
     register,
     say,
@@ -45,9 +46,11 @@ from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import Learned, learn
+from toporo.topology.neighbors import BACKENDS
 from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
+SEARCHES = ("auto", "exact", *BACKENDS)
 #: Edges shown; --verbose, --out and --json have all.
 SHOWN = 25
 
@@ -92,7 +95,13 @@ def topology(
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
     target: Annotated[
-        str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
+        str | None,
+        option(
+            "Column that is to be predicted; a topology must not see it.",
+            _DATA,
+            metavar="COLUMN",
+            autocompletion=completing_columns,
+        ),
     ] = None,
     exclude: Exclude = None,
     test_groups: Annotated[
@@ -122,11 +131,11 @@ def topology(
     ] = False,
     cut: Annotated[
         str,
-        option(
+        choice(
             "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
             "knn: nearest groups; percentile: small distances.",
             _GRAPH,
-            callback=one_of(CUTS),
+            CUTS,
             metavar="CUT",
         ),
     ] = "mst-knn",
@@ -151,16 +160,24 @@ def topology(
     seed: Annotated[int, option("Of the resamples.", _GRAPH, min=0, metavar="N")] = 0,
     kernel: Annotated[
         str,
-        option(
+        choice(
             "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.",
             _DISTANCES,
-            callback=one_of(KERNELS),
+            KERNELS,
             metavar="KERNEL",
         ),
     ] = "auto",
     neighbors: Annotated[int, option("Nearest points that a point is joined to.", _DISTANCES, min=1, metavar="N")] = 15,
     sigma: Annotated[
-        str, option("Width of the kernel: a number, knn or median.", _DISTANCES, callback=_sigma, metavar="WIDTH")
+        str,
+        choice(
+            "Width of the kernel: a number, knn or median.",
+            _DISTANCES,
+            ("knn", "median"),
+            checked=False,
+            callback=_sigma,
+            metavar="WIDTH",
+        ),
     ] = "knn",
     scales: Annotated[
         int, option("Diffusion times go up to 2 to the power N.", _DISTANCES, min=1, max=20, metavar="N")
@@ -168,7 +185,7 @@ def topology(
     alpha: Annotated[float, option("How strongly short times are damped.", _DISTANCES, metavar="NUMBER")] = 0.5,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1, …", _DISTANCES, metavar="NAME")] = "auto",
     search: Annotated[
-        str, option("How neighbours are found: auto, exact or a backend.", _DISTANCES, metavar="NAME")
+        str, choice("How neighbours are found.", _DISTANCES, SEARCHES, checked=False, metavar="NAME")
     ] = "auto",
     memory_limit: Annotated[
         str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
