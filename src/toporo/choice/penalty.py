@@ -34,6 +34,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GraphError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.progress import tracked
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
@@ -324,7 +325,7 @@ def choose_penalty(
     candidates = _largest_first(penalties)
     splitter, folds = _folds(names, graph, test_groups, max_folds)
     judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge, most=most)
-    verdicts = [judge(held_out, make_prior) for held_out in folds]
+    verdicts = [judge(held_out, make_prior) for held_out in tracked(folds, "choosing the penalty")]
     notes = [verdict.why for verdict in verdicts if verdict.why]
     if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
         notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]

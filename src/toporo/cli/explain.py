@@ -17,12 +17,16 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    say_more,
+    tell,
     write_picture,
 )
 from toporo.estimators.explain import MOST_BELOW
 from toporo.files import write_text
 from toporo.tables.model import load_model
 
+#: Lines shown; --verbose shows all.
+SHOWN = 25
 _OUTPUT = "Output"
 
 
@@ -65,11 +69,13 @@ def explain(
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        say(table.lines())
+        most = len(table) if verbose else SHOWN
+        say(table[:most].lines())
+        say_more(len(table) - most, "line")
         if below := table.below(None if verbose else MOST_BELOW):
             say(below)
         for note in table.notes:
-            say(note)
+            tell(note)
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
             say(f"{what + ':':<10} {path}", err=as_json)

@@ -23,18 +23,20 @@ from toporo.cli.common import (
     DataFile,
     Delimiter,
     ModelFolder,
+    Quiet,
     SkipUnknownGroups,
     check_writable,
     data_source,
-    interruptible,
     option,
     refuse_inside,
     register,
     say,
     split_names,
+    working,
 )
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
+from toporo.progress import Progress
 from toporo.tables.model import Prediction, TableModel, load_model, skipped_in_words
 from toporo.text import write_data
 
@@ -45,6 +47,8 @@ TABLES = ("csv", "parquet", "feather", "jsonl")
 NEW = {"prediction": -1, "lower": -2, "upper": -3, "set": -4, "reach": -5, "outside": -6}
 #: Rows whose reach is looked at unasked: in the first portion, and in each of the others.
 LOOKED_AT, OF_OTHERS = 4096, 256
+#: Bytes of a table by which its rows are counted.
+SAMPLED = 1 << 18
 #: What stands between the labels of a set; in a label it has a backslash before it.
 BETWEEN = "|"
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
@@ -116,6 +120,7 @@ def predict(
             metavar="",
         ),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
@@ -143,16 +148,33 @@ def predict(
     asked["skip_unknown_groups"] = skip_unknown_groups
     outcome = "not all rows were printed" if out is None else out
     try:
-        with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
+        with (
+            working("predicting", outcome, quiet=quiet or (out is None and (as_json or sys.stdout.isatty()))),
+            _writer(out, as_json, plain_text if safe_csv else str) as write,
+            Progress("predicting", rows_expected(data), False) as shown,
+        ):
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
                 counts.add(portion)
                 write(_columns(portion, titles, loaded.classes))
+                shown.step(f"predicting: {counts.rows:,} rows", steps=len(portion.values))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
     counts.say()
     if out is not None:
         say(f"predictions: {out}", err=True)
+
+
+def rows_expected(data: str) -> int:
+    """About how many rows a table has; 0 where that cannot be told without reading it."""
+    try:
+        if data.endswith(".parquet"):
+            return int(parquet.read_metadata(data).num_rows)
+        with Path(data).open("rb") as stream:
+            start = stream.read(SAMPLED)
+        return 0 if b"\0" in start else Path(data).stat().st_size * start.count(b"\n") // max(len(start), 1)
+    except (OSError, pa.ArrowException):  # reading it says what is the matter
+        return 0
 
 
 def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:

@@ -15,7 +15,7 @@ from toporo.estimators.explain import RowTable
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups
 from toporo.robust.kriged import KrigedFit
-from toporo.text import SAW, many
+from toporo.text import SAW, many, number
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -258,7 +258,7 @@ class KrigedPart:
             mean = math.sqrt(math.fsum(change**2 for change in new.values()) / len(new))
             words.append(
                 f"Without the graph, predictions in groups that were not trained on ({len(new)}) would change by "
-                f"{mean:.3g} (root mean square), most in {most!r} ({new[most]:.3g})."
+                f"{number(mean)} (root mean square), most in {most!r} ({number(new[most])})."
             )
         if hasattr(self, "classes_"):
             which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
@@ -319,7 +319,7 @@ def _follows(fit: KrigedFit, place: int, unit: float) -> tuple[float, float]:
 def _differ(what: str, deviation: float, share: float, graph: bool) -> str:
     unit = " per standard deviation of the input" if what == "slopes" else ""
     follows = f"; {percent(share)} of that variance follows the graph" if graph else ""
-    return f"{what.capitalize()} have a standard deviation of {deviation:.3g} between groups{unit}{follows}."
+    return f"{what.capitalize()} have a standard deviation of {number(deviation)} between groups{unit}{follows}."
 
 
 def counts(title: str, share: float, what: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar, overload
 
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.text import NO_PATH, number_to_json
+from toporo.text import NO_PATH, number, number_to_json
 from toporo.topology.effect import PER_COLUMN, groups_in_effect
 from toporo.types import Name
 
@@ -243,5 +243,5 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return NO_PATH if math.isinf(value) else f"{value:.4g}"
+        return NO_PATH if math.isinf(value) else number(value, digits=4)
     return str(value)

@@ -14,6 +14,7 @@ from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel
 from toporo.tables.resample import Interval, clear
 from toporo.text import SAW, many, short_name
+from toporo.text import number as plain
 from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 from toporo.topology.prior import Prior
 
@@ -37,17 +38,8 @@ PLACES = ("standard input", "the data given", "the data", "the data frame")
 
 
 def number(value: float | None, like: float | None = None) -> str:
-    """Three digits that matter (as many decimals as ``like`` needs, if given), or the sign for what is no number."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    size = abs(like) if like else abs(value)
-    if size == 0:
-        return "0"
-    if not 1e-4 <= size < 1e7:
-        return f"{value:.2e}".replace("-", "−")
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(size)))}f}".replace("-", "−")
+    """Three digits that matter, with a sign as pages have it; see :func:`toporo.text.number`."""
+    return plain(value, like, zeros=True).replace("-", "−")
 
 
 def share(value: float) -> str:

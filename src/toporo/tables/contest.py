@@ -16,7 +16,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.tables.evaluate import MORE_IS_BETTER, Evaluation
 from toporo.tables.resample import Interval, clear, in_words, mean_over_groups
-from toporo.text import many, number_to_json
+from toporo.text import many, number, number_to_json
 
 #: Metrics as people write them.
 METRICS = {"rmse": "RMSE", "mae": "MAE", "r2": "R²"}
@@ -157,7 +157,7 @@ def constant_in_words(judged: Evaluation, name: str) -> str:
             return ""
         return (
             f"{name} loses to a constant: the mean of these rows is nearer to them than its predictions (R² "
-            f"{fit.value:.3g}, all rows together)."
+            f"{number(fit.value)}, all rows together)."
         )
     sign = clear(gained.gain)
     if sign > 0:
@@ -388,7 +388,7 @@ def _plain(judged: Judgement | None) -> dict[str, Any] | None:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return number(value)
 
 
 def _signed(interval: Interval) -> str:
@@ -480,7 +480,7 @@ def _graph(contest: Contest) -> str:
         for other in (SHUFFLED[name], *free[:1])
     ]
     sign, gain, other = min(gains)
-    mine, size = _called(contest[name]), f"by {abs(gain):.3g} in {metric_name(contest.metric)}"
+    mine, size = _called(contest[name]), f"by {number(abs(gain))} in {metric_name(contest.metric)}"
     rival = "with its groups shuffled" if other == SHUFFLED[name] else f"{_called(contest[other])} without it"
     if sign > 0:
         return f"the graph helps: {mine} is better {size} than {rival}"

@@ -20,6 +20,7 @@ from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
 from toporo.tables.model import TASKS, skipped_in_words
+from toporo.text import number as shown
 from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -346,7 +347,7 @@ def _graph(
 
 def written(value: float, kind: str) -> str:
     """A number to be shown, or a date."""
-    return f"{value:g}" if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
+    return shown(value, digits=6) if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
 
 
 # ---------------------------------------------------------------- points of a topology

@@ -327,6 +327,7 @@ class _Ring:
         """What every model says that has not failed before; one that fails now says why."""
         outcomes: dict[str, Outcome] = {}
         for name, run in self.trials.items():
+            shown.title = f"comparing: {name}"
             if name not in failed:
                 try:
                     with warnings.catch_warnings():
