@@ -116,10 +116,10 @@ def test_every_section_with_code_is_held(name: str) -> None:
 def test_links_lead_to_the_page_that_shows_a_file(extensions: Callable[[str], Any]) -> None:
     tool = extensions("repository")
     here = DOCS / "speed.md"
-    text = "[a](guide.md#no-map) [b](../examples/images.py) [c](../src/toporo/files.py) ![d](images/x.svg)\n```\n[e](f)\n```"
-    assert tool.relinked(text, here, here) == (
-        "[a](_pages/guides/no-map.md) [b](gallery/images.rst) c ![d](images/x.svg)\n```\n[e](f)\n```"
-    )
+    code = "\n```\n[e](f)\n```"
+    text = "[a](guide.md#no-map) [b](../examples/images.py) [c](../src/toporo/files.py) ![d](images/x.svg)"
+    led = "[a](_pages/guides/no-map.md) [b](gallery/images.rst) c ![d](images/x.svg)"
+    assert tool.relinked(text + code, here, here) == led + code
     copy = tool.COPIES / "contributing.md"
     assert tool.relinked("[g](docs/glossary.md#groups)", ROOT / "CONTRIBUTING.md", copy) == "[g](../glossary.md#groups)"
 
