@@ -172,7 +172,12 @@ BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
 def register(benchmark: Benchmark) -> Benchmark:
-    """Let ``toporo reproduce`` and ``toporo data`` know a benchmark."""
+    """Let ``toporo reproduce`` and ``toporo data`` know a benchmark.
+
+    Parameters
+    ----------
+    benchmark : it is returned as it is; its name must be new.
+    """
     return BENCHMARKS.register(benchmark.name)(benchmark)
 
 

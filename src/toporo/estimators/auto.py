@@ -456,6 +456,14 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
     classes_ : sorted.
     sureness_ : the power of the probabilities, 1 where they are as they come.
     league_, votes_, evidence_, gate_, effects_, effects_sd_, saw_ : see :class:`AutoRegressor`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x, town = rng.normal(size=(90, 2)), np.repeat(["A", "B", "C"], 30)
+    >>> kind = np.where(x[:, 0] > 0, "wet", "dry")
+    >>> model = AutoClassifier(folds=2).fit(x, kind, groups=town)
+    >>> model.predict([[2.0, 0.0]], groups=["B"]).tolist(), round(sum(model.votes_.values()), 6)
+    (['wet'], 1.0)
     """
 
     _safe = ("trees", "trees with context", "trees of few leaves", "linear")

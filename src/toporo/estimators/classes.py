@@ -184,6 +184,12 @@ class GroupDROClassifier(ClassifierMixin, _GroupDRO, ClassifierPart):  # type: i
     """The best model for the worst training group: :class:`TROClassifier` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
+
+    >>> import numpy as np
+    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 3), np.repeat(["NY", "PA", "OH"], 4)
+    >>> model = GroupDROClassifier().fit(x, np.where(x[:, 0] > 0, "wet", "dry"), groups=state)
+    >>> model.predict([[1.5]]).tolist(), model.penalty_
+    (['wet'], 0.0)
     """
 
 
@@ -192,4 +198,11 @@ class GroupDRORegressor(RegressorMixin, _GroupDRO, RegressorPart):  # type: igno
     """The best model for the worst training group: :class:`TRORegressor` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x, state = rng.normal(size=(90, 1)), np.repeat(["NY", "PA", "OH"], 30)
+    >>> model = GroupDRORegressor().fit(x, x[:, 0] + (state == "OH") * rng.normal(size=90), groups=state)
+    >>> max(model.group_weights_, key=model.group_weights_.get)  # the noisy one
+    'OH'
     """

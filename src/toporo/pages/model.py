@@ -64,6 +64,15 @@ def write_model_report(
     evaluation : how it did on another table, from ``model.evaluate``; None leaves that section out.
     source : the name of that table, as the page shall call it.
     against : another model's name and how it did on the same rows, to compare with.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"town": np.repeat(list("ABC"), 20), "x": rng.normal(size=60), "y": rng.normal(size=60)}
+    >>> model = toporo.fit_table(table, target="y", group="town", model="linear", penalty=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_model_report(model, Path(folder) / "report.html").name
+    'report.html'
     """
     parts = _parts(model, evaluation, source)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"

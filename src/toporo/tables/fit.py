@@ -117,6 +117,17 @@ def fit_table(
     delimiter : what stands between the cells of a CSV file.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
         ``folds``, ``budget``, … of votes, ``random_state`` of both.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"town": np.repeat(["A", "B", "C", "D"], 25), "rain": rng.normal(size=100)}
+    >>> table["flood"] = 2 * table["rain"] + 0.1 * rng.normal(size=100)
+    >>> roads = [("A", "B"), ("B", "C"), ("C", "D")]
+    >>> model = fit_table(table, target="flood", group="town", graph=roads, test_groups=["D"], model="linear")
+    >>> list(model.groups), model.estimator.prior_.saw
+    (['A', 'B', 'C'], ('test adjacency',))
+    >>> model.predict({"town": ["D"], "rain": [1.0]}).round()
+    array([2.])
     """
     wanted: dict[str, Any] = {"method": method, "penalty": penalty, "radius": radius}
     wanted = {name: value for name, value in wanted.items() if value is not None} | settings

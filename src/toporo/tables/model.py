@@ -590,6 +590,16 @@ def load_model(folder: str | os.PathLike[str]) -> TableModel:
     Parameters
     ----------
     folder : as :meth:`TableModel.save` or ``toporo fit`` wrote it.
+
+    >>> import tempfile
+    >>> import toporo as tr
+    >>> table = {"town": list("ABC") * 10, "x": list(range(30)), "y": list(range(30))}
+    >>> model = tr.fit_table(table, target="y", group="town", model="linear", penalty=1.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = model.save(f"{folder}/model")
+    ...     same = load_model(f"{folder}/model").predict(table) == model.predict(table)
+    >>> bool(same.all())
+    True
     """
     content, arrays = read_folder(folder)
     try:

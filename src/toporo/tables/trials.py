@@ -126,6 +126,14 @@ def compare_models(
     seed : of what is drawn at random.
     progress : True for a bar on standard error, a function to call with (done, total), None for a bar on a terminal.
     format, delimiter : as for :func:`toporo.fit_table`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> table = {"town": np.repeat(list("ABCDEF"), 20), "x": rng.normal(size=120)}
+    >>> table["y"] = table["x"] + 0.1 * rng.normal(size=120)
+    >>> contest = compare_models(table, target="y", group="town", fast=True, folds=2, progress=False)
+    >>> contest.entrants[-1].name  # the largest error
+    'constant'
     """
     parts, seed = whole(folds, "folds", 2), whole(seed, "seed", 0)
     end = math.inf if budget is None else time.monotonic() + positive(budget, "budget", "seconds above 0")

@@ -164,7 +164,7 @@ class GroupGraph(GraphStructure):
 
     @classmethod
     def from_neighbors(cls, neighbors: Mapping[Any, Iterable[Name] | Mapping[Any, float]]) -> GroupGraph:
-        """From ``{group: its neighbours}`` or ``{group: {neighbour: length}}``; one direction is enough."""
+        """From ``neighbors``: ``{group: its neighbours}`` or ``{group: {neighbour: length}}``, one way is enough."""
         edges: list[tuple[Any, ...]] = []
         for name, others in neighbors.items():
             if isinstance(others, str) or not isinstance(others, Iterable):
@@ -181,7 +181,8 @@ class GroupGraph(GraphStructure):
 
         A group without an edge has a line of its own: its name alone, or an empty second cell (``HI`` or ``HI,``).
         Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
-        ``from,to,length``, …) and none of them is a name further down. All names are text.
+        ``from,to,length``, …) and none of them is a name further down. All names are text. ``path`` is the file,
+        ``delimiter`` what stands between its cells.
         """
         file = Path(path)
         if not file.is_file():
@@ -252,7 +253,7 @@ class GroupGraph(GraphStructure):
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
-        """From a file written by :meth:`to_json`, or from its text."""
+        """From a file written by :meth:`to_json`, or from its text (``source``)."""
         text: str | bytes = str(source)
         where = "the JSON text"
         if not str(source).lstrip().startswith("{"):
@@ -271,7 +272,7 @@ class GroupGraph(GraphStructure):
 
     @classmethod
     def from_dict(cls, content: Any, where: str = "the graph") -> GroupGraph:
-        """From what :meth:`to_json` wrote, read as JSON; messages begin with ``where``."""
+        """From ``content``: what :meth:`to_json` wrote, read as JSON; messages begin with ``where``."""
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {schema!r:.50}.")
@@ -294,7 +295,10 @@ class GroupGraph(GraphStructure):
     # ------------------------------------------------------------------ conveniences
 
     def prior(self, train: Iterable[Name], test: Iterable[Name] | None = None, **settings: Any) -> Prior:
-        """The prior over ``train`` groups by their centrality; see :func:`toporo.topology.prior.make_prior`."""
+        """The prior over ``train`` groups by their centrality, towards ``test`` groups if given.
+
+        ``settings`` are those of :func:`toporo.topology.prior.make_prior`: ``measure``, ``temperature``, …
+        """
         return make_prior(self, train, test, **settings)
 
     def plot(
@@ -309,7 +313,8 @@ class GroupGraph(GraphStructure):
         """Draw the graph: train and test groups in two colours, a node's area by ``sizes`` (e.g. its centrality).
 
         Groups stand at their :attr:`positions`; states of the USA, by code or name, where they lie on a map. Names are
-        written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes.
+        written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes,
+        ``ax`` if given.
         """
         return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
 
