@@ -470,6 +470,9 @@ def test_a_graph_of_states_stands_on_their_land() -> None:
     places = dict(zip(graph.names, np.asarray(ax.collections[-1].get_offsets()).tolist(), strict=True))
     assert places["New York"][0] < places["Vermont"][0] < places["New Hampshire"][0] < places["Maine"][0]
     assert places["New York"][1] < places["New Hampshire"][1] < places["Maine"][1]
+    abroad = GroupGraph.from_edges([*graph.edges, ("Maine", "Alaska"), ("Alaska", "Hawaii")])
+    panels = {"level": dict.fromkeys(abroad.names, 1.0)}
+    assert len(figures.coefficient_figure(abroad, panels, set(names), "y").axes[0].patches) == 48
     placed = GroupGraph(graph.names, graph.edges, positions={name: (0.0, float(i)) for i, name in enumerate(names)})
     assert not figures.graph_figure(placed, rows, set()).axes[0].patches
 

@@ -40,9 +40,14 @@ EXACT = 200
 BREADTH = 1.5
 
 
+def group_id(name: Name) -> str:
+    """What the artists of a group are called in an SVG: ``<g id="group:NAME">``."""
+    return f"group:{printable(str(name), keep='')}"
+
+
 def mark_group(artist: Artist, name: Name) -> None:
-    """Let an artist be known as this group's in an SVG: ``<g id="group:NAME">``."""
-    artist.set_gid(f"group:{name}")
+    """Let an artist be known as this group's, by :func:`group_id`."""
+    artist.set_gid(group_id(name))
 
 
 def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> None:
@@ -58,7 +63,8 @@ def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> Non
 
     for name, points in reach.items():
         x, y = at[name]
-        hit = Line2D([x], [y], ls="", marker="o", ms=2 * points + 4, mew=0, color=DARK, alpha=0, zorder=9)
+        size = math.ceil(2 * points + 4)  # whole points: an SVG then holds each size once
+        hit = Line2D([x], [y], ls="", marker="o", ms=size, mew=0, color=DARK, alpha=0, zorder=9, clip_on=False)
         mark_group(hit, name)
         hit.set_in_layout(False)
         ax.add_line(hit)

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ SIDES: tuple[tuple[complex, tuple[float, float]], ...] = (
     (-0.8 - 0.8j, (1.0, 1.0)),
     (-0.8 + 0.8j, (1.0, 0.0)),
 )
+#: Names that are tried at most.
+MOST = 300
 #: How far away, in points beyond the node, and in how many directions a name may stand at the end of a line.
 FAR, DIRECTIONS = (10.0, 18.0, 28.0, 40.0, 54.0, 70.0), 16
 #: A name less than so many points from another node could be that one's.
@@ -147,7 +150,7 @@ class NodeNames(Artist):
     ax : the axes.
     at : where all nodes stand.
     reach : from the middle of a node to its border, in points.
-    texts : what is written, by node; the most important first. Nodes may be left out.
+    texts : what is written, by node; the most important first. Nodes may be left out, and of very many are.
     edges : pairs of nodes.
     size : of the text, in points.
     on : by node, the colour of a name that may stand on it, and its size.
@@ -166,6 +169,7 @@ class NodeNames(Artist):
     ) -> None:
         super().__init__()
         self._ax = ax
+        texts = dict(islice(texts.items(), MOST))
         index = {name: number for number, name in enumerate(at)}
         self._points = np.array([tuple(point) for point in at.values()], dtype=np.float64).reshape(-1, 2)
         self._reach = np.array([reach[name] for name in at], dtype=np.float64)
