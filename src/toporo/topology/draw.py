@@ -199,11 +199,11 @@ def _names(
     sizes: Mapping[Name, float],
 ) -> None:
     """Names on nodes that would hold the widest of them, so that nodes of one size look alike; the others beside."""
-    from toporo.topology.labels import NodeNames, text_widths  # matplotlib, which most calls do without
+    from toporo.topology.labels import NodeNames, widest  # matplotlib, which most calls do without
 
     order = sorted(graph.names, key=lambda name: (-sizes.get(name, 0.0), -len(graph.neighbors(name))))
     texts = {name: shown_name(name) for name in order}
-    needed = abs(complex(ON_SIZE * max(text_widths(ax, texts.values())), ON_SIZE * CAPITAL)) / 2
+    needed = abs(complex(ON_SIZE * widest(ax, texts.values()), ON_SIZE * CAPITAL)) / 2
     within = {name: (color, ON_SIZE) for name, color in on.items() if reach[name] - 0.4 >= needed}
     NodeNames(ax, at, reach, texts, graph.edges, size=BESIDE_SIZE, on=within)
 
