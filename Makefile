@@ -27,7 +27,7 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 lint format fuzz torture bench lock audit clean
+.PHONY: help demo test test-all test-avx2 docs lint format fuzz torture bench lock audit clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
@@ -43,6 +43,9 @@ test-all: $(VENV)/.dev  ## Run all tests
 
 test-avx2: $(VENV)/.dev  ## Run the fused kernel's tests as on a CPU without AVX-512
 	$(AVX2) $(PYTEST) tests/topology/test_engine.py tests/topology/test_diffusion.py
+
+docs: $(VENV)/.dev  ## Build the documentation site, offline, every example run; docs/_build/html/index.html
+	$(BIN)/python tools/build_site.py
 
 lint: $(VENV)/.dev  ## Check style, types, layers, dependencies and spelling
 	$(BIN)/ruff check .
@@ -71,8 +74,8 @@ lock: $(TOOLS)/.installed  ## Renew requirements/*.lock after a change of pyproj
 audit: $(TOOLS)/.installed  ## Say which locked releases have known vulnerabilities (asks a database on the net)
 	@$(TOOLS)/bin/python tools/audit.py
 
-clean:  ## Remove the virtual environments and caches (not runs/)
-	rm -rf $(VENV) $(TOOLS) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+clean:  ## Remove the virtual environments, caches and the built site (not runs/)
+	rm -rf $(VENV) $(TOOLS) $(PEERS) docs/_build docs/_pages docs/gallery docs/api/names .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # $@ is touched last, so an interrupted install is done again.
 $(VENV)/bin/python $(TOOLS)/bin/python: %/bin/python:

@@ -1,12 +1,18 @@
-"""A linear model against the worst mixture of groups, solved exactly: no step size, no epochs, no seed.
+"""
+A linear model, solved exactly
+==============================
 
-Ten towns along a river; the effect of rain on the flood grows downstream. We have gauges in the six upper towns and
-need a model for the four lower ones. Run it with: python examples/exact_linear.py
+A linear model against the worst mixture of groups: no step size, no epochs, no seed. Ten towns along a river; the
+effect of rain on the flood grows downstream. We have gauges in the six upper towns and need a model for the four lower
+ones.
+
+Run it with: ``python examples/exact_linear.py``
 """
 
 import math
 from itertools import pairwise
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import toporo as tr
@@ -27,16 +33,30 @@ def error(fit: tr.robust.RobustFit) -> float:
     return float(np.mean((fit.predict(x[~seen]) - y[~seen]) ** 2))
 
 
+# %%
 # The prior looks down the river: where would a random walk from the lower towns first meet the upper ones?
 prior = river.prior(train, test, measure="harmonic")
 even = dict.fromkeys(train, 1.0)
 penalties = [math.inf, 10.0, 1.0, 0.1, 0.0]
+errors = {}
 for title, weights in (("no topology", even), ("river", prior)):
     print(f"{title}:")
-    for fit in tr.robust.linear_path(x[seen], y[seen], town[seen], weights, penalties=penalties, ridge=1e-3):
+    path = tr.robust.linear_path(x[seen], y[seen], town[seen], weights, penalties=penalties, ridge=1e-3)
+    errors[title] = [error(fit) for fit in path]
+    for fit in path:
         most = max(fit.weights, key=fit.weights.get)
         print(
             f"  penalty {fit.penalty:<4g} test error {error(fit):.3f}, worst training group "
             f"{max(fit.losses.values()):.3f}, most weight on {most} ({fit.weights[most]:.2f}), "
             f"gap at most {fit.relative_gap:.0e}"
         )
+
+# %%
+# Without a penalty the prior has no say; with a large one the river's prior takes the model to the lower towns.
+figure, ax = plt.subplots(figsize=(7, 3.6), layout="constrained")
+for title, values in errors.items():
+    ax.plot(range(len(penalties)), values, "o-", label=title)
+ax.set_xticks(range(len(penalties)), ["∞" if math.isinf(penalty) else f"{penalty:g}" for penalty in penalties])
+ax.set(xlabel="penalty λ", ylabel="squared error in the lower towns", ylim=(0, None))
+ax.legend()
+plt.show()

@@ -1,17 +1,23 @@
-"""Segmentation: which pixels are under water in a flood that nobody has labelled, from radar tiles.
+"""
+Water in radar tiles
+====================
+
+Segmentation: which pixels are under water in a flood that nobody has labelled, from radar tiles.
 
 Radar sees water dark and land bright, but how dark depends on the season, the wind and the angle of the beam: every
 flood has its own levels. The chips are generated in the layout of Sen1Floods11's bucket, small enough for a CPU. For
-the real ones, point `load_dataset` at their folder, with tiles of 256 pixels and, as its authors do, `FCN` instead of
-`UNet`. Only the levels differ here, and ERM copes with them as well as TRO does: the example shows how, not a gain.
+the real ones, point ``load_dataset`` at their folder, with tiles of 256 pixels and, as its authors do, ``FCN`` instead
+of ``UNet``. Only the levels differ here, and ERM copes with them as well as TRO does: the example shows how, not a
+gain.
 
-Run it with: python examples/flood_tiles.py [FOLDER]     (needs tifffile: pip install 'toporo[geo]')
+Run it with: ``python examples/flood_tiles.py [FOLDER]`` (needs tifffile: ``pip install 'toporo[geo]'``)
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import tifffile
 import torch
@@ -54,12 +60,15 @@ def write_chips(root: Path, chips: int = 6, side: int = 64) -> None:
         (lists / f"flood_{role}_data.csv").write_text("".join(lines), encoding="utf-8")
 
 
+# %%
+# Written, and read as the published ones are.
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="toporo-"))
 write_chips(folder / "sen1floods11" / "v1.1")
 benchmark = tr.load_dataset("sen1floods11", folder, test=TEST, tile=32)
 train, test = validation_rows(benchmark, seed=0).train, benchmark.data.select(benchmark.test)
 print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test event is {TEST}")
 
+# %%
 # Decibels are scaled by the training tiles alone. Missing values are 0 in the input and -1 in the labels.
 store = benchmark.store
 scaled = apply_scaling(store.x, fit_scaling(store, train.x))
@@ -87,12 +96,28 @@ def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
     return network
 
 
+# %%
+# The topology is learned from what the first network makes of the tiles.
 erm = run("ERM", tr.objectives.ERM(benchmark.train))
 features = outputs(erm, train.x, of=lambda network, x: network.features(x))
 graph = tr.learn_topology(features.numpy(), train.ids, sigma="median")
 prior = graph.prior(benchmark.train)
-run("TRO", tr.objectives.TRO(prior, penalty=1.0, step=0.1))
+tro = run("TRO", tr.objectives.TRO(prior, penalty=1.0, step=0.1))
 run("TRO, uniform prior (control)", tr.objectives.TRO(tr.Prior.uniform(benchmark.train), penalty=1.0, step=0.1))
 
 print("learned edges:", ", ".join(f"{a}-{b} ({share:.0%} of resamples)" for (a, b), share in graph.stability.items()))
 print("prior:", {name: round(weight, 2) for name, weight in prior.weights.items()}, "saw:", prior.saw or "nothing")
+
+# %%
+# A tile of the flood that was not trained on: radar, what people marked, and what the network says.
+rows = test.x[np.argsort(-(store.y[test.x] == 1).mean((1, 2)))[:3]]
+guesses = outputs(tro, rows).argmax(dim=1).numpy()
+figure, axes = plt.subplots(3, 3, figsize=(6.5, 6.5), layout="constrained")
+for line, row, guess in zip(axes, rows, guesses, strict=True):
+    labels = np.where(store.y[row] < 0, np.nan, store.y[row])
+    for ax, picture, cmap in zip(line, (scaled[row][0], labels, guess), ("gray", "Blues", "Blues"), strict=True):
+        ax.imshow(picture, cmap=cmap, interpolation="nearest")
+        ax.set(xticks=[], yticks=[])
+for ax, title in zip(axes[0], ("radar (VV)", "marked as water", "said to be water"), strict=True):
+    ax.set_title(title)
+plt.show()

@@ -1,12 +1,16 @@
-"""Your own folder of pictures, your own network: TRO on a topology learned from ERM's features, beside its controls.
+"""
+Pictures of your own
+====================
+
+Your own folder of pictures, your own network: TRO on a topology learned from ERM's features, beside its controls.
 
 Signs in front of a forest and of a harbour, in DomainBed's layout (place/sign/picture). In the forest nearly all are
 bars, at the harbour posts, so the background gives the sign away. The depot has both signs on both backgrounds. In the
 village, which has no training pictures, it is the other way round. The learned topology puts the depot between the
 others, and TRO starts from there. The pictures are generated, small enough for a CPU, and so simple that ERM gets them
-right as well: the example shows how, not a gain. Point `load_images` at a folder of your own.
+right as well: the example shows how, not a gain. Point ``load_images`` at a folder of your own.
 
-Run it with: python examples/images.py [FOLDER]     (needs Pillow: pip install 'toporo[vision]')
+Run it with: ``python examples/images.py [FOLDER]`` (needs Pillow: ``pip install 'toporo[vision]'``)
 """
 
 import sys
@@ -15,6 +19,7 @@ from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -72,13 +77,16 @@ class Small(nn.Module):
         return self.head(self.features(x))
 
 
+# %%
+# One call reads the folder.
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="toporo-"))
 draw_pictures(folder)
 benchmark = tr.load_images(folder, test=TEST, size=20)
 train, test = benchmark.data.select(benchmark.train).split(0.2, seed=0).train, benchmark.data.select(benchmark.test)
 print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; the test domain is {TEST}")
 
-# All pictures go to the device once; `train` and `test` hold their row numbers.
+# %%
+# All pictures go to the device once; ``train`` and ``test`` hold their row numbers.
 data = Resident.of(benchmark.store, benchmark.data)
 settings = StepSettings(rounds=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
 
@@ -108,6 +116,8 @@ def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
     return network
 
 
+# %%
+# The topology is learned from the features of the first network.
 erm = run("ERM", tr.objectives.ERM(benchmark.train))
 features = outputs(erm, train.x, of=lambda network, x: network.features(x))
 graph = tr.learn_topology(features.numpy(), train.ids, sigma="median")
@@ -117,3 +127,15 @@ run("TRO, uniform prior (control)", tr.objectives.TRO(tr.Prior.uniform(benchmark
 
 print("learned edges:", ", ".join(f"{a}-{b} ({share:.0%} of resamples)" for (a, b), share in graph.stability.items()))
 print("prior:", {name: round(weight, 2) for name, weight in prior.weights.items()}, "saw:", prior.saw or "nothing")
+
+# %%
+# Four pictures of every place, and the prior. The depot has something of both others.
+figure, axes = plt.subplots(len(PLACES), 4, figsize=(4.5, 4.6), layout="constrained")
+for line, place in zip(axes, PLACES, strict=True):
+    rows = benchmark.data.select([place]).x[:: 120 // 4][:4]
+    for ax, row in zip(line, rows, strict=True):
+        ax.imshow(data.x[int(row)].numpy())
+        ax.set(xticks=[], yticks=[])
+    share = f"prior {prior[place]:.2f}" if place in prior.weights else "test"
+    line[0].set_ylabel(f"{place}\n{share}")
+plt.show()

@@ -1,9 +1,13 @@
-"""scikit-learn: a pipeline, groups routed to where they are needed, folds that resemble the test groups.
+"""
+scikit-learn: pipelines, search, folds
+======================================
 
-Passengers at twelve tram stops. Eight stops have been counted; four more, further out, open next year. The further out,
-the more rain matters. Run it with: python examples/scikit_learn.py
+A pipeline, groups routed to where they are needed, folds that resemble the test groups. Passengers at twelve tram
+stops: eight have been counted; four more, further out, open next year. The further out, the more rain matters.
 
 The table is a pandas frame. toporo itself does not need pandas: polars frames and arrays work too.
+
+Run it with: ``python examples/scikit_learn.py``
 """
 
 import tempfile
@@ -11,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import joblib
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import sklearn
@@ -71,6 +76,7 @@ prepare = make_column_transformer(
 )
 pipeline = Pipeline([("prepare", prepare), ("model", tr.TRORegressor(graph=line, test_groups=planned))])
 
+# %%
 # Folds hold out stops that are as far from the others as the planned stops are from the counted ones.
 folds = tr.GraphHopSplit(line, planned, n_splits=4)
 for fold in folds.folds(counted):
@@ -90,6 +96,7 @@ def cross_validated(model: Pipeline) -> list[float]:
     return (-scores["test_score"]).round(1).tolist()
 
 
+# %%
 # The search judges each penalty on held-out stops and never sees a planned one. But its prior looks towards the planned
 # stops in every fold, even in those that hold out the other end of the line.
 search = GridSearchCV(
@@ -101,10 +108,12 @@ search = GridSearchCV(
 search.fit(seen[inputs], seen.passengers, groups=seen.stop)
 print("best:", {name.removeprefix("model__"): value for name, value in search.best_params_.items()})
 
-# penalty="auto" does the same by itself, and in each fold the prior looks towards the stops held out there.
+# %%
+# ``penalty="auto"`` does the same by itself, and in each fold the prior looks towards the stops held out there.
 auto = clone(pipeline).set_params(model__penalty="auto").fit(seen[inputs], seen.passengers, groups=seen.stop)
 print(f"auto: penalty {auto['model'].penalty_:g}, from {len(auto['model'].choice_.held_out)} folds")
 
+# %%
 # The control: the same rows and columns in an ordinary ridge regression, which knows no groups.
 control = Pipeline([("prepare", clone(prepare)), ("model", Ridge())])
 print("error by fold, control:", cross_validated(control))
@@ -117,9 +126,23 @@ for title, model in {"control": control.fit(seen[inputs], seen.passengers), "sea
 print("how much each stop counts in the last one:")
 print(auto["model"].explain().to_pandas().round(3).to_string(index=False))
 
+# %%
 # joblib keeps the whole pipeline. Open only files you trust: unlike toporo's model folders they can run code.
 with tempfile.TemporaryDirectory() as folder:
     joblib.dump(auto, Path(folder) / "trams.joblib")
     again = joblib.load(Path(folder) / "trams.joblib")
 same = np.array_equal(again.predict(later[inputs]), auto.predict(later[inputs]))
 print("read back, it predicts", "the same" if same else "something else")
+
+# %%
+# The error stop by stop.
+figure, ax = plt.subplots(figsize=(8, 3.8), layout="constrained")
+for title, model in {"control": control, "search": search, "auto": auto}.items():
+    squares = (model.predict(table[inputs]) - table.passengers) ** 2
+    ax.plot(range(12), np.sqrt(squares.groupby(table.stop).mean()[STOPS]), "o-", label=title)
+ax.axvspan(7.5, 11.5, color="#e5e7eb", zorder=0)
+ax.text(9.5, 0.03, "planned stops", ha="center", transform=ax.get_xaxis_transform())
+ax.set_xticks(range(12), STOPS, rotation=35, ha="right")
+ax.set(ylabel="passengers off (RMSE)", ylim=(0, None))
+ax.legend()
+plt.show()

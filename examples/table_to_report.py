@@ -1,11 +1,15 @@
-"""From a CSV file to a decision: fit, control, evaluation by distance, report, predictions.
+"""
+From a CSV file to a decision
+=============================
+
+Fit, control, evaluation by distance, report, predictions.
 
 You have a table, a column that says which group each row is from, a file of which groups touch, and a list of test
-groups. The table has NOAA's temperatures of 48 states if you have fetched them (`toporo data get tpt48`): January to
+groups. The table has NOAA's temperatures of 48 states if you have fetched them (``toporo data get tpt48``): January to
 June in, the mean of July to December out; the eastern states are for training, the western ones for testing. Otherwise
-it is generated. docs/tutorial.md does the same on the command line, step by step and with pictures.
+it is generated. The tutorial does the same on the command line, step by step and with pictures.
 
-Run it with: python examples/table_to_report.py [FOLDER]
+Run it with: ``python examples/table_to_report.py [FOLDER]``
 """
 
 import csv
@@ -14,6 +18,7 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 import toporo as tr
@@ -40,6 +45,8 @@ def generated_orchards(folder: Path) -> tuple[str, str]:
     return "orchard", "harvest"
 
 
+# %%
+# The files, real ones if there are any.
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="toporo-"))
 folder.mkdir(parents=True, exist_ok=True)
 try:
@@ -54,10 +61,12 @@ else:
     (folder / "new.txt").write_text(noaa.test, encoding="utf-8")
     print("real: monthly temperatures of 48 states in °F, NOAA")
 
+# %%
 # From here on there are only files, as you would have them: a table, a list of edges, a list of test groups.
 table, edges = folder / "table.csv", folder / "edges.csv"
 new_groups = (folder / "new.txt").read_text(encoding="utf-8").splitlines()
 
+# %%
 # Rows of test groups are never trained on. The control weighs all training groups equally and uses the graph only to
 # count hops. A year does not cause weather, so the model does not see it. Without a method, several models would get a
 # vote each; both here are linear.
@@ -69,6 +78,7 @@ print(f"penalty {tro.estimator.penalty_:g}, chosen by holding out training group
 print("the five heaviest training groups:")
 print(tro.explain()[:5])
 
+# %%
 # Evaluated where it matters: on groups never seen, by how far away they are, beside the control.
 judged, beside = tro.evaluate(table, unseen=True), control.evaluate(table, unseen=True)
 metric, both = judged.metric, (judged, beside)
@@ -81,6 +91,7 @@ for title, scores in lines.items():
     print(f"  {title:<25}{cells[0]:<23}{cells[1]}")
 print(f"  worst under TRO: {judged.worst.group}; under ERM: {beside.worst.group}")
 
+# %%
 # Those intervals are wide because groups differ. What decides is the difference within each group.
 errors, others = ({score.group: score.metrics[metric].value for score in each.groups} for each in both)
 gain = np.array([others[name] - errors[name] for name in errors])
@@ -89,6 +100,7 @@ print(f"gain of TRO over ERM: {gain.mean():.3f} [{low:.3f}, {high:.3f}]; better 
 verdict = "TRO does better" if low > 0 else "the control does better: use it" if high < 0 else "no clear difference"
 print(f"verdict: {verdict}{'' if len(gain) >= 10 else f' (in {len(gain)} groups only: few to judge by)'}")
 
+# %%
 # What to keep and hand on. The folder holds JSON and numbers; nothing in it runs when it is opened.
 tro.save(folder / "model", overwrite=True)
 write_model_report(tro, folder / "report.html", evaluation=judged, source="the test groups")
@@ -98,3 +110,16 @@ with table.open(encoding="utf-8", newline="") as stream:
 unlabelled = {name: [row[name] for row in rows] for name in rows[0] if name != target}  # or a pandas or polars frame
 print("predictions for new rows:", [round(float(value), 1) for value in again.predict(unlabelled)])
 print(f"files: {folder}")
+
+# %%
+# What decides, as a picture: the gain in every group never trained on.
+figure, ax = plt.subplots(figsize=(7, 0.3 * len(gain) + 1.6), layout="constrained")
+order = sorted(errors, key=lambda name: others[name] - errors[name])
+ax.barh(range(len(order)), [others[name] - errors[name] for name in order])
+ax.axvline(gain.mean(), color="#b45309", lw=1.5, label="mean, and its interval")
+ax.axvspan(low, high, color="#b45309", alpha=0.15)
+ax.axvline(0, color="#374151", lw=0.8)
+ax.set_yticks(range(len(order)), order)
+ax.set(xlabel=f"gain of TRO over ERM in {metric.upper()}")
+ax.legend(loc="lower right")
+plt.show()

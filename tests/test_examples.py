@@ -73,7 +73,7 @@ def test_no_example_is_left_out() -> None:
     tested = Path(__file__).read_text(encoding="utf-8")
     names = [path.name for path in EXAMPLES.glob("*.py")]
     assert len(names) >= 10
-    assert [name for name in names if f'run("{name}"' not in tested] == []
+    assert [name for name in names if f'run("{name}"' not in tested and name not in SHOWN] == []
 
 
 @pytest.mark.slow
@@ -224,6 +224,50 @@ def test_flood_tiles_finds_water_in_a_flood_not_trained_on(run: Run, tmp_path: P
     weights = ast.literal_eval(text.split("prior: ")[1].split(" saw")[0])
     assert max(weights, key=weights.get) == "India", "its levels lie between the others'"
     assert "Bolivia" not in weights
+
+
+#: What the gallery's shorter examples print of what they show.
+SHOWN = {
+    "compare_candidates.py": "Kriged is best; the graph helps",
+    "distance_matrix.py": "12 groups, distances to within ",
+    "error_by_hops.py": "'8': ",
+    "intervals_coverage.py": "groups left out (toporo): 9",
+    "kriged_coefficients.py": "the rows speak for the graph: ",
+    "league_of_auto.py": "It is carried by ",
+    "losses_by_group.py": "group DRO: mean in training ",
+    "penalty_choice.py": "chosen: λ = ",
+    "reach_of_rows.py": "far from any training row",
+    "region_folds.py": "fold 4: ",
+    "states_prior_map.py": "of 24 states in effect; saw: test adjacency",
+    "weights_over_penalty.py": "λ = 0.01: ",
+    "worst_mixture_simplex.py": "λ = 0.3: worst mixture {'NY': 0.0, 'PA': 0.0, 'OH': 1.0}",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.usefixtures("no_data")
+def test_an_example_of_the_gallery_shows_what_it_says(run: Run, name: str) -> None:
+    assert SHOWN[name] in run(name)
+
+
+@pytest.mark.slow
+def test_tro_is_between_erm_and_group_dro(run: Run) -> None:
+    text = run("losses_by_group.py")
+    worst, new = (
+        {line.split(":")[0]: float(line.split(of)[1].split(",")[0]) for line in text.splitlines()}
+        for of in (" worst ", "villages ")
+    )
+    assert worst["group DRO"] == min(worst.values())
+    assert new["TRO, λ = 1"] == min(new.values()), "it looks down the road"
+
+
+@pytest.mark.slow
+def test_the_error_grows_with_the_hops(run: Run) -> None:
+    lines = dict(line.split(" {", 1) for line in run("error_by_hops.py").splitlines())
+    tro, erm = (list(ast.literal_eval("{" + lines[title]).values()) for title in ("TRO", "ERM (control)"))
+    assert tro[1] < tro[3] < tro[7]
+    assert all(a < b for a, b in zip(tro[1:], erm[1:], strict=True))
 
 
 def percent(text: str, title: str) -> float:

@@ -346,7 +346,7 @@ def fit_cases() -> list[Case]:
                 "A line of the graph file is broken",
                 f"{FIT} --graph borders.csv",
                 "line 3",
-                {"borders.csv": edges("AZ,CA", "NV", "CA,NV")},
+                {"borders.csv": edges("AZ,CA", "NV;UT", "CA,NV")},
                 look="head -n 3 borders.csv",
             ),
             Case(
@@ -684,7 +684,7 @@ def doctor_cases() -> list[Case]:
                 "A line of the graph file is broken",
                 f"{DOCTOR} --graph borders.csv",
                 "line 3",
-                {"borders.csv": edges("AZ,CA", "NV", "CA,NV")},
+                {"borders.csv": edges("AZ,CA", "NV;UT", "CA,NV")},
             ),
             Case(
                 "A group borders on itself",

@@ -13,7 +13,15 @@ from collections.abc import Iterable
 
 
 class TopoRoError(Exception):
-    """Base of every error that toporo raises on purpose."""
+    """Base of every error that toporo raises on purpose.
+
+    >>> import toporo as tr
+    >>> try:
+    ...     tr.GroupGraph.from_edges([("NY", "PA")]).hops(["OH"])
+    ... except TopoRoError as error:
+    ...     print(type(error).__name__)
+    GroupMismatchError
+    """
 
 
 class DataError(TopoRoError, ValueError):
@@ -55,7 +63,12 @@ class UnsafeFileError(TopoRoError, ValueError):
 
 
 class TopoRoWarning(UserWarning):
-    """Legal, but probably not what was meant."""
+    """Legal, but probably not what was meant.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", TopoRoWarning)  # stop where something is legal but unwise
+    """
 
 
 def warn(message: str) -> None:

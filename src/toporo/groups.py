@@ -87,7 +87,7 @@ class Groups:
         return f"Groups({listed(self.names)})"
 
     def encode(self, labels: Iterable[Name]) -> npt.NDArray[np.int64]:
-        """Codes of a column of names; a name that is not a group is an error that lists it."""
+        """Codes of a column of names, ``labels``; a name that is not a group is an error that lists it."""
         column = [plain_name(label) for label in labels]
         codes = [self._code_of.get(label, -1) for label in column]
         if -1 in codes:
@@ -109,13 +109,16 @@ class Groups:
         return [self.names[code] for code in column]
 
     def align(self, values: Mapping[Any, float], *, what: str = "the values") -> npt.NDArray[np.float64]:
-        """One number a group, in this object's order, from a mapping by name that must cover exactly these groups."""
+        """One number per group, in this object's order, from ``values``, a mapping by name of exactly these groups.
+
+        ``what`` they are is said in errors.
+        """
         plain = {plain_name(name): value for name, value in values.items()}
         self.require_same(plain, what=what)
         return np.asarray([plain[name] for name in self.names], dtype=np.float64)
 
     def require_same(self, names: Iterable[Name], *, what: str = "the values") -> None:
-        """Raise :class:`GroupMismatchError`, listing the names, unless ``names`` are exactly these groups."""
+        """Raise :class:`GroupMismatchError` unless ``names`` are exactly these groups; it says ``what`` has them."""
         given = {plain_name(name) for name in names}
         missing = [name for name in self.names if name not in given]
         extra = _canonical(name for name in given if name not in self._code_of)
@@ -129,7 +132,7 @@ class Groups:
             raise GroupMismatchError(" ".join(parts))
 
     def named(self, values: Iterable[float]) -> dict[Name, float]:
-        """The inverse of :meth:`align`: numbers in this object's order, keyed by name."""
+        """The inverse of :meth:`align`: ``values`` in this object's order, keyed by name."""
         return {name: float(value) for name, value in zip(self.names, values, strict=True)}
 
 
@@ -143,6 +146,10 @@ class GroupIds:
     ----------
     codes : an integer array of any library (numpy, torch), one code per row.
     groups : what they are codes of.
+
+    >>> ids = Groups.of(["PA", "NY", "PA"])
+    >>> len(ids), ids.groups.names, ids.names
+    (3, ('NY', 'PA'), ['PA', 'NY', 'PA'])
     """
 
     codes: Any
@@ -161,13 +168,18 @@ class GroupIds:
         return self.groups.decode(self.codes)
 
 
+def is_missing(name: object) -> bool:
+    """Whether a cell that may hold a name holds none: None, nan, or what frames have for it."""
+    return name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name)
+
+
 def plain_name(name: object) -> Name:
     """A group name as a plain Python value: numpy and torch scalars unwrapped; missing and unhashable names refused."""
     if isinstance(name, np.generic) or (hasattr(name, "detach") and getattr(name, "ndim", None) == 0):
         name = name.item()  # type: ignore[attr-defined]
     if isinstance(name, tuple):
         return tuple(plain_name(part) for part in name)
-    if name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name):
+    if is_missing(name):
         raise DataError(
             f"a group name is missing (found {name!r}): drop those rows, or give them a group such as 'unknown'."
         )

@@ -34,7 +34,12 @@ class Registry(Mapping[str, T], Generic[T]):
         self._complete = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """A decorator that adds what it is put on under this name; a name is given once."""
+        """A decorator that adds what it is put on under this name.
+
+        Parameters
+        ----------
+        name : new among its kind.
+        """
 
         def add(thing: T) -> T:
             known = self._things.get(name)

@@ -20,7 +20,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.charts import INK, LOG_FROM, color_scale, to_svg
+from toporo.pages.charts import LOG_FROM, ON_DARK, ON_LIGHT, color_scale, to_svg
 from toporo.pages.maps import BESIDE, FRAME, MISSING, contiguous_states, draw_state_land, draw_states, load_outlines
 
 #: Who shares a land border (or a lake's) with whom, each pair once.
@@ -213,7 +213,7 @@ def test_each_state_has_the_colour_of_its_value_fill_or_absence() -> None:
 def test_codes_are_light_on_dark_and_dark_on_light() -> None:
     ax, _ = drawn({"CA": 0.0, "KS": 1.0}, cmap="gray")
     colors = {text.get_text(): text.get_color() for text in ax.texts}
-    assert (colors["CA"], colors["KS"], colors["TX"]) == ("#ffffff", INK, INK)
+    assert (colors["CA"], colors["KS"], colors["TX"]) == (ON_DARK, ON_LIGHT, ON_LIGHT)
 
 
 def test_the_same_bytes_at_every_call_whatever_the_order_of_the_values() -> None:
@@ -284,7 +284,7 @@ def test_states_with_a_value_or_a_fill_are_marked_with_the_names_of_their_groups
     ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"}, groups={"NY": "New York"})
     marks = {state.get_gid() for state in ax.collections}
     assert marks == {"group:New York", "group:PA", "group:TX", None}
-    assert 'id="map-group:New York"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
+    assert 'class="hit" data-key="New York"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
 
 
 def test_land_behind_a_graph_holds_its_states_and_its_groups() -> None:

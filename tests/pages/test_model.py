@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.pages.page import Page
+from tests.pages.page import Page, loads_nothing
 from tests.tables.cases import RIVER, STATIONS, STREAM, floods, only, river
 from toporo.choice.penalty import PenaltyScore
 from toporo.doctor import examine
@@ -96,6 +96,7 @@ def test_a_page_is_one_file_that_opens_offline(whole: Path) -> None:
     text = whole.read_text(encoding="utf-8")
     page = Page(text)
     assert [file.name for file in whole.parent.iterdir()] == ["page.html"]
+    assert loads_nothing(text)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
     references = [
         value or "" for _, attrs in page.tags for key, value in attrs.items() if key.endswith(("href", "src"))
@@ -122,7 +123,7 @@ def test_a_page_has_a_section_for_all_there_is_to_say(
 ) -> None:
     page = Page(whole.read_text(encoding="utf-8"))
     assert page.sections == [
-        "groups", "prior", "losses", "evaluation", "hops", "penalty", "effects", "table", "columns", "cautions",
+        "evaluation", "hops", "groups", "prior", "losses", "penalty", "effects", "table", "columns", "cautions",
     ]  # fmt: skip
     bare = written(model, tmp_path)
     assert [name for name in page.sections if name not in bare.sections] == ["evaluation", "hops"]
@@ -170,7 +171,7 @@ def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
     table = river(groups=("a", "b"))
     model = fit_table(table, target="y", group="station", model="linear")
     page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20))
-    assert page.sections == ["groups", "prior", "losses", "evaluation", "effects", "table", "columns", "cautions"]
+    assert page.sections == ["evaluation", "groups", "prior", "losses", "effects", "table", "columns", "cautions"]
     assert "There is no graph" in page.text
     assert "no topology takes part" in page.text
     assert "A graph is a claim" not in page.text

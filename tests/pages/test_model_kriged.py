@@ -38,7 +38,7 @@ def test_the_page_shows_evidence_coefficients_and_coverage(model: TableModel, tm
     judged = model.evaluate(river(3, groups=STATIONS), resamples=20)
     page = written(model, tmp_path, evaluation=judged, source="new.csv")
     ids = [attributes.get("id") for tag, attributes in page.tags if tag == "section"]
-    assert ids[:5] == ["evidence", "coefficients", "evaluation", "hops", "table"]
+    assert ids[:5] == ["evaluation", "hops", "evidence", "coefficients", "table"]
     for words in (
         "fitted by kriging (coefficients by group) to 280 rows in 7 groups",
         "The graph counts for over 99 %: neighbours are alike.",

@@ -155,6 +155,19 @@ def load_images(
     -------
     BenchmarkData
         ``data`` has the row numbers, classes and domains, ``store`` the pixels and the names of files and classes.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as photos:
+    ...     for name in ("old", "other", "new"):
+    ...         for kind in ("cat", "dog"):
+    ...             place = Path(photos, name, kind)
+    ...             place.mkdir(parents=True)
+    ...             Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(place / "1.png")
+    ...     benchmark = load_images(photos, test="new", size=8, progress=False)
+    >>> benchmark.train, benchmark.store.classes
+    (('old', 'other'), ('cat', 'dog'))
     """
     root = Path(folder).expanduser()
     if not root.is_dir():

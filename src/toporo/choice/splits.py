@@ -151,6 +151,11 @@ class LeaveRegionOut(_GraphSplitter):
     max_splits : at most this many regions (60). Of more, as many of each size as possible (of more sizes than splits,
         evenly spaced ones), each time the region whose groups were held out the fewest times so far. A region that is
         the same around two groups counts once.
+
+    >>> splitter = LeaveRegionOut([("a", "b"), ("b", "c"), ("c", "d")], sizes=2)
+    >>> state = ["a", "b", "c", "d"]
+    >>> [[state[row] for row in held_out] for _, held_out in splitter.split(state, groups=state)]
+    [['a', 'b'], ['b', 'c'], ['c', 'd']]
     """
 
     graph: GroupGraph
@@ -190,7 +195,7 @@ class LeaveRegionOut(_GraphSplitter):
         return [_members(known, mask) for mask in chosen]
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
-        """How many regions are held out of these groups."""
+        """How many regions are held out of ``groups``; ``X`` and ``y`` do not matter."""
         return len(self.regions(Groups.of(self._given(groups)).groups))
 
     def _given_sizes(self) -> list[int] | None:
@@ -236,6 +241,10 @@ class GraphHopSplit(_GraphSplitter):
     distances : between groups of the data and test groups, in place of hops, if ``repeats`` is given: what
         :func:`~toporo.diffusion_emd` returns, or a square data frame whose index and columns are the groups' names.
     seed : of what is drawn, if ``repeats`` is given.
+
+    >>> splitter = GraphHopSplit([("a", "b"), ("b", "c"), ("c", "d"), ("d", "new")], ["new"], n_splits=2)
+    >>> [fold.held_out for fold in splitter.folds(["a", "b", "c", "d"])]
+    [('b', 'c'), ('a',)]
     """
 
     def __init__(
@@ -262,11 +271,11 @@ class GraphHopSplit(_GraphSplitter):
         self.test_groups = None if test_groups is None else self._given_test(test_groups)
 
     def regions(self, names: Iterable[Name]) -> list[tuple[Name, ...]]:
-        """The groups that are held out, fold by fold: the fold most like the test first, or round by round."""
+        """Which of ``names`` are held out, fold by fold: the fold most like the test first, or round by round."""
         return [fold.held_out for fold in self.folds(names)]
 
     def folds(self, names: Iterable[Name]) -> tuple[HopFold, ...]:
-        """The folds over these groups with their hops and likeness."""
+        """The folds over the groups ``names``, with their hops and likeness."""
         known = self._names(names, least=3 if self.repeats is None else 2)
         if self.graph is not None and self.repeats is None:
             folds = hop_folds(self.graph, known, self.test_groups, self.n_splits)
@@ -282,14 +291,14 @@ class GraphHopSplit(_GraphSplitter):
         return folds
 
     def likeness(self, names: Iterable[Name]) -> float:
-        """The likeness of all folds over these groups together: 0 if their hops are distributed as the test's are."""
+        """The likeness of all folds over ``names`` together: 0 if their hops are distributed as the test's are."""
         known = self._names(names, least=1)
         hops = [hop for fold in self.folds(known) for hop in fold.hops.values()]
         _, aim, beyond = self._far(known)
         return apart(np.minimum(hops, beyond), np.minimum(aim, beyond)) if aim else math.nan
 
     def test_hops(self, names: Iterable[Name]) -> dict[Name, float]:
-        """Hops from every test group to the nearest of these groups; empty without test groups."""
+        """Hops from every test group to the nearest of ``names``; empty without test groups."""
         known = self._names(names, least=1)
         if self.graph is not None:
             return _test_hops(self.graph, known, self.test_groups)
@@ -297,7 +306,7 @@ class GraphHopSplit(_GraphSplitter):
         return {} if self.distances is None else self.distances.nearest(test, known)
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:  # noqa: ARG002, N803
-        """``n_splits``, in every round."""
+        """``n_splits``, in every round; ``X``, ``y`` and ``groups`` do not matter."""
         return self.n_splits * (self.repeats or 1)
 
     def _given_test(self, test_groups: Iterable[Name]) -> tuple[Name, ...]:

@@ -29,6 +29,10 @@ def group_batches(
     epochs : passes over the largest group.
     seed : of the order.
     device : where the batches are to be.
+
+    >>> data = GroupedData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["NY", "PA", "PA"])
+    >>> [(tuple(x.shape), groups.names) for x, y, groups in group_batches(data, per_group=2)]
+    [((4, 1), ['NY', 'NY', 'PA', 'PA'])]
     """
     if epochs < 1 or seed < 0:
         raise SettingError(f"epochs={epochs!r}, seed={seed!r}: expected at least one epoch and a seed of at least 0.")

@@ -41,6 +41,10 @@ class GroupedData:
     x, y : inputs and targets, numpy arrays with one row per sample.
     codes : the place of every row's group in ``groups``.
     groups : exactly those that occur.
+
+    >>> data = GroupedData.from_arrays([[1.0], [2.0], [3.0]], [0, 1, 1], ["NY", "PA", "PA"])
+    >>> len(data), len(data.select(["PA"]))
+    (3, 2)
     """
 
     x: npt.NDArray[Any]
@@ -127,7 +131,7 @@ class GroupedData:
         return digest.hexdigest()
 
     def rows(self, name: Name) -> npt.NDArray[np.intp]:
-        """Where a group's rows are."""
+        """Where the rows of the group ``name`` are."""
         return np.flatnonzero(self.codes == self.groups.encode([name])[0])
 
     def take(self, rows: npt.NDArray[Any]) -> GroupedData:
@@ -135,7 +139,7 @@ class GroupedData:
         return GroupedData.from_arrays(self.x[rows], self.y[rows], self.groups.decode(self.codes[rows]))
 
     def select(self, names: Iterable[Name]) -> GroupedData:
-        """The rows of these groups."""
+        """The rows of the groups ``names``."""
         wanted = [plain_name(name) for name in names]
         return self.take(np.flatnonzero(np.isin(self.codes, self.groups.encode(wanted))))
 

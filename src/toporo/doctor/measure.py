@@ -272,7 +272,12 @@ CHECKS: list[Check] = []
 
 
 def check(function: Check) -> Check:
-    """Add a check."""
+    """Add a check.
+
+    Parameters
+    ----------
+    function : it takes a case and yields what it finds; it is returned as it is.
+    """
     CHECKS.append(function)
     return function
 

@@ -27,7 +27,8 @@ PARAMETERS = {
     "model": '"linear", "mlp" or a torch.nn.Module, of which a copy is trained. A module gets rows × features and '
     "gives {outputs}.",
     "penalty": "λ, the price of a mixture of groups away from the prior: 0 is the worst group alone, infinity the "
-    'prior\'s own mixture. "auto" chooses it by holding training groups out (linear models).',
+    'prior\'s own mixture. "auto" chooses among ten by holding regions of training groups out; for fewer than four '
+    "groups, or a network, it is 1.",
     "radius": "τ, instead of a penalty: how far the mixture may be from the prior, D(q‖p) ≤ τ.",
     "divergence": 'D: "l2", "kl" or "chi2".',
     "prior": 'p: "auto", "uniform", a measure ("harmonic", "betweenness", "degree", "closeness"), a toporo.Prior or '
@@ -183,6 +184,12 @@ class GroupDROClassifier(ClassifierMixin, _GroupDRO, ClassifierPart):  # type: i
     """The best model for the worst training group: :class:`TROClassifier` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
+
+    >>> import numpy as np
+    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 3), np.repeat(["NY", "PA", "OH"], 4)
+    >>> model = GroupDROClassifier().fit(x, np.where(x[:, 0] > 0, "wet", "dry"), groups=state)
+    >>> model.predict([[1.5]]).tolist(), model.penalty_
+    (['wet'], 0.0)
     """
 
 
@@ -191,4 +198,11 @@ class GroupDRORegressor(RegressorMixin, _GroupDRO, RegressorPart):  # type: igno
     """The best model for the worst training group: :class:`TRORegressor` with a penalty of 0 and no topology.
 
     A network is trained by the exponentiated gradient of Sagawa et al. (2020) with step ``step``.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> x, state = rng.normal(size=(90, 1)), np.repeat(["NY", "PA", "OH"], 30)
+    >>> model = GroupDRORegressor().fit(x, x[:, 0] + (state == "OH") * rng.normal(size=90), groups=state)
+    >>> max(model.group_weights_, key=model.group_weights_.get)  # the noisy one
+    'OH'
     """

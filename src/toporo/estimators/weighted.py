@@ -390,6 +390,13 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
     classes_ : the classes, sorted.
     estimator_, group_weights_, rows_in_effect_, prior_, losses_, topology_, test_groups_, n_features_in_,
     feature_names_in_ : see :class:`RobustRegressor`.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 3), np.repeat(["NY", "PA", "OH"], 4)
+    >>> model = RobustClassifier(LogisticRegression(), weights="groups").fit(x, x[:, 0] > 0, groups=state)
+    >>> model.predict([[1.5]]).tolist(), round(model.group_weights_["OH"], 3)
+    ([True], 0.333)
     """
 
     _classes = True

@@ -71,6 +71,7 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
     source : a ``.safetensors`` file, or ``"timm:NAME"`` for the one that timm's authors publish under this name:
         ``"timm:resnet50.tv_in1k"`` holds torchvision's first release, which DomainBed starts from. That needs timm
         and may download.
+    depth : of the ResNet that they are for, 18 or 50.
     style : for which the weights were trained, a name in ``STYLES``. By default what the file itself says, then what is
         known of the file, then "torchvision".
     """
@@ -99,6 +100,11 @@ def load_weights(network: ResNet, weights: Weights) -> None:
 
     The last layer is taken where it has the network's shape and otherwise left as it is; all else must fit. Weights
     that do not fit are an error and change nothing.
+
+    Parameters
+    ----------
+    network : of the depth and style that the weights were trained for, and without group normalisation.
+    weights : as :func:`read_weights` gives them.
     """
     if network.norm == "group":
         raise SettingError(
@@ -120,7 +126,13 @@ def load_weights(network: ResNet, weights: Weights) -> None:
 
 
 def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
-    """Write a network's weights and style to a ``.safetensors`` file that :func:`read_weights` reads."""
+    """Write a network's weights and style to a ``.safetensors`` file that :func:`read_weights` reads.
+
+    Parameters
+    ----------
+    network : without group normalisation, in one of the known styles.
+    path : the file, which is replaced if it is there.
+    """
     if network.norm == "group":
         raise SettingError("weights with norm='group' cannot be read back into a ResNet: expected 'frozen' or 'batch'.")
     if STYLES.get(network.style.name) != network.style:

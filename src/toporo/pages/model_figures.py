@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,11 +70,11 @@ def graph_figure(
     held_out = [name for name in graph.names if name in test and name not in by_name]
     others = [name for name in graph.names if name not in by_name and name not in test]
     base = 240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0
-    figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)))
+    figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)), square=True)
     frame = draw_ground(ax, graph, at)
     if frame is not None:
         west, east, south, north = frame
-        figure.set_figheight(min(7.5, 0.85 * charts.WIDTH * (north - south) / (east - west) + 0.4))
+        figure.set_figheight(min(7.5, 0.85 * figure.get_figwidth() * (north - south) / (east - west) + 0.4))
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.6, zorder=1))
     if others:
@@ -350,7 +350,7 @@ def coefficient_figure(
     new: list[Any] = [name for name in graph.names if name not in trained]
     codes = contiguous_states(graph.names)
     high = charts.WIDTH / columns * (0.62 if codes else 0.75)
-    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels))
+    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels), square=True)
     sizes = np.abs([value for values in panels.values() for value in values.values()])
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
     norm, more = Normalize(-most, most), bool(sizes.max() > most)
@@ -454,12 +454,12 @@ def _first(order: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
 
 
 def _rows_figure(
-    names: Sequence[object], rest: Sequence[Any] = (), *, panels: int = 1, least: int = 3
+    names: Sequence[Hashable], rest: Sequence[Any] = (), *, panels: int = 1, least: int = 3
 ) -> tuple[Figure, list[Axes]]:
     """A figure with one row per name, and one more for the rest; as high as ``least`` rows at least."""
     height = 0.95 + ROW * max(len(names) + bool(rest), least)
     figure, axes = charts.canvas(height, 1, panels, sharey=True)
-    charts.name_rows(axes, [_tick(name) for name in names], rest=bool(rest))
+    charts.name_rows(axes, [_tick(name) for name in names], keys=names, rest=bool(rest))
     for ax in axes:
         ax.tick_params(axis="y", labelsize=8, pad=6)
         ax.xaxis.set_major_locator(MaxNLocator(6))

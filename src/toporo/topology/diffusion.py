@@ -150,6 +150,11 @@ def diffusion_emd(
 
     Deterministic: the same input gives the same bytes, on one thread or several, and on a GPU with ``engine="triton"``.
     The order of the rows does not matter.
+
+    >>> points = np.array([[0.0], [0.1], [1.0], [1.1], [3.0], [3.1]])
+    >>> distances = diffusion_emd(points, ["a", "a", "b", "b", "c", "c"], sigma=1.0)
+    >>> distances.groups.names, distances.matrix.round(2).tolist()[0]
+    (('a', 'b', 'c'), [0.0, 0.06, 0.79])
     """
     return GroupDiffusion.prepare(
         features, groups, affinity=affinity, kernel=kernel, neighbors=neighbors, sigma=sigma, scales=scales,

@@ -40,13 +40,13 @@ EXACT = 200
 BREADTH = 1.5
 
 
-def group_id(name: Name) -> str:
+def group_id(name: object) -> str:
     """What the artists of a group are called in an SVG: ``<g id="group:NAME">``."""
-    return f"group:{printable(str(name), keep='')}"
+    return f"group:{printable(str(name))}"
 
 
-def mark_group(artist: Artist, name: Name) -> None:
-    """Let an artist be known as this group's, by :func:`group_id`."""
+def mark_group(artist: Artist, name: object) -> None:
+    """Let an artist stand for a group, by its :func:`group_id`: pages light up all that stands for one."""
     artist.set_gid(group_id(name))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
+from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph
@@ -68,6 +69,13 @@ def learn_topology(
     TopoRoWarning
         If the distances differ by no more than resampling makes them, and the edges do not stay: such a topology says
         nothing.
+
+    >>> points = np.random.default_rng(0).normal(size=(60, 2)) + 2 * np.repeat(range(3), 20)[:, None]
+    >>> graph = learn_topology(points, np.repeat(["low", "middle", "high"], 20), resamples=3)
+    >>> sorted(graph.edges)
+    [('high', 'middle'), ('low', 'middle')]
+    >>> graph.prior(["high", "low", "middle"]).saw  # test groups took no part
+    ()
     """
     return learn(
         features, groups, test_features=test_features, test_groups=test_groups, cut=cut, percentile=percentile,
@@ -190,7 +198,7 @@ def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float 
     in_order = np.argsort(prepared.place, kind="stable")  # of the points, so that the order of the rows does not matter
     members = [in_order[codes[in_order] == code] for code in range(len(prepared.ids.groups))]
     draws = []
-    for _ in range(count):
+    for _ in tracked(range(count), "resampling, to see which edges stay"):
         weights = np.zeros(len(codes))
         for rows in members:
             weights[rows] = rng.multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)))
@@ -219,8 +227,15 @@ def cut_graph(
       (:func:`~toporo.topology.cuts.mst_knn_ties_cut`). For few groups: three are a chain only if one distance is
       clearly the longest, and else complete.
 
-    ``nearest_groups`` is the natural logarithm of the number of groups, rounded, unless given. ``stability`` (a matrix
-    of fractions), ``redrawn`` (the edges of each resample) and ``details`` are recorded in the graph.
+    Parameters
+    ----------
+    distances : between all pairs of groups.
+    cut : one of the names above.
+    percentile : of ``"percentile"``.
+    nearest_groups : of the others; the natural logarithm of the number of groups, rounded, unless given.
+    saw_test_inputs : whether rows of test groups took part in the distances.
+    stability, redrawn, details : recorded in the graph: a matrix of the fractions of resamples that keep an edge, the
+        edges of each resample, and how it was learned.
     """
     keep = _kept(distances.matrix, cut, percentile, nearest_groups)
     described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}

@@ -62,6 +62,10 @@ class Prior:
     moved : how far resampling a learned graph's points moves the weights that follow from the centralities: the root
         mean square of the Euclidean distance between the two. None where it was not measured.
     doubt : why the weights are the same for all instead; empty where they follow from the centralities.
+
+    >>> prior = Prior.from_weights({"NY": 1, "PA": 3})
+    >>> prior["PA"], prior.spread(0.5)["PA"], prior.saw
+    (0.75, 0.625, ())
     """
 
     weights: Mapping[Name, float]
@@ -96,13 +100,13 @@ class Prior:
 
     @classmethod
     def uniform(cls, names: Iterable[Name]) -> Prior:
-        """The same weight for every group: the control that any claim about a prior needs."""
+        """The same weight for each of ``names``: the control that any claim about a prior needs."""
         groups = Groups(names)
         return cls({name: 1.0 / len(groups) for name in groups}, measure="uniform")
 
     @classmethod
     def from_weights(cls, weights: Mapping[Any, float], **about: Any) -> Prior:
-        """From any non-negative numbers by name; scaled to sum to one."""
+        """From ``weights``, any non-negative numbers by name, scaled to sum to one; ``about`` are other attributes."""
         if not isinstance(weights, Mapping):
             raise DataError(
                 f"prior weights are {type(weights).__name__}: expected {{group name: number}}, because weights are "
@@ -172,7 +176,7 @@ class Prior:
         return replace(self, weights=self.groups.named(after), capped=taken)
 
     def shuffled(self, seed: int) -> Prior:
-        """The same weights handed to other groups at random: a control for whether *which* group matters."""
+        """The same weights handed to other groups by a ``seed``: a control for whether *which* group matters."""
         names = list(self.weights)
         order = np.random.default_rng(seed).permutation(len(names))
         moved = {name: names[i] for name, i in zip(names, order, strict=True)}
@@ -207,7 +211,7 @@ class Prior:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Prior:
-        """The inverse of :meth:`to_dict`."""
+        """From ``content``, as :meth:`to_dict` gives it."""
         try:
             fields = msgspec.structs.asdict(as_type(content, StoredPrior, "its form is wrong"))
             for key in ("weights", "centrality"):
@@ -292,7 +296,10 @@ def make_prior(
             f"resampling the points moves the learned prior by {prior.moved:.2f}, and it is {prior.uneven:.2f} from "
             "uniform: it is not to be told from chance"
         )
-        warn(f"{doubt}. All groups have the same weight instead. More points per group make a graph surer.")
+        warn(
+            f"another sample would give another prior: {doubt}. All groups have the same weight instead. More points "
+            "per group make a graph surer."
+        )
         even = Prior.uniform(names).weights
         prior = replace(prior, weights=even, measure="uniform", normalization=None, temperature=None, doubt=doubt)
     return prior

@@ -107,6 +107,11 @@ class GraphStructure:
         return tuple(dict(draw) for draw in self._redrawn)
 
     @property
+    def isolated(self) -> tuple[Name, ...]:
+        """The groups that touch nobody."""
+        return tuple(name for name in self.names if not self._neighbors[name])
+
+    @property
     def is_weighted(self) -> bool:
         """Whether any edge has a length other than 1."""
         return any(length != 1.0 for length in self._edges.values())
@@ -117,7 +122,7 @@ class GraphStructure:
         return dict(self._neighbors[plain_name(name)])
 
     def require(self, names: Iterable[Name], *, what: str = "group(s)") -> list[Name]:
-        """The names as a list of distinct groups; an error that lists those the graph does not have."""
+        """The ``names`` as a list of distinct groups; an error that lists those (``what``) the graph does not have."""
         if isinstance(names, str) and len(names) > 1 and names in self.groups:
             raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
         wanted = list(dict.fromkeys(plain_name(name) for name in names))
@@ -173,7 +178,7 @@ class GraphStructure:
         return sorted(parts, key=len, reverse=True)
 
     def subgraph(self, names: Iterable[Name]) -> Self:
-        """The graph of these groups and the edges among them."""
+        """The graph of the groups ``names`` and the edges among them."""
         kept = set(self.require(names))
         edges, *redrawn = (
             {pair: length for pair, length in lengths.items() if pair[0] in kept and pair[1] in kept}

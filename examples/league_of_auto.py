@@ -1,0 +1,46 @@
+"""
+The league of models with a vote
+================================
+
+``AutoRegressor`` fits several models without some groups at a time and gives each a vote by what it says of these. The
+league shows every candidate's error in groups left out, and its vote.
+
+Run it with: ``python examples/league_of_auto.py``
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import toporo as tr
+
+# Nine districts of a town, three by three; the level of prices follows the map.
+names = [f"{row}{column}" for row in "ABC" for column in "123"]
+town = [(a, b) for a in names for b in names if a < b and abs(ord(a[0]) - ord(b[0])) + abs(int(a[1]) - int(b[1])) == 1]
+rng = np.random.default_rng(0)
+district = np.repeat(names, 40)
+level = np.repeat([ord(name[0]) - 65.0 + int(name[1]) for name in names], 40)
+x = np.column_stack([rng.gamma(4, 20, 360), rng.integers(1, 6, 360)])  # square metres, rooms
+price = 2.0 * x[:, 0] + 15 * np.sqrt(x[:, 1]) + 30 * level + 12 * rng.normal(size=360)
+
+seen = district != "B2"
+model = tr.AutoRegressor(graph=town, folds=3).fit(x[seen], price[seen], groups=district[seen])
+print(model.explain())
+said = model.predict(x[~seen], groups=district[~seen])
+print(f"in B2, not trained on: off by {np.sqrt(np.mean((said - price[~seen]) ** 2)):.1f}")
+
+# %%
+# The vote is not simply the least error: candidates that are wrong in other places add more to each other.
+league = model.explain()[::-1]
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
+places = range(len(league))
+left.barh(places, [100 * row.vote for row in league])
+left.set_yticks(places, [row.name for row in league])
+left.set(xlabel="vote (%)")
+for place, row in zip(places, league, strict=True):
+    right.plot([row.error, row.worst], [place, place], color="#9ca3af", lw=2)
+right.plot([row.error for row in league], places, "o", label="all groups left out")
+right.plot([row.worst for row in league], places, "x", label="where it does worst")
+right.axvline(1, color="#374151", lw=0.8, ls=":")
+right.set(xlabel="error, over that of the safe mean", xscale="log")
+right.legend()
+plt.show()
