@@ -410,9 +410,9 @@ def test_the_graph_shows_weights_as_areas_and_marks_test_groups() -> None:
     ax = figures.graph_figure(graph, rows, {"e"}).axes[0]
     others, held_out, trained = ax.collections[1:]
     assert [len(np.asarray(marks.get_offsets())) for marks in (others, held_out, trained)] == [2, 1, 2]
-    light, heavy = trained.get_sizes()
+    heavy, light = trained.get_sizes()  # light ones on top
     assert light < heavy
-    assert list(np.asarray(trained.get_array())) == [1.0, 2.0]
+    assert list(np.asarray(trained.get_array())) == [2.0, 1.0]
     assert {text.get_text() for text in ax.texts} == set("abcde")
 
 

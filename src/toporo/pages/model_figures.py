@@ -67,6 +67,7 @@ def graph_figure(
     by_name: dict[Any, GroupRow] = {row.group: row for row in rows}
     at = layout(graph)
     trained = [name for name in graph.names if name in by_name]
+    trained.sort(key=lambda name: -by_name[name].weight)  # small nodes on top of large ones
     held_out = [name for name in graph.names if name in test and name not in by_name]
     others = [name for name in graph.names if name not in by_name and name not in test]
     base = 240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0
@@ -92,7 +93,7 @@ def graph_figure(
     ax.margins(0.1)
     sizes = dict.fromkeys(others, 0.3 * base) | dict.fromkeys(held_out, 0.5 * base) | areas
     reach = {name: math.sqrt(sizes[name]) / 2 for name in graph.names}
-    order = [*sorted(trained, key=lambda name: -by_name[name].weight), *held_out, *others]
+    order = [*trained, *held_out, *others]
     texts = {name: short_name(name, 18 if len(graph) > 20 else 24) for name in order}
     NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
     add_hits(ax, at, reach)

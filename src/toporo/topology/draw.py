@@ -61,7 +61,7 @@ def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> Non
     """
     from matplotlib.lines import Line2D
 
-    for name, points in reach.items():
+    for name, points in sorted(reach.items(), key=lambda item: -item[1]):  # small ones on top
         x, y = at[name]
         size = math.ceil(2 * points + 4)  # whole points: an SVG then holds each size once
         hit = Line2D([x], [y], ls="", marker="o", ms=size, mew=0, color=DARK, alpha=0, zorder=9, clip_on=False)
@@ -107,6 +107,7 @@ def draw_graph(
     for title, color, shape, names in kinds:
         if not names:
             continue
+        names = sorted(names, key=lambda name: -given.get(name, 0.0))  # small nodes on top of large ones
         areas = [base * (1.0 + 4.0 * (given.get(name, 0.0) / largest if largest > 0 else 0.0)) for name in names]
         nx.draw_networkx_nodes(
             drawn,
