@@ -492,5 +492,8 @@ def graph_figure(draw: Callable[[Axes], object], groups: int) -> Figure:
 
     side = min(14.0, max(5.0, 1.5 * groups**0.5))
     figure = Figure(figsize=(1.2 * side, side), layout="constrained")
-    draw(figure.subplots())
+    ax = figure.subplots()
+    draw(ax)
+    if ax.get_aspect() != "auto" and ax.dataLim.width > 0:  # a map is as high as it is, for its width
+        figure.set_figheight(min(side, max(0.5 * side, 1.3 * side * ax.dataLim.height / ax.dataLim.width)))
     return figure
