@@ -26,7 +26,7 @@ from toporo.cli.common import (
     tell,
     working,
 )
-from toporo.errors import SettingError
+from toporo.errors import DataError, SettingError
 from toporo.files import write_text
 from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
@@ -35,7 +35,7 @@ from toporo.tables.resample import Interval
 from toporo.text import hops_text, many, number
 
 #: Groups shown, the worst first; --verbose shows all.
-SHOWN = 12
+SHOWN = 10
 _DATA, _OUTPUT = "Data", "Output"
 
 
@@ -81,23 +81,25 @@ def evaluate(
     loaded = load_model(model)
     control = None if against is None else load_control(against, loaded, model)
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
-    other = None
+    other = gain = None
     with working("predicting", "nothing was written", quiet=as_json or quiet):
         judged = loaded.evaluate(data_source(data), unseen=unseen, **settings)
         if control is not None:
-            other = control.evaluate(data_source(data), unseen=unseen, **settings)
+            other = judge_control(control, str(against), data, unseen=unseen, **settings)
+            gain = compare(judged, other)  # an error here comes before anything is printed
     if out is not None:
         write_text(out, judged.to_csv())
     if as_json:
         content = judged.to_dict() | (
-            {} if other is None else {"against": other.to_dict(), "gain": compare(judged, other).to_dict()}
+            {} if other is None or gain is None else {"against": other.to_dict(), "gain": gain.to_dict()}
         )
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _lead(judged, other, str(model), str(against))
         _show(judged, verbose)
-        if other is not None:
+        if other is not None and gain is not None:
             _compare(judged, other, str(model), str(against))
+            tell(gain.words(str(model), str(against)))
     if out is not None:
         say(f"by group: {out}", err=as_json)
 
@@ -119,6 +121,22 @@ def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
     return control
 
 
+def judge_control(control: TableModel, folder: str, data: str, *, unseen: bool, **settings: Any) -> Evaluation:
+    """How another model does on the same rows; what is wrong with that is said of it by name.
+
+    Parameters
+    ----------
+    control, folder : the model, and where it is.
+    data : the table.
+    unseen, settings : as :meth:`toporo.tables.model.TableModel.evaluate` takes them.
+    """
+    try:
+        return control.evaluate(data_source(data), unseen=unseen, **settings)
+    except DataError as error:
+        remedy = " To judge both on groups new to both, fit it with the same --test-groups." if unseen else ""
+        raise DataError(f"--against {folder}: {error}{remedy}") from None
+
+
 def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str) -> None:
     """What is to be known first: that a model loses to a constant, or knew more than the other."""
     sentences = [constant_in_words(judged, name)]
@@ -131,6 +149,10 @@ def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str)
 def _show(judged: Evaluation, verbose: bool) -> None:
     metrics = list(judged.overall)
     shown = [name for name in metrics if name not in ("width", "set_size")]  # these are in the summary and in the CSV
+
+    def cell(name: str, scores: Mapping[str, Interval]) -> str:
+        return _interval(scores[name]) if verbose or name == judged.metric else number(scores[name].value, zeros=True)
+
     print_table(
         ["group", "rows", "hops", "trained on", *shown],
         [
@@ -139,7 +161,7 @@ def _show(judged: Evaluation, verbose: bool) -> None:
                 str(score.rows),
                 hops_text(score.hops),
                 "yes" if score.trained else "no",
-                *(_interval(score.metrics[name]) for name in shown),
+                *(cell(name, score.metrics) for name in shown),
             ]
             for score in judged.groups
         ],
@@ -153,12 +175,12 @@ def _show(judged: Evaluation, verbose: bool) -> None:
         lines[f"least covered ({least.group})"] = least.metrics
     print_table(
         ["", *metrics],
-        [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
+        [[title, *(cell(name, scores) for name in metrics)] for title, scores in lines.items()],
         numbers=range(1, 1 + len(metrics)),
     )
     tell(
         f"{many(len(judged.groups), 'group')}, worst first by {judged.metric}; in brackets {100 * judged.level:g} % "
-        f"intervals of {judged.resamples} bootstrap samples."
+        f"intervals of {judged.resamples:,} bootstrap samples{'' if verbose else ' (--verbose: of every column)'}."
     )
     if judged.by_hop:
         tell("Hops are edges to the nearest group that the model was trained on.")
@@ -189,11 +211,13 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    tell(compare(judged, other).words(name, control))
 
 
 def _interval(interval: Interval) -> str:
     if math.isnan(interval.value):
         return "–"
-    around = "" if math.isnan(interval.low) else f" [{number(interval.low)}, {number(interval.high)}]"
-    return f"{number(interval.value)}{around}"
+    if math.isnan(interval.low):
+        return number(interval.value, zeros=True)
+    ends = (interval.value, interval.low, interval.high)
+    value, low, high = (number(end, max(map(abs, ends))) for end in ends)
+    return f"{value} [{low}, {high}]"

@@ -22,7 +22,7 @@ from toporo.cli.common import (
     tell,
     working,
 )
-from toporo.cli.evaluate import load_control
+from toporo.cli.evaluate import judge_control, load_control
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -84,7 +84,7 @@ def report(
             source = "standard input" if data == "-" else spelled(Path(data).name)
             content = {"evaluation": fitted.evaluate(data_source(data), **settings), "source": source}
             for name, other in others.items():
-                content["against"] = name, other.evaluate(data_source(data), **settings)
+                content["against"] = name, judge_control(other, name, data, **settings)
         write_model_report(fitted, out, **content)
         described = describe_model(fitted, **content)
     if as_json:
