@@ -108,8 +108,8 @@ class LeagueTable(RowTable[Standing]):
         return (
             *self.about.get("words", ()),
             *self.remarks,
-            "Errors are squared ones in groups left out, over those of the safe mean, which votes are drawn to; worst "
-            "is the part of the groups where a candidate does worst.",
+            "Errors are squared, in groups left out, and relative to the safe mean that votes lean towards (1 is as "
+            "good); worst is the part of the groups where a candidate does worst.",
             "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
         )
 
