@@ -178,6 +178,14 @@ def test_links_lead_to_the_page_that_shows_a_file(extensions: Callable[[str], An
     assert tool.relinked("[g](docs/glossary.md#groups)", ROOT / "CONTRIBUTING.md", copy) == "[g](../glossary.md#groups)"
 
 
+def test_a_page_ends_with_the_pictures_of_its_examples(extensions: Callable[[str], Any]) -> None:
+    tool = extensions("repository")
+    page = tool.with_pictures("# A\n[b](../examples/images.py), [c](../../examples/images.py)\n")
+    assert page.count("\n   ../examples/images.py\n") == 1
+    assert page.count(".. minigallery::") == 1
+    assert tool.with_pictures("# A\n") == "# A\n"
+
+
 def test_every_section_of_the_guide_is_a_page_of_the_site(extensions: Callable[[str], Any]) -> None:
     pages = extensions("repository").guide_pages()
     index = (DOCS / "index.md").read_text(encoding="utf-8")

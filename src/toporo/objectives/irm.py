@@ -40,7 +40,7 @@ class IRM(PenalizedObjective):
     >>> import torch.nn.functional as F
     >>> logits, groups = torch.zeros(8, 2, requires_grad=True), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
     >>> losses = F.cross_entropy(logits, torch.tensor([0, 1] * 4), reduction="none")
-    >>> round(IRM(["NY", "PA"], warm_up=0)(losses, groups, logits=logits).item(), 3)  # no penalty: zero cannot be scaled
+    >>> round(IRM(["NY", "PA"], warm_up=0)(losses, groups, logits=logits).item(), 3)  # the loss alone
     0.693
     """
 
