@@ -23,6 +23,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "accessible",
     "house_docstrings",
     "mathml",
     "public_names",
@@ -40,12 +41,13 @@ suppress_warnings = ["myst.header"]  # a page may begin below the first level
 
 # ---------------------------------------------------------------- the API
 autosummary_generate = True
-autodoc_default_options = {"members": True, "inherited-members": False, "show-inheritance": False}
+autodoc_default_options = {"members": True, "inherited-members": False}
 autodoc_typehints = "none"  # docstrings say what is taken in words
 autodoc_member_order = "bysource"
 autoclass_content = "class"
 python_use_unqualified_type_names = True
 add_module_names = False
+smartquotes = False  # "auto" is a value
 
 # ---------------------------------------------------------------- the gallery
 sphinx_gallery_conf = {
@@ -83,4 +85,4 @@ html_show_sourcelink = False
 html_last_updated_fmt = None
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
-pygments_style, pygments_dark_style = "friendly", "nord-darker"
+pygments_style, pygments_dark_style = "default", "github-dark"  # comments that can be read

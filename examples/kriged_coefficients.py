@@ -36,7 +36,7 @@ panels = {"true slope": [true[name] for name in names], "kriged slope": ends[1] 
           "how much is known": [model.trust_[name] for name in names]}  # fmt: skip
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 for ax, (title, values) in zip(axes, panels.items(), strict=True):
-    limits = {"vmin": -2, "vmax": 2, "cmap": "RdBu_r"} if "slope" in title else {"vmin": 0, "vmax": 1, "cmap": "YlGnBu"}
+    limits = {"vmin": -2, "vmax": 2, "cmap": "RdBu_r"} if "slope" in title else {"cmap": "YlGnBu"}
     drawn = ax.imshow(np.reshape(values, (SIDE, SIDE)), **limits)
     for name in without:
         ax.text(at[name][1], at[name][0], "×", ha="center", va="center", fontsize=13)

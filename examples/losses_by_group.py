@@ -37,7 +37,7 @@ for title, (weights, penalty) in methods.items():
           f"in test villages {np.mean(losses[title][7:]):.2f}")  # fmt: skip
 
 # %%
-# Village A is noisy: no model does well there, and group DRO listens to nothing else.
+# Village A is noisy: no model does well there, and group DRO gives up the others for it.
 figure, ax = plt.subplots(figsize=(8, 3.8), layout="constrained")
 for number, (title, values) in enumerate(losses.items()):
     ax.bar(np.arange(10) + 0.27 * (number - 1), values, 0.25, label=title)

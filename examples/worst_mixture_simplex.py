@@ -36,5 +36,5 @@ for ax, penalty in zip(axes, (5.0, 1.0, 0.3), strict=True):
                     ha="center", va="bottom" if above else "top")  # fmt: skip
     ax.set(title=f"λ = {penalty:g}", aspect="equal", xlim=(-0.15, 1.15), ylim=(-0.2, 1.1))
     ax.axis("off")
-axes[0].legend(loc="upper left", frameon=False)
+figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 plt.show()

@@ -60,7 +60,12 @@ def test_every_parameter_is_documented(name: str) -> None:
     assert [each for each in parameters(thing) if each not in listed(doc)] == []
 
 
-@pytest.mark.parametrize("name", OWN)
+#: Beside toporo's own names: every method, and all of the inner problem.
+METHODS = [f"toporo.objectives.{method.__name__}" for method in toporo.objectives.OBJECTIVES.values()]
+INNER = [name for name, thing in PUBLIC.items() if "toporo.robust." in name and inspect.isfunction(thing)]
+
+
+@pytest.mark.parametrize("name", [*OWN, *METHODS, *INNER])
 def test_every_public_name_has_an_example(name: str) -> None:
     """pytest runs them with all doctests of src."""
     assert ">>> " in (inspect.getdoc(PUBLIC[name]) or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.commands import check_line
 from tests.test_docs import DOCS, PAGES, ROOT, WRITTEN, write_states
 from tests.test_readme import rows_of_states
 
+BUILT = DOCS / "_build" / "html"
 BLOCKS = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 #: Pages whose Python is run here, from the top to the bottom of a page.
 RUN = ("quickstart.md", "method.md", "faq.md", "api/index.md", "guides/choosing-penalty.md", "guides/saw.md")
@@ -110,6 +112,58 @@ def test_every_section_with_code_is_held(name: str) -> None:
     assert [title for title in titles if words.format(title) not in tests] == []
 
 
+# ---------------------------------------------------------------- the built site, in a browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not (BUILT / "search.html").exists():
+        pytest.skip("the site is not built: make docs")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("there is no Chromium here")
+    with api.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.slow
+def test_the_site_opens_offline_on_any_screen(browser: Any) -> None:
+    page = browser.new_page()
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: wrong.append(asked.url) if asked.url.startswith("http") else None)
+    for name in ("index", "gallery/index", "gallery/images", "method", "api/names/toporo.TRORegressor", "faq"):
+        for width in (360, 1400):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.goto((BUILT / f"{name}.html").as_uri())
+            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{name} scrolls sideways at {width} pixels"
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_search_works_offline(browser: Any) -> None:
+    page = browser.new_page()
+    page.goto((BUILT / "search.html").as_uri() + "?q=betweenness")
+    page.wait_for_selector("#search-results li a")
+    assert "The method" in page.inner_text("#search-results")
+
+
+@pytest.mark.slow
+def test_nothing_on_the_site_keeps_people_from_reading_it(browser: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for scheme in ("light", "dark"):
+        page = browser.new_context(color_scheme=scheme).new_page()
+        for name in ("index", "gallery/region_folds", "method"):
+            page.goto((BUILT / f"{name}.html").as_uri())
+            faults = axe.run(page).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"][:80]) for each in faults] == [], (name, scheme)
+
+
 # ---------------------------------------------------------------- what builds it
 
 
@@ -122,6 +176,14 @@ def test_links_lead_to_the_page_that_shows_a_file(extensions: Callable[[str], An
     assert tool.relinked(text + code, here, here) == led + code
     copy = tool.COPIES / "contributing.md"
     assert tool.relinked("[g](docs/glossary.md#groups)", ROOT / "CONTRIBUTING.md", copy) == "[g](../glossary.md#groups)"
+
+
+def test_a_page_ends_with_the_pictures_of_its_examples(extensions: Callable[[str], Any]) -> None:
+    tool = extensions("repository")
+    page = tool.with_pictures("# A\n[b](../examples/images.py), [c](../../examples/images.py)\n")
+    assert page.count("\n   ../examples/images.py\n") == 1
+    assert page.count(".. minigallery::") == 1
+    assert tool.with_pictures("# A\n") == "# A\n"
 
 
 def test_every_section_of_the_guide_is_a_page_of_the_site(extensions: Callable[[str], Any]) -> None:
@@ -154,6 +216,14 @@ def test_requests_to_the_net_are_seen(extensions: Callable[[str], Any]) -> None:
         len(asked('<script src="https://example.org/a.js"></script><link rel="stylesheet" href="//b.org/c.css">')) == 2
     )
     assert len(asked("@font-face { src: url(https://example.org/a.woff2) }")) == 1
+
+
+def test_pages_are_mended_once(extensions: Callable[[str], Any]) -> None:
+    mended = extensions("accessible").mended
+    page = mended('<pre><span></span>a</pre><a class="reference internal" href="b.html"><span class="doc">B</span></a>')
+    assert '<pre tabindex="0">' in page
+    assert 'href="b.html" aria-label="B"' in page
+    assert mended(page) == page
 
 
 def test_every_example_has_its_place_in_the_gallery(extensions: Callable[[str], Any]) -> None:

@@ -20,7 +20,8 @@ SIZES = re.compile(r"\\(?:[bB]ig+[lrm]?|textstyle)(?![a-zA-Z])")
 
 def _converted(node: nodes.Element, *, as_block: bool) -> str:
     try:
-        return tex2mathml(SIZES.sub("", node.astext()), as_block=as_block)
+        done = tex2mathml(SIZES.sub("", node.astext()), as_block=as_block)
+        return re.sub(r"<mo>([‖{}])</mo>", r'<mo stretchy="false">\1</mo>', done)  # as tall as a letter, beside a sum
     except MathError as error:
         LOG.warning("%s In: %s", error, node.astext(), location=node)
         return f"<code>{html.escape(node.astext())}</code>"
@@ -36,7 +37,7 @@ def _block(translator: Any, node: nodes.math_block) -> None:
     number = ""
     if node.get("number"):
         number = f'<span class="eqno">({get_node_equation_number(translator, node)})</span>'
-    translator.body.append(translator.starttag(node, "div", CLASS="math"))
+    translator.body.append(translator.starttag(node, "div", CLASS="math", tabindex="0"))  # it may scroll
     translator.body.append(f"{number}{mathml}</div>\n")
     raise nodes.SkipNode
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+import toporo
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 COPIES = DOCS / "_pages"
@@ -90,6 +92,15 @@ def relinked(text: str, original: Path, here: Path) -> str:
     return "".join(part + fence for part, fence in zip(parts, [*kept, ""], strict=True))
 
 
+def with_pictures(text: str) -> str:
+    """A page's text with the thumbnails of the examples that it links to at its end."""
+    names = dict.fromkeys(re.findall(r"\]\([./]*examples/(\w+\.py)\)", FENCE.sub("", text)))
+    if not names:
+        return text
+    files = "\n   ".join(f"../examples/{name}" for name in names)
+    return f"{text.rstrip()}\n\n## Examples\n\n```{{eval-rst}}\n.. minigallery::\n\n   {files}\n```\n"
+
+
 def copy_pages() -> None:
     """Write what lies outside docs/ into docs/_pages/, where it has changed."""
     texts = guide_pages() | {to: path.read_text(encoding="utf-8") for path, to in copied().items()}
@@ -98,17 +109,33 @@ def copy_pages() -> None:
         "# Measurements\n\nEvery table that the pages cite, as `benchmarks/` printed it.\n\n"
         f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
     )
+    _sweep(set(texts))
     for to, text in texts.items():
         if not to.exists() or to.read_text(encoding="utf-8") != text:
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_text(text, encoding="utf-8")
 
 
+def _sweep(pages: set[Path]) -> None:
+    """Remove what an earlier build left of pages, examples and names that are no more."""
+    examples = {path.stem for path in (ROOT / "examples").glob("*.py")} | {
+        "index",
+        "sg_api_usage",
+        "sg_execution_times",
+    }
+    names = {f"toporo.{name}" for name in toporo.__all__}
+    stale = [path for path in COPIES.rglob("*.md") if path not in pages]
+    stale += [path for path in (DOCS / "gallery").glob("*.rst") if path.stem not in examples]
+    stale += [path for path in (DOCS / "api" / "names").glob("*.rst") if path.stem not in names]
+    for path in stale:
+        path.unlink()
+
+
 def _read(app: Sphinx, docname: str, source: list[str]) -> None:
     here = Path(app.env.doc2path(docname))
     if here.suffix == ".md":
         originals = dict.fromkeys(guide_pages(), GUIDE) | {to: path for path, to in copied().items()}
-        source[0] = relinked(source[0], originals.get(here, here), here)
+        source[0] = relinked(with_pictures(source[0]), originals.get(here, here), here)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -23,6 +23,10 @@ class MLP(nn.Module):
     hidden : widths of the layers between.
     seed : initial weights depend on it alone.
     std : initial weights are normal with this deviation, and biases 0; else as torch's are by default.
+
+    >>> net = MLP(inputs=2, outputs=3, seed=0)
+    >>> tuple(net(torch.zeros(5, 2)).shape), tuple(net.features(torch.zeros(5, 2)).shape)
+    ((5, 3), (5, 64))
     """
 
     def __init__(

@@ -189,6 +189,10 @@ def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
     values : (n,), one per sample; (runs, n) of several runs on samples of the same groups.
     codes : (n,), the number of each sample's group.
     m : how many groups there are.
+
+    >>> means = group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1]), 3)
+    >>> means.values.tolist(), means.mean().item()  # the third is not in this batch
+    ([1.0, 4.0, 0.0], 2.5)
     """
     if values.device.type == "cpu":
         nothing = values.new_zeros((*values.shape[:-1], m))

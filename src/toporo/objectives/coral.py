@@ -27,6 +27,11 @@ class CORAL(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
+
+    >>> import torch
+    >>> features = torch.tensor([[0.0], [2.0], [0.0], [2.0]])  # the same in both groups
+    >>> CORAL(["NY", "PA"])(torch.ones(4), torch.tensor([0, 0, 1, 1]), features=features).item()
+    1.0
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})

@@ -38,6 +38,12 @@ class DANN(Objective):
     learning_rate : of the discriminator; best the network's.
     gradient_penalty : :math:`\gamma`, against a discriminator that changes too fast from one sample to the next.
     seed : of the discriminator's initial weights.
+
+    >>> import torch
+    >>> objective = DANN(["NY", "PA"], width=1)
+    >>> loss = objective(torch.ones(2), torch.tensor([0, 1]), features=torch.tensor([[0.0], [2.0]], requires_grad=True))
+    >>> loss.requires_grad
+    True
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})

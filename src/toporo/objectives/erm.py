@@ -18,6 +18,10 @@ class ERM(Objective):
     Parameters
     ----------
     groups : all groups of the training rows, by name.
+
+    >>> import torch
+    >>> ERM(["NY", "PA"])(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1])).item()
+    3.0
     """
 
     stackable: ClassVar[bool] = True

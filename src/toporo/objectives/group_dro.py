@@ -23,6 +23,12 @@ class GroupDRO(WeightedObjective):
     step : step size of the weights.
     update : ``"mirror"``, the exponentiated gradient of Sagawa et al. (2020), or ``"projected"``, projected gradient
         ascent, which is TRO with penalty 0.
+
+    >>> import torch
+    >>> objective = GroupDRO(["NY", "PA"], step=1.0)
+    >>> _ = objective(torch.tensor([1.0, 3.0]), torch.tensor([0, 1]))
+    >>> round(objective.weights["PA"], 3)  # e³ / (e + e³)
+    0.881
     """
 
     stackable: ClassVar[bool] = True

@@ -35,6 +35,13 @@ class IRM(PenalizedObjective):
     penalty : :math:`\lambda`.
     warm_up : for this many steps :math:`\lambda` counts as :math:`\min(1, \lambda)`; too few of them, and the penalty
         wins before anything was learned.
+
+    >>> import torch
+    >>> import torch.nn.functional as F
+    >>> logits, groups = torch.zeros(8, 2, requires_grad=True), torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> losses = F.cross_entropy(logits, torch.tensor([0, 1] * 4), reduction="none")
+    >>> round(IRM(["NY", "PA"], warm_up=0)(losses, groups, logits=logits).item(), 3)  # the loss alone
+    0.693
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

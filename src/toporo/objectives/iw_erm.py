@@ -22,6 +22,10 @@ class IWERM(WeightedObjective):
     ----------
     prior : a :class:`~toporo.Prior`, or weights by group name.
     groups : the groups that integer codes refer to, if not those of the prior in canonical order.
+
+    >>> import torch
+    >>> IWERM({"NY": 0.25, "PA": 0.75})(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1])).item()  # 1/4 + 3/4 of 4
+    3.25
     """
 
     takes_prior: ClassVar[bool] = True

@@ -35,6 +35,11 @@ class MMD(Objective):
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
     gammas : the kernel's inverse squared widths; DomainBed's see squared distances from 0.001 to 1000.
+
+    >>> import torch
+    >>> features = torch.tensor([[0.0], [2.0], [0.0], [2.0]])  # the same in both groups
+    >>> MMD(["NY", "PA"])(torch.ones(4), torch.tensor([0, 0, 1, 1]), features=features).item()
+    1.0
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})

@@ -28,6 +28,11 @@ class SD(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
+
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0]])
+    >>> SD(["NY"], penalty=0.5)(torch.tensor([1.0]), torch.tensor([0]), logits=logits).item()  # 1 + 2 / 2
+    2.0
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

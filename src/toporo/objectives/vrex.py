@@ -23,6 +23,10 @@ class VREx(PenalizedObjective):
     groups : all groups of the training rows, by name.
     penalty : :math:`\beta`.
     warm_up : for this many steps :math:`\beta` counts as :math:`\min(1, \beta)`.
+
+    >>> import torch
+    >>> VREx(["NY", "PA"], penalty=1.0, warm_up=0)(torch.tensor([1.0, 3.0]), torch.tensor([0, 1])).item()  # 2 + 1
+    3.0
     """
 
     stackable: ClassVar[bool] = True

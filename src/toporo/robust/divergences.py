@@ -272,6 +272,10 @@ def get_divergence(name: str | type[Divergence]) -> type[Divergence]:
     Parameters
     ----------
     name : a key of :data:`DIVERGENCES`, or the divergence itself.
+
+    >>> import numpy as np
+    >>> float(get_divergence("l2").value(np.array([1.0, 0.0]), np.array([0.5, 0.5])))
+    0.25
     """
     return name if isinstance(name, type) and issubclass(name, Divergence) else DIVERGENCES[name]
 
@@ -288,6 +292,10 @@ def best_response(losses: Any, p: Any, penalty: float, divergence: str | type[Di
     p : the prior.
     penalty : :math:`\lambda`.
     divergence : D, or its name.
+
+    >>> import numpy as np
+    >>> best_response(np.array([1.0, 2.0]), np.array([0.5, 0.5]), penalty=2.0)
+    array([0.25, 0.75])
     """
     chosen = get_divergence(divergence)
     if not penalty >= 0:

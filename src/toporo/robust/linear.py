@@ -138,6 +138,12 @@ def fit_linear(
     sample_weight : one weight per row, within its group.
     tol : the relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses
         counts as none. A fit that does not get there warns and reports the gap it has.
+
+    >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> y = x[:, 0] * np.where(state == "PA", 3.0, 1.0)
+    >>> fit = fit_linear(x, y, state, penalty=0.0)
+    >>> fit.predict([[1.0]]).round(3), fit.relative_gap <= 1e-6  # half way: the worst of the two loses the least
+    (array([2.]), True)
     """
     losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
     return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
@@ -166,6 +172,11 @@ def fit_logistic(
     prior, penalty, radius, divergence, intercept, sample_weight, tol : as for :func:`fit_linear`.
     ridge : :math:`\rho`, which must be positive: classes that can be separated have no best model without it.
     one_class : ``"allow"`` admits groups whose rows are all of one class, ``"error"`` refuses them.
+
+    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> fit = fit_logistic(x, x[:, 0] > 0, state, ridge=0.1)
+    >>> bool(fit.coef[0, 0] > 0), fit.bound <= fit.value
+    (True, True)
     """
     losses = LogisticLosses.from_arrays(
         x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
@@ -191,6 +202,12 @@ def linear_path(
     x, y, groups, prior, intercept, sample_weight : as there.
     penalties : those to fit with; fits come in their order.
     settings : ``divergence``, ``ridge`` and ``tol``, as there.
+
+    >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> y = x[:, 0] * np.where(state == "PA", 3.0, 1.0)
+    >>> fits = linear_path(x, y, state, {"NY": 1, "PA": 3}, penalties=[math.inf, 0])
+    >>> [round(fit.weights["PA"], 2) for fit in fits]
+    [0.75, 0.5]
     """
     losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
     return path(losses, prior, penalties=penalties, **settings)
@@ -215,6 +232,11 @@ def logistic_path(
     x, y, groups, prior, intercept, sample_weight, one_class : as there.
     penalties : those to fit with; fits come in their order.
     settings : ``divergence``, ``ridge`` and ``tol``, as there.
+
+    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> fits = logistic_path(x, x[:, 0] > 0, state, penalties=[math.inf, 1.0], ridge=0.1)
+    >>> [fit.penalty for fit in fits]
+    [inf, 1.0]
     """
     losses = LogisticLosses.from_arrays(
         x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class

@@ -55,6 +55,11 @@ def ascent(
     penalty : :math:`\lambda`; infinity pins q to the prior.
     divergence : D, or its name.
     smallest : the smallest positive weight of the prior.
+
+    >>> import numpy as np
+    >>> rule, prior = ascent(step=0.1, penalty=0.0), np.array([0.5, 0.5])
+    >>> rule.update(rule.init(prior), np.array([1.0, 3.0]), prior).round(2)
+    array([0.4, 0.6])
     """
     divergence = _checked(step, penalty, divergence)
     if math.isinf(penalty):
@@ -81,6 +86,11 @@ def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Diver
     step : :math:`\eta`.
     penalty : :math:`\lambda`; infinity pins q to the prior.
     divergence : D, or its name.
+
+    >>> import numpy as np
+    >>> rule, prior = mirror(step=1.0), np.array([0.5, 0.5])
+    >>> rule.update(rule.init(prior), np.array([1.0, 3.0]), prior).round(3)
+    array([0.119, 0.881])
     """
     divergence = _checked(step, penalty, divergence)
     if math.isinf(penalty):
@@ -107,6 +117,11 @@ def exact(penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> We
     ----------
     penalty : :math:`\lambda`, from 0 to infinity.
     divergence : D, or its name.
+
+    >>> import numpy as np
+    >>> prior = np.array([0.5, 0.5])
+    >>> exact(penalty=2.0).update(prior, np.array([1.0, 2.0]), prior)
+    array([0.25, 0.75])
     """
     divergence = _checked(1.0, penalty, divergence)
     return WeightRule(_copy, partial(_respond, penalty=penalty, divergence=divergence))
@@ -123,6 +138,11 @@ def constrained(radius: float, divergence: str | type[Divergence] = "l2") -> Wei
     ----------
     radius : :math:`\tau`; 0 pins q to the prior.
     divergence : D, or its name.
+
+    >>> import numpy as np
+    >>> prior = np.array([0.5, 0.5])
+    >>> constrained(radius=0.04).update(prior, np.array([1.0, 2.0]), prior).round(3)  # 0.04 = (0.2² + 0.2²) / 2
+    array([0.3, 0.7])
     """
     divergence = get_divergence(divergence)
     number(radius, "radius", "a number of at least 0 (0 keeps q at the prior)", least=0.0, infinite=True)
@@ -154,6 +174,10 @@ def constrained_response(losses: Any, prior: Any, radius: float, divergence: str
     prior : p.
     radius : :math:`\tau`, above 0.
     divergence : D, or its name.
+
+    >>> import numpy as np
+    >>> constrained_response(np.array([1.0, 2.0]), np.array([0.5, 0.5]), radius=0.04).round(3)
+    array([0.3, 0.7])
     """
     divergence = get_divergence(divergence)
     if divergence.within is not None:
@@ -199,6 +223,10 @@ def make_rule(
     name : one of :data:`RULES`.
     step, penalty, divergence, smallest : as the rule takes them.
     radius : of ``"constrained"``, and of no other.
+
+    >>> import numpy as np
+    >>> make_rule("exact", penalty=2.0).update(np.array([0.5, 0.5]), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
+    array([0.25, 0.75])
     """
     one_of(name, "weight update", RULES)
     if name == "constrained":

@@ -45,6 +45,11 @@ def centrality(
     train, test : names of groups; ``test=None`` for a centrality among the training groups.
     measure : a name of :data:`MEASURES`.
     weighted : whether edge lengths count. In the paper they do not: one hop is one hop.
+
+    >>> import toporo as tr
+    >>> line = tr.GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
+    >>> centrality(line, ["NY", "PA", "OH"], ["IN"])  # paths to IN that pass through
+    {'NY': 0.0, 'PA': 1.0, 'OH': 2.0}
     """
     function = MEASURES[measure]
     inside = graph.require(train, what="training group(s)")
