@@ -48,8 +48,8 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "toporo",
     "text.parse_math": False,  # names are text: a dollar starts no formula
 }
-#: Colour-blind safe (Okabe & Ito 2008).
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7f7f7f", "#000000")
+#: Colour-blind safe (Okabe & Ito 2008; their grey is darker here, so that nobody takes it for the green).
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#606060", "#000000")
 SOFT, GRID, INK, SHADE = "#6b7280", "#e5e7eb", "#111827", "#f6f7f9"
 #: Text on a fill that is the same by day and by night.
 ON_LIGHT, ON_DARK = "#0b0f14", "#fefefe"
