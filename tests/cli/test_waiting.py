@@ -21,6 +21,7 @@ from tests.commands import leaves, options_of
 from tests.tables.cases import NEW, STREAM, as_csv, river
 from tests.tables.cases import STATIONS as NAMES
 from toporo import progress
+from toporo.cli.common import say, tell, use_utf8, working
 
 Run = Callable[..., Any]
 OF_TABLE = ("t.csv", "--group", "station", "--target", "y")
@@ -41,6 +42,7 @@ LINES: dict[str, tuple[str, ...]] = {
 DRIVER = """
 import json, sys, time
 from toporo import progress
+from toporo.cli.common import say, tell, use_utf8, working
 from toporo.cli import main
 progress.PATIENCE = progress.LOOK_EVERY = 0.001
 for words in json.loads(sys.argv[1]):
@@ -118,3 +120,12 @@ def test_every_command_that_takes_long_can_be_quiet() -> None:
     quick = {("explain",)}
     assert {words for words in leaves() if "--quiet" not in options_of(*words)} == quick
     assert all("-q" in options_of(*words) for words in leaves() if words not in quick)
+
+
+def test_a_stream_that_is_closed_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    use_utf8()
+    with sys.stdout, sys.stderr, working("counting", "", quiet=False):
+        tell("to nobody")
+        say("to nobody", err=True)

@@ -167,7 +167,13 @@ def completing_columns(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def use_utf8() -> None:
-    """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
+    """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can.
+
+    What goes to a stream that is closed goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # for as long as the command runs
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
