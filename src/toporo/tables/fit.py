@@ -266,6 +266,9 @@ def _tro(task: str, method: str, graph: GroupGraph | None, test_groups: list[str
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
+    penalty, radius = wanted.get("penalty", "auto"), wanted.get("radius")
+    if radius is not None and penalty != "auto":
+        raise SettingError(f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one.")
     if method != "tro":
         own = [name for name in TRO_ONLY if wanted.get(name) not in (None, "auto")]
         if own:
