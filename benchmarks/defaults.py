@@ -139,7 +139,7 @@ def settings_of(graph: tr.GroupGraph) -> dict[str, Setting]:
         "betweenness | auto": tro(graph, penalty="auto", prior="betweenness"),
         BLIND: without_graph_folds(graph),
         "auto | 0.1": tro(graph, penalty=0.1),
-        "auto | 1 (the estimators' default)": tro(graph, penalty=1.0),
+        "auto | 1 (the estimators' default before)": tro(graph, penalty=1.0),
         FIXED: tro(graph, penalty=10.0),
         WEIGHTED: tro(graph, penalty=math.inf),
     }

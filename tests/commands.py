@@ -40,3 +40,21 @@ def all_options() -> set[str]:
     context = group.context_class(group)
     commands = [group.resolve_command(context, [name])[1] for name in group.list_commands(context)]
     return {option for each in commands for parameter in each.params for option in parameter.opts}
+
+
+def leaves() -> list[tuple[str, ...]]:
+    """The words of every command that has no commands of its own."""
+    import typer.main
+
+    from toporo.cli import app
+
+    group: Any = typer.main.get_command(app)
+    context = group.context_class(group)
+    pending = [((name,), group.resolve_command(context, [name])[1]) for name in group.list_commands(context)]
+    words = []
+    while pending:
+        names, command = pending.pop(0)
+        inner = getattr(command, "commands", {})
+        pending += [((*names, name), each) for name, each in inner.items()]
+        words += [] if inner else [names]
+    return words

@@ -57,6 +57,37 @@ def test_every_form_gives_the_same_graph(given: Any) -> None:
     assert as_graph(given) == EXPECTED
 
 
+LONE = {"from": ["a", "b", "z"], "to": ["b", "c", None], "length": [1.0, 2.5, None]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param([*EDGES, ("z",)], id="edges"),
+        pytest.param([*EDGES, ("z", None)], id="edges with None"),
+        pytest.param({"b": {"a": 1.0, "c": 2.5}, "z": []}, id="neighbours"),
+        pytest.param(pd.DataFrame(LONE), id="pandas edges"),
+        pytest.param(pd.DataFrame(LONE).fillna({"to": ""}), id="pandas edges, empty text"),
+        pytest.param(pl.DataFrame(LONE), id="polars edges"),
+        pytest.param(pa.table(LONE), id="pyarrow edges"),
+        pytest.param(pd.DataFrame(np.pad(MATRIX, (0, 1)), index=list("abcz"), columns=list("abcz")), id="square"),
+    ],
+)
+def test_every_form_may_have_a_group_without_an_edge(given: Any, tmp_path: Path) -> None:
+    graph = as_graph(given)
+    assert graph == GroupGraph.from_edges(EDGES, nodes=["z"])
+    graph.to_json(tmp_path / "graph.json")
+    assert as_graph(tmp_path / "graph.json") == graph
+
+
+@pytest.mark.parametrize("lines", ["New York\na,b,1\nb,c,2.5\n", "a b 1\nNewYork\nb c 2.5\n"])
+def test_the_sign_between_names_need_not_be_in_the_first_line(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "edges.txt").write_text(lines)
+    graph = as_graph(tmp_path / "edges.txt")
+    assert graph.edges == EXPECTED.edges
+    assert len(graph.isolated) == 1
+
+
 def test_neighbours_without_lengths() -> None:
     assert as_graph({"b": ["a", "c"]}) == GroupGraph.from_edges([("a", "b"), ("b", "c")])
 

@@ -346,7 +346,7 @@ def fit_cases() -> list[Case]:
                 "A line of the graph file is broken",
                 f"{FIT} --graph borders.csv",
                 "line 3",
-                {"borders.csv": edges("AZ,CA", "NV", "CA,NV")},
+                {"borders.csv": edges("AZ,CA", "NV;UT", "CA,NV")},
                 look="head -n 3 borders.csv",
             ),
             Case(
@@ -378,6 +378,25 @@ def fit_cases() -> list[Case]:
                 {"map.json": b'{"AZ": ["CA", "NV"]}'},
             ),
             Case("A graph is given, and one is to be learned", f"{FIT} --graph borders.csv --learn-graph", "graph"),
+            Case(
+                "Coordinates in the wrong order",
+                f"{FIT} --graph borders.csv --coordinates places.csv",
+                "-111.7",
+                {"places.csv": b"state,lat,lon\nAZ,-111.7,34.3\nCA,-119.5,37.2\n"},
+                look="head -n 2 places.csv",
+            ),
+            Case(
+                "Coordinates in columns of other names",
+                f"{FIT} --graph borders.csv --coordinates places.csv",
+                "'north'",
+                {"places.csv": b"state,north,east\nAZ,34.3,-111.7\n"},
+            ),
+            Case(
+                "Coordinates, and no graph to draw",
+                f"{FIT} --coordinates places.csv",
+                "--graph",
+                {"places.csv": b"state,lat,lon\nAZ,34.3,-111.7\n"},
+            ),
             Case("A prior from a graph, and no graph", f"{FIT} --prior betweenness", "betweenness"),
             Case(
                 "A prior from test groups, and no test groups",
@@ -665,7 +684,7 @@ def doctor_cases() -> list[Case]:
                 "A line of the graph file is broken",
                 f"{DOCTOR} --graph borders.csv",
                 "line 3",
-                {"borders.csv": edges("AZ,CA", "NV", "CA,NV")},
+                {"borders.csv": edges("AZ,CA", "NV;UT", "CA,NV")},
             ),
             Case(
                 "A group borders on itself",

@@ -13,7 +13,7 @@ import numpy as np
 from toporo.data.arrow import open_table
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, closest, listed
 from toporo.files import open_text
-from toporo.groups import plain_name
+from toporo.groups import is_missing, plain_name
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
@@ -22,8 +22,9 @@ SUFFIXES = {".json": "json", ".csv": "text", ".tsv": "text", ".txt": "text", ".p
 SUFFIXES |= dict.fromkeys((".feather", ".arrow", ".ipc"), "feather")
 #: Edges read at a time.
 MOST_EDGES = 1 << 20
-#: What may stand between the cells of a text file of edges; the first that occurs in its first line does.
-DELIMITERS = ("\t", ",", ";", " ")
+#: What may stand between the cells of a text file of edges: the first that occurs, in the first line that has one. A
+#: space only if no line has another, as it may be part of a name.
+DELIMITERS = ("\t", ",", ";")
 EXPECTED = (
     "expected a GroupGraph, the path of a file, a list of edges (a, b) or (a, b, length), a data frame of edges, "
     "a networkx graph or {group: its neighbours}"
@@ -39,12 +40,14 @@ def as_graph(given: Any) -> GroupGraph:
 
         - a :class:`~toporo.GroupGraph`;
         - the path of a graph written by ``to_json`` (.json), or of a file of edges (.csv, .tsv, .txt, also with .gz,
-          .parquet, .feather): two columns of names and optionally one of lengths. In text files all names are text;
-        - edges: pairs, triples, ``{(a, b): length}``, or an array of two or three columns;
+          .parquet, .feather): two columns of names and optionally one of lengths. A group without an edge has a line
+          of its own, with its name alone or with an empty second cell. In text files all names are text;
+        - edges: pairs, triples, ``(a,)`` for a group without an edge, ``{(a, b): length}``, or an array of two or
+          three columns;
         - a pandas or polars data frame, or a pyarrow table, of edges; or a square one of who touches whom, whose rows
           are labelled like its columns (by the index, or without one by the first column);
         - a networkx graph;
-        - ``{group: [neighbours]}`` or ``{group: {neighbour: length}}``.
+        - ``{group: [neighbours]}`` or ``{group: {neighbour: length}}``; a group without an edge has no neighbours.
 
     >>> as_graph([("NY", "PA"), ("PA", "OH")])
     GroupGraph(3 groups, 2 edges, given)
@@ -109,7 +112,7 @@ def _read(path: str | os.PathLike[str]) -> GroupGraph:
     if kind == "json":
         return GroupGraph.from_json(file)
     if kind == "text":
-        return GroupGraph.from_csv(file, delimiter=_delimiter(file))
+        return GroupGraph.from_csv(file, delimiter=delimiter_of(file))
     try:
         with open_table(file) as table:
             portions = list(table.batches(range(len(table.names)), MOST_EDGES))
@@ -120,14 +123,18 @@ def _read(path: str | os.PathLike[str]) -> GroupGraph:
     return _from_columns(list(table.names), columns, str(file))
 
 
-def _delimiter(file: Path) -> str:
-    """The sign between the cells of the first line; what is not text is refused by its reader, which says why."""
+def delimiter_of(file: Path) -> str:
+    """The sign between cells; what is not text is refused by its reader, which says why."""
+    spaces = False
     try:
         with open_text(file) as stream:
-            first = next((line.strip(" \r\n") for line in stream if line.strip()), "")
+            for line in stream:
+                spaces |= " " in line.strip()
+                if signs := [sign for sign in DELIMITERS if sign in line.strip(" \r\n")]:
+                    return signs[0]
     except (OSError, EOFError, zlib.error, UnicodeDecodeError):
         return ","
-    return next((sign for sign in DELIMITERS if sign in first), ",")
+    return " " if spaces else ","
 
 
 # ---------------------------------------------------------------- frames and arrays
@@ -149,7 +156,13 @@ def _from_columns(names: list[Any], columns: list[list[Any]], where: str) -> Gro
             f"{where} has {len(columns)} column(s), {listed(names)}: expected two of names and optionally one of "
             "lengths, or a square one whose rows are labelled like its columns."
         )
-    return GroupGraph.from_edges(list(zip(*columns, strict=True)))
+    edges: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
+    return GroupGraph.from_edges([edge[:1] if all(map(_is_empty, edge[1:])) else edge for edge in edges])
+
+
+def _is_empty(cell: object) -> bool:
+    """Whether a cell of a frame holds nothing."""
+    return is_missing(cell) or (isinstance(cell, str) and not cell.strip())
 
 
 def _columns(frame: Any) -> tuple[list[Any], list[list[Any]]]:
@@ -201,7 +214,8 @@ def _edge_rows(array: Any) -> Any:
 
 def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[Name, ...] | None:
     """The test groups as names (None where there are none); all groups must be in the graph, none in both."""
-    _require(graph, train, "training group(s)", "Add them and their edges, or leave their rows out of the data.")
+    remedy = "Add them and their edges, or a line with the name alone, or leave their rows out of the data"
+    _require(graph, train, "training group(s)", f"{remedy} (toporo fit --skip-unknown-groups).")
     if test is None:
         return None
     if isinstance(test, str | bytes) or not isinstance(test, Iterable):

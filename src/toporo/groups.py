@@ -168,13 +168,18 @@ class GroupIds:
         return self.groups.decode(self.codes)
 
 
+def is_missing(name: object) -> bool:
+    """Whether a cell that may hold a name holds none: None, nan, or what frames have for it."""
+    return name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name)
+
+
 def plain_name(name: object) -> Name:
     """A group name as a plain Python value: numpy and torch scalars unwrapped; missing and unhashable names refused."""
     if isinstance(name, np.generic) or (hasattr(name, "detach") and getattr(name, "ndim", None) == 0):
         name = name.item()  # type: ignore[attr-defined]
     if isinstance(name, tuple):
         return tuple(plain_name(part) for part in name)
-    if name is None or type(name).__name__ in _MISSING or (isinstance(name, float) and name != name):
+    if is_missing(name):
         raise DataError(
             f"a group name is missing (found {name!r}): drop those rows, or give them a group such as 'unknown'."
         )

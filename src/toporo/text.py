@@ -60,6 +60,43 @@ def many(count: int, thing: str, things: str | None = None) -> str:
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
+def number(value: float | None, like: float | None = None, *, digits: int = 3, zeros: bool = False) -> str:
+    """A number as people write it: so many digits that matter, thousands apart, powers of ten only where it must be.
+
+    With ``like`` it has as many decimals as that number needs, so several stand in one line; ``zeros`` keeps those at
+    the end. What is no number is a dash.
+
+    >>> number(8039.6), number(0.83), number(-1234567.0), number(4.0), number(0.00001234), number(math.nan)
+    ('8,040', '0.83', '-1,234,567', '4', '1.23e-05', '–')
+    >>> number(0.83, zeros=True), number(0.83, like=12.5)
+    ('0.830', '0.8')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    size = abs(like) if like else abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-4 <= size < 1e7:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:,.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    if "." in text and not zeros and like is None:
+        text = text.rstrip("0").rstrip(".")
+    return text.removeprefix("-") if not text.strip("-0.") else text
+
+
+def time_text(seconds: float) -> str:
+    """A time to wait, for people.
+
+    >>> time_text(0.4), time_text(41.7), time_text(193), time_text(9000)
+    ('1 s', '42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def hops_text(hops: float | None) -> str:
     """Edges between two groups: ``"2"``, ``"no path"`` where it is infinite, nothing where it is not known.
 

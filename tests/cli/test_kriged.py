@@ -96,6 +96,11 @@ def test_predict_takes_groups_and_their_neighbors(toporo: Run, fitted: Path) -> 
     assert done.code == 0, done.err
     assert len(rows(done.out)) == 40
     assert toporo("predict", "model", "sea.csv", "--neighbors", "sea").code == 2
+    Path("both.csv").write_text(Path("new.csv").read_text() + "\n".join(Path("sea.csv").read_text().splitlines()[1:]))
+    done = toporo("predict", "model", "both.csv", "--skip-unknown-groups")
+    assert done.code == 0, done.err
+    assert done.out == toporo("predict", "model", "new.csv").out
+    assert "toporo: left out 40 rows of 1 group that the graph does not have: 'sea' (40)" in done.err
     assert toporo("predict", "model", "new.csv", "--interval", "1").code == 2
     done = toporo("predict", "model", "new.csv", "--interval", "0.8", "--keep", "station,lower")
     assert done.code == 1
@@ -110,6 +115,35 @@ def test_evaluate_shows_hops_coverage_and_a_control(toporo: Run, fitted: Path) -
         assert words in done.out
     content = json.loads(toporo("evaluate", "model", "new.csv", "--resamples", "20", "--json").out)
     assert content["by_hop"]["2"]["coverage"]["value"] > 0.7
+
+
+def test_two_models_with_other_groups_say_what_to_do(toporo: Run, fitted: Path) -> None:
+    """``plain`` takes any group and ``model`` does not; ``region`` has another column of groups."""
+    text = Path("new.csv").read_text()
+    Path("more.csv").write_text(text + text[text.index("mouth") :].replace("mouth", "sea"))
+    linear = [*FIT[:-3], "linear", "--penalty", "1"]
+    assert toporo(*linear, "--out", "plain").code == 0
+    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--resamples", "20")
+    assert done.code == 1
+    assert "model: group(s) that are not in the graph: 'sea'" in done.err
+    assert "--skip-unknown-groups" in done.err
+    for command in (["evaluate"], ["report", "--out", "page.html"]):
+        asked = [command[0], "plain", "more.csv", "--against", "model", "--resamples", "20", *command[1:]]
+        done = toporo(*asked, "--skip-unknown-groups", "--json")
+        assert done.code == 0, done.err
+        assert done.err.count("left out 40 rows of 1 group that the graph does not have: 'sea' (40)") == 1
+    done = toporo("evaluate", "plain", "more.csv", "--against", "model", "--unseen", "--skip-unknown-groups")
+    assert done.code == 1
+    assert "no row of the table is in groups that it was not trained on" in done.err
+    assert toporo(*linear, "--out", "other", "--test-groups", "mouth").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "other", "--unseen", "--resamples", "20")
+    assert done.code == 1
+    assert "they differ in 1 group, with so many rows: 'lock' (40 and 0)" in done.err
+    assert "fit both with the same test groups, or take the rows of these groups out" in done.err
+    assert toporo(*linear[:5], "bed", *linear[6:], "--out", "region").code == 0
+    done = toporo("evaluate", "model", "new.csv", "--against", "region")
+    assert done.code == 1
+    assert "groups of region are in column 'bed', those of model in 'station'" in done.err
 
 
 def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:

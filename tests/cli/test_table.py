@@ -362,7 +362,9 @@ def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
     assert done.out.startswith(str(table))
     assert [row["group"] for row in rows(Path("groups.csv").read_text())] == [row.group for row in table]
     assert Path("groups.png").read_bytes().startswith(b"\x89PNG")
-    assert json.loads(toporo("explain", "model", "--json").out) == table.to_dict()
+    assert "By how much 'y' changes if an input grows by one standard deviation or by 1" in done.out
+    assert json.loads(toporo("explain", "model", "--json").out) == {**table.about, "groups": table.to_dict()}
+    assert toporo("explain", "model", "--verbose").out.startswith(f"{table.lines()}\n{table.below(None)}")
 
 
 # ---------------------------------------------------------------- mistakes

@@ -197,7 +197,7 @@ def test_the_log_shows_names(toporo: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
     from toporo import cli
 
-    monkeypatch.setattr(cli, "app", lambda: logging.getLogger("toporo").info("at %s", "\x1b[2J"))
+    monkeypatch.setattr(cli, "app", lambda **_: logging.getLogger("toporo").info("at %s", "\x1b[2J"))
     assert toporo().err == "toporo: at \\u001b[2J\n"
 
 

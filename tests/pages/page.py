@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from importlib.resources import files
 
 VOID = ("meta", "br", "hr", "img", "link")
+
+
+def without_script(html: str) -> str:
+    """The page without the one script that it may have, which is the package's own to the letter."""
+    script = f"<script>\n{files('toporo.pages').joinpath('page.js').read_text(encoding='utf-8').rstrip()}</script>"
+    assert html.count(script) == 1
+    return html.replace(script, "")
+
+
+def loads_nothing(html: str) -> bool:
+    """Whether the page asks nobody for anything."""
+    rest = without_script(html)
+    targets = re.findall(r'(?:src|href)="([^"]*)"', rest)
+    foreign = [target for target in targets if not target.startswith(("#", "data:"))]
+    return not foreign and not re.search(r"<script|<link|<iframe|url\(http|@import", rest)
+
+
+def figures(html: str) -> int:
+    """How many figures it has; a narrow page shows others of the same."""
+    return html.count('<div class="full"')
 
 
 class Page(HTMLParser):
@@ -23,7 +45,7 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
         self.by_tag: dict[str, list[str]] = {}
-        self.feed(text)
+        self.feed(without_script(text))
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
@@ -19,8 +20,8 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 
 from toporo.errors import DataError, GroupMismatchError, SettingError
-from toporo.pages.charts import INK, LOG_FROM, color_scale, to_svg
-from toporo.pages.maps import BESIDE, FRAME, MISSING, draw_states, load_outlines
+from toporo.pages.charts import LOG_FROM, ON_DARK, ON_LIGHT, color_scale, to_svg
+from toporo.pages.maps import BESIDE, FRAME, MISSING, contiguous_states, draw_state_land, draw_states, load_outlines
 
 #: Who shares a land border (or a lake's) with whom, each pair once.
 BORDERS = """
@@ -45,19 +46,20 @@ def middle(code: str) -> np.ndarray:
     return MAP.polygons(code)[0].mean(axis=0)
 
 
-def drawn(values: dict[str, float], **settings: object) -> tuple[Axes, PathCollection]:
+def drawn(values: dict[str, float], **settings: object) -> tuple[Axes, ScalarMappable]:
     ax = Figure(figsize=(9, 6)).subplots()
     return ax, draw_states(ax, values, **settings)  # type: ignore[arg-type]
 
 
-def fills(ax: Axes, collection: PathCollection) -> dict[str, str]:
-    """Colours by state, found through the labels' states: the paths carry no names."""
-    collection.update_scalarmappable()
+def fills(ax: Axes) -> dict[str, str]:
+    """Colours by state, told apart by their outlines."""
     paths = {Path(MAP.polygons(code)[0]).vertices.tobytes(): code for code in CODES}
     fills = {}
-    for path, color in zip(collection.get_paths(), collection.get_facecolor(), strict=True):
-        first = next(p for p in path.to_polygons(closed_only=True))
-        fills[paths[np.ascontiguousarray(first).tobytes()]] = to_hex(color)
+    for state in ax.collections:
+        if isinstance(state, PathCollection):
+            state.update_scalarmappable()
+            first = next(p for p in state.get_paths()[0].to_polygons(closed_only=True))
+            fills[paths[np.ascontiguousarray(first).tobytes()]] = to_hex(state.get_facecolor()[0])
     return fills
 
 
@@ -201,11 +203,9 @@ def test_a_colour_scale_is_logarithmic_only_for_skewed_values(
 
 
 def test_each_state_has_the_colour_of_its_value_fill_or_absence() -> None:
-    ax, colored = drawn({"CA": 0.0, "NY": 1.0, "KS": 0.5}, cmap="gray", fills={"TX": "#123456"})
-    rest = next(c for c in ax.collections if isinstance(c, PathCollection) and c is not colored)
-    assert fills(ax, colored) == {"CA": "#000000", "NY": "#ffffff", "KS": "#808080"}
-    others = fills(ax, rest)
-    assert others.pop("TX") == "#123456"
+    ax, _ = drawn({"CA": 0.0, "NY": 1.0, "KS": 0.5}, cmap="gray", fills={"TX": "#123456"})
+    others = fills(ax)
+    assert [others.pop(code) for code in ("CA", "NY", "KS", "TX")] == ["#000000", "#ffffff", "#808080", "#123456"]
     assert len(others) == 44
     assert set(others.values()) == {MISSING}
 
@@ -213,7 +213,7 @@ def test_each_state_has_the_colour_of_its_value_fill_or_absence() -> None:
 def test_codes_are_light_on_dark_and_dark_on_light() -> None:
     ax, _ = drawn({"CA": 0.0, "KS": 1.0}, cmap="gray")
     colors = {text.get_text(): text.get_color() for text in ax.texts}
-    assert (colors["CA"], colors["KS"], colors["TX"]) == ("#ffffff", INK, INK)
+    assert (colors["CA"], colors["KS"], colors["TX"]) == (ON_DARK, ON_LIGHT, ON_LIGHT)
 
 
 def test_the_same_bytes_at_every_call_whatever_the_order_of_the_values() -> None:
@@ -246,8 +246,8 @@ def test_labels_do_not_overlap_on_a_map_half_a_page_wide() -> None:
 
 
 def test_nothing_coloured_is_a_map_too() -> None:
-    ax, colored = drawn({})
-    assert len(colored.get_paths()) == 0
+    ax, _ = drawn({})
+    assert fills(ax) == dict.fromkeys(CODES, MISSING)
     assert len(ax.texts) == 48
 
 
@@ -278,3 +278,28 @@ def test_contradicting_settings_are_refused() -> None:
 def test_given_ends_are_the_ends_of_the_scale() -> None:
     _, colored = drawn({"NY": 1.0, "PA": 2.0}, norm=Normalize(0.0, 4.0))
     assert (colored.norm.vmin, colored.norm.vmax) == (0.0, 4.0)
+
+
+def test_states_with_a_value_or_a_fill_are_marked_with_the_names_of_their_groups() -> None:
+    ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"}, groups={"NY": "New York"})
+    marks = {state.get_gid() for state in ax.collections}
+    assert marks == {"group:New York", "group:PA", "group:TX", None}
+    assert 'class="hit" data-key="New York"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
+
+
+def test_land_behind_a_graph_holds_its_states_and_its_groups() -> None:
+    ax = Figure(figsize=(9, 6)).subplots()
+    west, east, south, north = draw_state_land(ax, ["ME", "NH", "HI"], [(900.0, -100.0), (221.0, -581.0)])
+    assert len(ax.patches) == 48
+    assert len({to_hex(patch.get_facecolor()) for patch in ax.patches}) == 2
+    high = MAP.corners(["ME", "NH"])[1]
+    assert west < 221 < high[0] < east
+    assert south < -581 < high[1] < north
+    assert (ax.get_xlim(), ax.get_ylim()) == ((west, east), (south, north))
+
+
+def test_contiguous_states_are_all_groups_or_none() -> None:
+    assert contiguous_states(["NY", "Vermont", "maine"]) == {"NY": "NY", "Vermont": "VT", "maine": "ME"}
+    assert contiguous_states(["NY", "VT", "ME", "AK"]) == {}
+    assert contiguous_states(["NY", "VT", "ME", "NH", "MA", "Ontario"]) == {}
+    assert contiguous_states([]) == {}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tests.pages.page import Page
+from tests.pages.page import Page, loads_nothing
 from tests.tables.cases import RIVER, STATIONS, STREAM, floods, only, river
 from toporo.choice.penalty import PenaltyScore
 from toporo.doctor import examine
@@ -96,6 +96,7 @@ def test_a_page_is_one_file_that_opens_offline(whole: Path) -> None:
     text = whole.read_text(encoding="utf-8")
     page = Page(text)
     assert [file.name for file in whole.parent.iterdir()] == ["page.html"]
+    assert loads_nothing(text)
     assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in page.tags}
     references = [
         value or "" for _, attrs in page.tags for key, value in attrs.items() if key.endswith(("href", "src"))
@@ -122,7 +123,7 @@ def test_a_page_has_a_section_for_all_there_is_to_say(
 ) -> None:
     page = Page(whole.read_text(encoding="utf-8"))
     assert page.sections == [
-        "groups", "prior", "losses", "evaluation", "hops", "penalty", "effects", "table", "columns", "cautions",
+        "evaluation", "hops", "groups", "prior", "losses", "penalty", "effects", "table", "columns", "cautions",
     ]  # fmt: skip
     bare = written(model, tmp_path)
     assert [name for name in page.sections if name not in bare.sections] == ["evaluation", "hops"]
@@ -170,7 +171,7 @@ def test_two_groups_without_a_graph_are_enough(tmp_path: Path) -> None:
     table = river(groups=("a", "b"))
     model = fit_table(table, target="y", group="station", model="linear")
     page = written(model, tmp_path, evaluation=model.evaluate(table, resamples=20))
-    assert page.sections == ["groups", "prior", "losses", "evaluation", "effects", "table", "columns", "cautions"]
+    assert page.sections == ["evaluation", "groups", "prior", "losses", "effects", "table", "columns", "cautions"]
     assert "There is no graph" in page.text
     assert "no topology takes part" in page.text
     assert "A graph is a claim" not in page.text
@@ -452,11 +453,26 @@ def test_test_groups_too_many_hops_away_are_outside_without_an_evaluation() -> N
 
 
 def test_names_on_a_large_graph_are_those_of_the_heaviest() -> None:
-    rows = some_rows(61)
-    graph = GroupGraph.from_edges([(a.group, b.group) for a, b in pairwise(rows)])
+    rows = [replace(row, group=f"a name of {row.group}") for row in some_rows(300)]
+    graph = GroupGraph([row.group for row in rows], {})
+    figure = figures.graph_figure(graph, rows, set())
+    figure.draw_without_rendering()
+    shown = {text.get_text() for text in figure.axes[0].texts if text.get_visible()}
+    assert len(shown) < len(rows)
+    assert {row.group for row in sorted(rows, key=lambda row: -row.weight)[:10]} <= shown
+
+
+def test_a_graph_of_states_stands_on_their_land() -> None:
+    names = ("New York", "Vermont", "Maine", "New Hampshire")
+    rows = [GroupRow(name, 5, 1.0, None, 0.25, 0.25, None) for name in names]
+    graph = GroupGraph.from_edges(list(pairwise(names)))
     ax = figures.graph_figure(graph, rows, set()).axes[0]
-    heaviest = sorted(rows, key=lambda row: -row.weight)[: figures.NAMED_OF_MANY]
-    assert {text.get_text() for text in ax.texts} == {row.group for row in heaviest}
+    assert len(ax.patches) == 48
+    places = dict(zip(graph.names, np.asarray(ax.collections[-1].get_offsets()).tolist(), strict=True))
+    assert places["New York"][0] < places["Vermont"][0] < places["New Hampshire"][0] < places["Maine"][0]
+    assert places["New York"][1] < places["New Hampshire"][1] < places["Maine"][1]
+    placed = GroupGraph(graph.names, graph.edges, positions={name: (0.0, float(i)) for i, name in enumerate(names)})
+    assert not figures.graph_figure(placed, rows, set()).axes[0].patches
 
 
 def judged(values: Sequence[tuple[float, float, float]]) -> Evaluation:

@@ -38,7 +38,7 @@ def test_the_page_shows_evidence_coefficients_and_coverage(model: TableModel, tm
     judged = model.evaluate(river(3, groups=STATIONS), resamples=20)
     page = written(model, tmp_path, evaluation=judged, source="new.csv")
     ids = [attributes.get("id") for tag, attributes in page.tags if tag == "section"]
-    assert ids[:5] == ["evidence", "coefficients", "evaluation", "hops", "table"]
+    assert ids[:5] == ["evaluation", "hops", "evidence", "coefficients", "table"]
     for words in (
         "fitted by kriging (coefficients by group) to 280 rows in 7 groups",
         "The graph counts for over 99 %: neighbours are alike.",
@@ -78,6 +78,8 @@ def test_groups_that_are_states_are_on_a_map() -> None:
     ]
     paths = [sum(len(c.get_paths()) for c in figure.axes[0].collections) for figure in drawn]
     assert paths[0] > 48 > paths[1]
+    assert {f"group:{code}" for code in codes} <= {c.get_gid() for c in drawn[0].axes[0].collections}
+    assert {f"group:{name}" for name in STATIONS} <= {line.get_gid() for line in drawn[1].axes[0].lines}
     assert not any(text.get_text() == "WA" for text in drawn[1].axes[0].texts)
 
 

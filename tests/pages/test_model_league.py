@@ -47,7 +47,7 @@ def test_the_page_shows_the_league_effects_and_coverage(model: TableModel, tmp_p
     judged = model.evaluate(table(3), resamples=20)
     page = written(model, tmp_path, evaluation=judged, source="new.csv")
     ids = [attributes.get("id") for tag, attributes in page.tags if tag == "section"]
-    assert ids[:5] == ["league", "effects", "evaluation", "hops", "table"]
+    assert ids[:5] == ["evaluation", "hops", "league", "effects", "table"]
     for words in (
         "A mean of several models that predicts the number “y”, fitted by votes",
         "to 280 rows in 7 groups",

@@ -9,7 +9,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from tests.pages.page import Page
-from toporo.pages.render import Grid, Section, render
+from toporo.pages.render import Grid, Section, Verdict, render
 
 PAGES = ("benchmark.html", "doctor.html", "model.html", "theory.html")
 SECTION = Section(
@@ -46,18 +46,18 @@ def test_the_style_has_one_home(name: str) -> None:
 
 
 def test_a_section_shows_all_it_has_in_order() -> None:
-    page = render("theory.html", title="A <b>", caption="C.", sections=[SECTION], settings=[("k", "<v>")])
+    page = render("theory.html", title="A <b>", caption="C.", verdict=None, sections=[SECTION], settings=[("k", "<v>")])
     text = texts(page)
     assert text["h1"] == ["A <b>"]
     assert text["td"] == ["x", "1", "total", "2", "3", "k", "<v>"]
-    words = ("Claim", "Text", "<svg>", "Seen", '<tr class="total">', "More", "What this rests on:", "If", "Settings")
+    words = ("Claim", "Text", "<svg>", "Seen", 'class="total">', "More", "What this rests on:", "If", "Settings")
     places = [page.index(word) for word in words]
     assert places == sorted(places)
 
 
 def test_what_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="settings"):
-        render("theory.html", title="A", caption="C.", sections=[])
+        render("theory.html", title="A", caption="C.", verdict=None, sections=[])
 
 
 @pytest.mark.parametrize("several", [False, True])
@@ -66,7 +66,8 @@ def test_a_benchmark_has_chapters_only_where_there_are_several(several: bool) ->
     table = SimpleNamespace(heads=[cell("method"), cell("last", oracle=True)], lines=[line])
     chapter = SimpleNamespace(title="N→S", caption="Seen.", table=table, findings=["Level."], sections=[SECTION])
     page = render(
-        "benchmark.html", title="T", metric="error", moment="epoch", when="after the last epoch", several=several,
+        "benchmark.html", title="T", verdict=Verdict("Level."), metric="error", moment="epoch",
+        when="after the last epoch", several=several,
         notices=["A subset."], overview=table if several else None, shared=[], chapters=[chapter], notes=["Not run."],
         settings=[],
     )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.pages.page import Page
+from tests.pages.page import Page, figures
 from tests.theory.cases import tiny_study
 from toporo.errors import SettingError
 from toporo.pages import theory
@@ -36,7 +36,8 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe")]
     urls = [value for _, attrs in page.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")]
     assert all((value or "").startswith("#") for value in urls)
-    assert sum(tag == "svg" for tag, _ in page.tags) == 4
+    assert figures(text) == 4
+    assert "The bounds of Theorems 1 and 2 hold in all 10 checks; that of Theorem 3 is above" in page.text
     identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(set(identifiers)) == len(identifiers)
     for number in (1, 2, 3):

@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 
 from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
 from toporo import AutoRegressor
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.estimators.league import LeagueTable
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.tables.fit import MODELS, default_model
@@ -147,7 +147,12 @@ def test_without_a_graph_any_group_may_come() -> None:
 
 @pytest.mark.filterwarnings("ignore:the learned topology is not informative")
 def test_a_graph_may_be_learned() -> None:
-    model = fit(graph=None, learn_graph=True)
+    """Inputs of all stations are alike, so the graph is by chance."""
+    with pytest.warns(
+        TopoRoWarning, match=r"another sample would give another prior.*Candidates weigh all groups alike"
+    ):
+        model = fit(graph=None, learn_graph=True)
+    assert "another prior, so it is the same for all groups" in model.explain().remarks[1]
     assert model.estimator.topology_ is not None
     assert set(model.graph.names) == set(STATIONS)  # type: ignore[union-attr]
 

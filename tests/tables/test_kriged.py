@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from safetensors.numpy import load_file, save
 from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, only, river
 from toporo import KrigedRegressor
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError, UnsafeFileError
-from toporo.tables import TableModel, fit_table, load_model
+from toporo.tables import Evaluation, TableModel, fit_table, load_model
 
 TABLE = river(groups=STATIONS)
 AFTER = river(3, groups=STATIONS)
@@ -90,6 +91,59 @@ def test_a_group_beside_the_graph_has_neighbors(model: TableModel) -> None:
     with pytest.raises(GroupMismatchError, match=r"not in the graph: 'sea'.*neighbors=.*--neighbors"):
         model.predict(at_sea)
     assert np.allclose(model.predict(at_sea, neighbors={"sea": ["mouth"]}), model.predict(sea))
+
+
+@pytest.mark.parametrize("context", ["rows", "row"])
+def test_rows_of_unknown_groups_can_be_left_out(model: TableModel, context: str) -> None:
+    """With ``context="row"`` portions of which nothing is left come first and last."""
+    asked = model if context == "rows" else fit(context="row")
+    known = only(AFTER, station=["spring", "mouth"])
+    table = {name: column[:1] * 40 + column + column[:3] for name, column in known.items()}
+    table["station"] = ["sea"] * 40 + known["station"] + ["ocean"] * 3
+    with pytest.raises(GroupMismatchError, match="leave their rows out, --skip-unknown-groups"):
+        asked.predict(table)
+    said = "left out 43 rows of 2 groups that the graph does not have: 'sea' .40., 'ocean' .3."
+    with pytest.warns(TopoRoWarning, match=said):
+        predicted = asked.predict(table, skip_unknown_groups=True, rows=20)
+    assert np.array_equal(predicted, asked.predict(known))
+    assert np.array_equal(asked.predict(known, skip_unknown_groups=True), predicted), "and says nothing"
+    judged = asked.evaluate(table, resamples=0, skip_unknown_groups=True)
+    assert judged.skipped == {"sea": 40, "ocean": 3}
+    assert replace(judged, skipped={}) == asked.evaluate(known, resamples=0)
+    assert Evaluation.from_dict(judged.to_dict()).skipped == judged.skipped
+    with pytest.raises(DataError, match="no row is of a group that the model knows: all 3 are of 'ocean'"):
+        asked.predict({name: column[-3:] for name, column in table.items()}, skip_unknown_groups=True)
+
+
+def test_a_bad_row_keeps_its_number_when_others_are_left_out(model: TableModel) -> None:
+    table = only(AFTER, station=["mouth"])
+    table = {name: column[:10] for name, column in table.items()} | {"station": ["ocean"] * 5 + ["mouth"] * 5}
+    table["x"][7] = 1e308
+    plain = fit(model="linear", penalty=1.0)
+    plain.estimator.coef_[:] = 10.0  # what is added up is infinite
+    with pytest.raises(DataError, match="row 8: the prediction is not finite"):
+        list(plain.portions(table, require=["station"], skip_unknown_groups=True, known_to=[model]))
+
+
+def test_models_are_judged_by_rows_that_all_know(model: TableModel) -> None:
+    table = only(AFTER, station=["spring", "mouth"])
+    table["station"][-40:] = ["sea"] * 40
+    plain = fit(model="linear", penalty=1.0)
+    assert len(plain.evaluate(table, resamples=0, skip_unknown_groups=True).groups) == 2, "it takes any group"
+    both = [each.evaluate(table, resamples=0, skip_unknown_groups=True, known_to=[model]) for each in (model, plain)]
+    assert [each.skipped for each in both] == [{"sea": 40}] * 2
+    assert [each.worst.group for each in both] == ["spring"] * 2
+
+
+def test_a_fit_leaves_out_what_the_graph_does_not_have() -> None:
+    left = [edge for edge in STREAM if "mouth" not in edge]
+    with pytest.raises(GroupMismatchError, match="--skip-unknown-groups"):
+        fit(graph=left, test_groups=(), model="linear", penalty=1.0)
+    with pytest.warns(TopoRoWarning, match=r"left out 40 rows of 1 group that the graph does not have: 'mouth'"):
+        fitted = fit(graph=left, test_groups=(), model="linear", penalty=1.0, skip_unknown_groups=True)
+    assert fitted.groups == tuple(sorted(set(STATIONS) - {"mouth"}))
+    with pytest.raises(DataError, match="no row is of a group of the graph"):
+        fit(graph=[("a", "b")], test_groups=(), skip_unknown_groups=True)
 
 
 # ---------------------------------------------------------------- explained

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from itertools import pairwise
 from string import ascii_letters
@@ -22,7 +23,8 @@ from matplotlib.text import Annotation, Text
 
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
-from toporo.topology.draw import DARK, LABEL_LIMIT, LONGEST, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import DARK, LONGEST, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.states import STATES
 
 CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
 
@@ -83,11 +85,17 @@ def test_without_sizes_all_nodes_are_alike(sizes: Any) -> None:
 
 
 def test_labels_name_the_groups_where_there_is_room() -> None:
-    many = GroupGraph(range(LABEL_LIMIT + 1), {})
-    assert {text.get_text() for text in CHAIN.plot().texts} == set("abcx")
+    assert set(written(CHAIN.plot())) == set("abcx")
     assert not CHAIN.plot(labels=False).texts
-    assert not many.plot().texts
-    assert len(many.plot(labels=True).texts) == LABEL_LIMIT + 1
+    crowd = GroupGraph([f"member {i}" for i in range(200)], {}).plot(sizes={"member 77": 1.0})
+    assert 50 < len(written(crowd)) < 200
+    assert "member 77" in written(crowd)
+
+
+def written(ax: Axes) -> dict[str, Text]:
+    """The names that a picture shows."""
+    ax.figure.draw_without_rendering()
+    return {text.get_text(): text for text in ax.texts if text.get_visible()}
 
 
 def edge_lines(ax: Axes) -> LineCollection:
@@ -149,9 +157,10 @@ def test_short_names_stand_on_their_nodes_and_can_be_read_there() -> None:
     ax = CHAIN.plot(train=["a", "b"], test=["x"])
     background = {"a": TRAIN_COLOR, "b": TRAIN_COLOR, "c": OTHER_COLOR, "x": TEST_COLOR}
     at = layout(CHAIN)
-    for text in ax.texts:
-        name = text.get_text()
-        assert text.get_position() == pytest.approx(tuple(at[name]))
+    assert set(written(ax)) == set(background)
+    for name, text in written(ax).items():
+        assert isinstance(text, Annotation)
+        assert (tuple(text.xy), tuple(text.xyann)) == (at[name], (0, 0))
         assert contrast(text.get_color(), background[name]) >= 4.5
 
 
@@ -160,11 +169,19 @@ def test_a_name_that_does_not_fit_its_node_stands_beside_it_in_dark() -> None:
     names = [f"{a}{b}" for a in "MW" for b in "ABCDEFGHIJKLM"]
     graph = GroupGraph.from_edges(list(pairwise(names)))
     ax = graph.plot(train=names, sizes={"MA": 1.0, "WM": 1.0})
-    beside = {text.get_text() for text in ax.texts if isinstance(text, Annotation)}
+    texts = written(ax)
+    beside = {name for name, text in texts.items() if is_beside(text)}
     assert beside == set(names) - {"MA", "WM"}
-    for text in ax.texts:
-        ground = "white" if text.get_text() in beside else TRAIN_COLOR
+    assert set(texts) == set(names)
+    for name, text in texts.items():
+        ground = "white" if name in beside else TRAIN_COLOR
         assert contrast(text.get_color(), ground) >= 4.5
+
+
+def is_beside(text: Text) -> bool:
+    """Whether a name stands beside its node, not on it."""
+    assert isinstance(text, Annotation)
+    return tuple(text.xyann) != (0, 0)
 
 
 @pytest.mark.parametrize("count", [5, 20, 21, 40])
@@ -174,16 +191,13 @@ def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, 
     graph = GroupGraph(names, dict.fromkeys(pairwise(names), 1.0))
     _, ax = plt.subplots(figsize=(12, 10))
     graph.plot(ax, train=names, sizes={name: float(i % 4) for i, name in enumerate(names)})
-    ax.figure.canvas.draw()
+    texts = written(ax)
     at, pixels = layout(graph), ax.figure.dpi / 72
     areas = dict(zip(graph.names, nodes(ax)["training groups"].get_sizes(), strict=True))
-    assert len(ax.texts) == count
-    for text in ax.texts:
-        if isinstance(text, Annotation):
-            continue
-        (name,) = [name for name in names if text.get_position() == pytest.approx(tuple(at[name]))]
-        assert Text.get_window_extent(text).width < pixels * areas[name] ** 0.5
-    boxes = [Text.get_window_extent(text) for text in ax.texts if isinstance(text, Annotation)]
+    assert len(texts) == count
+    for name, text in texts.items():
+        assert is_beside(text) or Text.get_window_extent(text).width < pixels * areas[name] ** 0.5
+    boxes = [Text.get_window_extent(text) for text in texts.values() if is_beside(text)]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
     middles = [ax.transData.transform(at[name]) for name in names]
     assert not any(box.contains(*middle) for box in boxes for middle in middles)
@@ -192,15 +206,15 @@ def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, 
 def test_nodes_of_one_size_have_their_names_alike() -> None:
     """All on or all beside, though only some would fit."""
     graph = GroupGraph.from_edges([("i", "a name"), ("a name", "j")])
-    assert all(isinstance(text, Annotation) for text in graph.plot().texts)
+    assert [is_beside(text) for text in written(graph.plot()).values()] == [True] * 3
 
 
 def test_a_name_goes_round_what_stands_in_its_way() -> None:
     """Below the middle there is no edge of its own, but another group."""
     positions = {"middle": (0.0, 0.0), "eastern": (1.0, 0.0), "below": (0.0, -0.06), "western": (-1.0, 1.0)}
     edges = {("middle", "eastern"): 1.0, ("eastern", "below"): 1.0, ("western", "eastern"): 1.0}
-    texts = GroupGraph(positions, edges, positions=positions).plot().texts
-    (middle,) = [text for text in texts if isinstance(text, Annotation) and text.get_text() == "middle"]
+    middle = written(GroupGraph(positions, edges, positions=positions).plot())["middle"]
+    assert isinstance(middle, Annotation)
     assert middle.xyann[1] >= 0
 
 
@@ -216,11 +230,10 @@ def test_long_names_stand_beside_their_nodes_away_from_the_edges() -> None:
     positions = {"western": (-1.0, 0.0), "middle": (0.0, 0.0), "eastern": (1.0, 0.0), "northern": (0.0, 1.0)}
     graph = GroupGraph(positions, {("middle", n): 1.0 for n in positions if n != "middle"}, positions=positions)
     ax = graph.plot()
-    side = {text.get_text(): np.sign(text.xyann).tolist() for text in ax.texts if isinstance(text, Annotation)}
+    side = {name: np.sign(text.xyann).tolist() for name, text in written(ax).items() if isinstance(text, Annotation)}
     assert side == {"western": [-1, 0], "eastern": [1, 0], "northern": [0, 1], "middle": [0, -1]}
     assert {text.get_color() for text in ax.texts} == {DARK}
     assert contrast(DARK, "white") > 7
-    ax.figure.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
@@ -251,6 +264,71 @@ def test_own_positions_are_used_when_they_cover_all_groups() -> None:
         nodes(GroupGraph("ab", edges, positions=at).plot())["groups"].get_offsets(), list(at.values())
     )
     assert set(layout(GroupGraph("abc", edges, positions=at))) == {"a", "b", "c"}
+
+
+def test_groups_without_a_position_stand_among_their_neighbours_or_below() -> None:
+    at = {"a": (0.0, 0.0), "b": (10.0, 0.0), "c": (5.0, 8.0)}
+    edges = {("a", "x"): 1.0, ("b", "x"): 1.0, ("x", "y"): 1.0}
+    places = layout(GroupGraph("abcxyz", edges, positions=at))
+    assert {name: places[name] for name in at} == at
+    assert places["x"] == pytest.approx((5.0, 0.0), abs=1.0)
+    assert places["y"] == pytest.approx(places["x"], abs=1.0)
+    assert places["y"] != places["x"]
+    assert places["z"][1] < 0
+
+
+def test_states_lie_where_they_do_on_a_map() -> None:
+    """By code or name, in any case; a stranger among them stands beside its neighbour."""
+    for spelled in (str.upper, str.lower, lambda code: STATES[code][0]):
+        names = {code: spelled(code) for code in ("ME", "CA", "WA", "TX", "FL", "AK", "DC")}
+        at = layout(GroupGraph([*names.values(), "Quebec"], {("Quebec", names["ME"]): 1.0}))
+        x, y = ({code: at[name][axis] for code, name in names.items()} for axis in (0, 1))
+        assert x["CA"] < x["TX"] < x["FL"] < x["ME"]
+        assert y["FL"] < y["TX"] < y["CA"] < y["ME"] < y["WA"]
+        assert y["AK"] < y["CA"]
+        assert at["Quebec"] == pytest.approx(at[names["ME"]], abs=60)
+
+
+def test_a_map_has_one_scale_and_the_graphs_own_positions_come_first() -> None:
+    names = ("NY", "PA", "OH")
+    edges = {("NY", "PA"): 1.0, ("OH", "PA"): 1.0}
+    ax = GroupGraph(names, edges).plot()
+    assert ax.get_aspect() == 1.0
+    assert ax.get_adjustable() == "datalim"
+    at = {name: (float(i), 0.0) for i, name in enumerate(names)}
+    assert layout(GroupGraph(names, edges, positions=at)) == at
+    assert CHAIN.plot().get_aspect() == "auto"
+    _, framed = plt.subplots()
+    framed.set_xlim(0, 1000)
+    assert GroupGraph(names, edges).plot(framed).get_aspect() == "auto"
+    assert framed.get_xlim() == (0, 1000)
+
+
+@pytest.mark.parametrize("lone", [1, 30])
+def test_groups_that_touch_nobody_do_not_press_the_others_together(lone: int) -> None:
+    ring = [f"r{i}" for i in range(12)]
+    edges = dict.fromkeys([*pairwise(ring), (ring[-1], ring[0])], 1.0)
+    at = layout(GroupGraph([*ring, "p", "q", *(f"lone{i}" for i in range(lone))], {**edges, ("p", "q"): 1.0}))
+    points = np.array(list(at.values()))
+    whole, round_ = np.ptp(points, axis=0), np.ptp([at[name] for name in ring], axis=0)
+    assert round_.prod() > 0.2 * whole.prod()
+    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)) + 1e9 * np.eye(len(points))
+    assert apart.min() > 0.9
+    assert 0.5 < whole[0] / whole[1] < 4
+
+
+def test_every_group_has_one_area_for_the_mouse_on_its_node() -> None:
+    ax = CHAIN.plot(train=["a"], sizes={"a": 1.0})
+    at, hits = layout(CHAIN), {line.get_gid(): line for line in ax.lines if line.get_gid()}
+    assert set(hits) == {f"group:{name}" for name in CHAIN.names}
+    for name in CHAIN.names:
+        assert tuple(np.ravel(hits[f"group:{name}"].get_data())) == pytest.approx(at[name])
+        assert hits[f"group:{name}"].get_alpha() == 0
+    assert hits["group:a"].get_markersize() ** 2 > nodes(ax)["training groups"].get_sizes()[0]
+    assert hits["group:a"].get_markersize() > hits["group:b"].get_markersize()
+    text = io.StringIO()
+    ax.figure.savefig(text, format="svg")
+    assert all(f'<g id="group:{name}">' in text.getvalue() for name in CHAIN.names)
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,26 @@ def test_csv_header_as_told(csv_file: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "NY,PA\nHI\nPA,OH\nOH,IN\n",
+        "source,target\nHI,\nNY,PA\nPA,OH\nOH,IN\n",
+        "NY,PA,1\nPA,OH,1\nOH,IN,1\nHI,,\n",
+        "HI\nNY,PA\nPA,OH\nOH,IN\nNY\n",
+    ],
+    ids=["name alone", "empty cell", "empty cells", "first, and one that has edges"],
+)
+def test_csv_groups_without_an_edge(content: str, csv_file: Any, chain: GroupGraph) -> None:
+    graph = GroupGraph.from_csv(csv_file(content))
+    assert graph == GroupGraph.from_edges(chain.edges, nodes=["HI"])
+    assert graph.isolated == ("HI",)
+
+
+def test_a_group_alone_on_the_first_line_is_no_header(csv_file: Any) -> None:
+    assert GroupGraph.from_csv(csv_file("target\nNY,PA\n")).names == ("NY", "PA", "target")
+
+
 @pytest.mark.parametrize("content", ["a,b\nb,c\n", "group1,group2\ngroup2,group3\n", "u,v\nv,w\n"])
 def test_csv_first_edge_is_no_header_when_its_names_come_again(content: str, csv_file: Any) -> None:
     """An edge lost in silence changes every centrality."""
@@ -227,7 +247,9 @@ def test_csv_first_edge_is_no_header_when_its_names_come_again(content: str, csv
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("NY,PA\nOH\n", r"edges\.csv, line 2: found \['OH'\], expected two group names"),
+        ("NY\nOH\n", r"edges\.csv, line 1: found \['NY'\], expected two group names"),
+        ("NY,PA\nOH;IN\n", r"line 2: found \['OH;IN'\].*or one name for a group without an edge"),
+        ("NY,PA\nHI,,2\n", r"line 2: found \['HI', '', '2'\]"),
         ("NY,PA\n\nOH,IN,1,2\n", r"line 3: found"),
         ("NY,PA\n,OH\n", r"line 2: found \['', 'OH'\]"),
         ("NY;PA\nPA;OH\n", r"line 1: found \['NY;PA'\].*separated by ','"),
@@ -613,7 +635,8 @@ def test_threads_that_save_one_file_leave_a_whole_one_at_all_times(tmp_path: Pat
     [
         ([], "the edge list is empty"),
         ([("a", "b"), "cd"], r"edge 1 is 'cd': expected a pair"),
-        ([("a",)], r"edge 0 is \('a',\)"),
+        ([()], r"edge 0 is \(\): .*or \(a,\) for a group that touches nobody"),
+        ([("a", None, 2.0)], r"edge 0 is \('a', None, 2.0\): expected a pair"),
         ([("a", "b", 1, 2)], "edge 0 is"),
         ([3], "edge 0 is 3"),
         ([{"a", "b"}], "edge 0 is"),
@@ -695,7 +718,7 @@ def test_neighbors_of_a_stranger(chain: GroupGraph) -> None:
 
 def test_missing_names_are_refused() -> None:
     with pytest.raises(DataError, match="group name is missing"):
-        GroupGraph.from_edges([("a", None)])
+        GroupGraph.from_edges([(None, "a")])
 
 
 def test_a_data_frame_brings_its_own_names_and_they_are_not_overruled() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from toporo.bench.base import BENCHMARKS
 from toporo.bench.results import Outcome, VariantOutcome
-from toporo.bench.sections import when
+from toporo.bench.sections import number, when
 from toporo.bench.tables import caption, make_overview, make_table
 from toporo.pages.benchmark import Chapter, write_benchmark_page
+from toporo.pages.render import Verdict
 from toporo.text import many
 from toporo.types import Record
 
@@ -39,6 +41,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
     return write_benchmark_page(
         out,
         title=f"{protocol.title}: topology-aware robust optimisation",
+        verdict=_verdict(outcome),
         metric=protocol.metric,
         moment=protocol.moment,
         when=when(protocol),
@@ -49,6 +52,36 @@ def write_report(outcome: Outcome, out: Path) -> Path:
         chapters=chapters,
         notes=[*protocol.notes, *_skipped(outcome), *_timings(outcome.records), *_warnings(outcome.records)],
         settings=_settings(outcome),
+    )
+
+
+def _verdict(outcome: Outcome) -> Verdict:
+    """Whether the best method with a topology beats the best without one, in the mean over seeds."""
+    protocol = outcome.protocol
+    sign, ahead, sentences = (1 if protocol.better == "higher" else -1), [], []
+    for part in outcome.parts:
+        rows = [row for row in part.rows if row.metric == protocol.whole.name and row.selection == protocol.headline]
+        rows = [row for row in rows if math.isfinite(number(row.mean))]
+        ours = [row for row in rows if not row.control and protocol.method(row.method).prior is not None]
+        theirs = [row for row in rows if row not in ours]
+        if not ours or not theirs:
+            continue
+        best, other = (max(some, key=lambda row: sign * row.mean) for some in (ours, theirs))
+        gap, spread = sign * (best.mean - other.mean), max(best.sd or 0.0, other.sd or 0.0)
+        ahead.append(0 if abs(gap) <= spread else 1 if gap > 0 else -1)
+        titles = [f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})" for row in (best, other)]
+        how = {1: "is ahead of", 0: "is within the spread over seeds of", -1: "is behind"}[ahead[-1]]
+        sentences.append(f"{titles[0]} {how} {titles[1]}, the best of the others.")
+    if not ahead:
+        return Verdict("There is nothing to compare yet: it takes a method with a topology and one without.")
+    tone = "good" if min(ahead) > 0 else "bad" if max(ahead) < 0 else ""
+    if len(ahead) == 1:
+        return Verdict(sentences[0], tone)
+    wins, losses = ahead.count(1), ahead.count(-1)
+    return Verdict(
+        f"The best method with a topology is ahead of the best of the others in {wins} of {len(ahead)} variants, "
+        f"behind in {losses}, and within the spread over seeds in {len(ahead) - wins - losses}.",
+        tone,
     )
 
 

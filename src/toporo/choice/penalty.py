@@ -34,6 +34,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GraphError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
+from toporo.progress import tracked
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
@@ -63,6 +64,7 @@ class PriorMaker:
     normalization, temperature : how a measure becomes a prior; ``"sum"`` unless given.
     rows, columns : rows in effect by training group, and columns of features: an automatic prior gives no group more
         than its rows can bear (:func:`~toporo.topology.effect.most_weight`). None: no limit.
+    doubted : whether resamples of a learned graph do not bear an automatic prior out: then it is uniform, in folds too.
     """
 
     kind: Any
@@ -72,6 +74,7 @@ class PriorMaker:
     temperature: float = 1.0
     rows: Mapping[Any, float] | None = None
     columns: int = 0
+    doubted: bool = False
 
     def __post_init__(self) -> None:
         kind = self.kind
@@ -102,7 +105,7 @@ class PriorMaker:
         """The centrality that the prior comes from; None for a uniform or a given one."""
         if isinstance(self.kind, str) and self.kind in MEASURES:
             return self.kind
-        if self.kind == "auto" and self.graph is not None:
+        if self.kind == "auto" and self.graph is not None and not self.doubted:
             return "harmonic" if self.with_test else "betweenness"
         return None
 
@@ -120,7 +123,8 @@ class PriorMaker:
             return given
         if self.graph is None or self.measure is None:
             return self._held(Prior.uniform(groups))
-        return self._made(self.graph, self.measure, list(groups), test)
+        cautious = self.kind == "auto" and bool(self.graph.redrawn)
+        return self._made(self.graph, self.measure, list(groups), test, cautious=cautious)
 
     def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
         """The prior over ``kept`` where other training groups stand for test groups.
@@ -149,7 +153,9 @@ class PriorMaker:
             except TopoRoError:
                 return None
 
-    def _made(self, graph: GroupGraph, measure: str, train: list[Name], test: Sequence[Name] | None) -> Prior:
+    def _made(
+        self, graph: GroupGraph, measure: str, train: list[Name], test: Sequence[Name] | None, *, cautious: bool = False
+    ) -> Prior:
         made = make_prior(
             graph,
             train,
@@ -158,8 +164,11 @@ class PriorMaker:
             # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
             normalization=self.normalization or "sum",
             temperature=self.temperature,
+            cautious=cautious,
         )
-        return self._held(made.spread(EVEN)) if self.kind == "auto" else made
+        if self.kind != "auto":
+            return made
+        return self._held(made if made.doubt else made.spread(EVEN))
 
     def _held(self, prior: Prior) -> Prior:
         most = self.most(prior)
@@ -316,7 +325,7 @@ def choose_penalty(
     candidates = _largest_first(penalties)
     splitter, folds = _folds(names, graph, test_groups, max_folds)
     judge = partial(_judge, losses, penalties=candidates, divergence=divergence, ridge=ridge, most=most)
-    verdicts = [judge(held_out, make_prior) for held_out in folds]
+    verdicts = [judge(held_out, make_prior) for held_out in tracked(folds, "choosing the penalty")]
     notes = [verdict.why for verdict in verdicts if verdict.why]
     if all(verdict.scores is None for verdict in verdicts) and any(verdict.no_path for verdict in verdicts):
         notes = ["In no fold a path joins the groups kept to those held out: all have a uniform prior."]

@@ -105,7 +105,6 @@ app = typer.Typer(
     help="Topology-aware robust optimisation: models that hold in groups nobody has seen.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -118,7 +117,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.", metavar="")
     ] = False,
 ) -> None:
     pass
@@ -129,7 +128,7 @@ def main() -> None:
     use_utf8()
     try:
         with log_on_stderr():
-            app()
+            app(prog_name="toporo")
         return
     except TopoRoError as error:
         message = str(error)

@@ -7,24 +7,26 @@ import io
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 import typer
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
-from toporo.progress import Bar, make_console
+from toporo.progress import Bar, Watch, above_bar, make_console
 from toporo.registry import Registry
-from toporo.text import printable, write_data
+from toporo.text import many, printable, write_data
 
 #: Commands that were imported: functions as typer takes them, or a ``typer.Typer`` of several.
 COMMANDS: Registry[Any] = Registry("command")
@@ -112,6 +114,58 @@ def option(help: str, panel: str, *names: str, **settings: Any) -> Any:  # noqa:
     return typer.Option(*names, help=help, rich_help_panel=panel, **settings)
 
 
+def coordinates_option(panel: str) -> Any:
+    """The option that says where a graph's groups lie."""
+    return option(
+        "Where groups lie, to draw the graph as a map: a table with group, lat and lon, or group, x and y.",
+        panel,
+        "--coordinates",
+        metavar="FILE",
+        show_default="states of the USA are known",
+    )
+
+
+def choice(text: str, panel: str, names: Collection[str], *flags: str, checked: bool = True, **settings: Any) -> Any:
+    """An option that is one of these names: its help has them all, a shell completes them.
+
+    Where something else is allowed too, or the work itself refuses a wrong name, it is not ``checked`` here.
+    """
+    if checked:
+        settings["callback"] = one_of(names)
+    return option(in_help(text, names), panel, *flags, autocompletion=completing(names), **settings)
+
+
+def in_help(text: str, names: Iterable[str]) -> str:
+    """A text of help that has all of these names.
+
+    >>> in_help("dense: all pairs; knn: nearest ones.", ["dense", "knn"]), in_help("Of a graph.", ["knn", "tree"])
+    ('dense: all pairs; knn: nearest ones.', 'knn or tree. Of a graph.')
+    """
+    known = set(re.findall(r"[\w-]+", text))
+    return text if known.issuperset(names) else f"{either(names)}. {text}".rstrip()
+
+
+def completing(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """What a shell asks when one of these names is being typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def completing_columns(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Columns of the CSV file that was typed before, for a shell; none of other tables."""
+    words = [ctx.params.get("data"), *ctx.args]  # a line that ends in an option is not parsed to its end
+    data = next((word for word in words if word is not None), "")
+    try:
+        with Path(data).open(encoding="utf-8-sig", newline="") as stream:
+            header = next(csv.reader([stream.readline(1 << 16)], delimiter=ctx.params.get("delimiter") or ","), [])
+    except (OSError, ValueError, TypeError, csv.Error):
+        return []
+    return [name for name in header if name.startswith(incomplete) and name.isprintable()]
+
+
 def use_utf8() -> None:
     """Let what goes into a file or a pipe be UTF-8 wherever it is written, and a terminal show what it can."""
     for stream in (sys.stdout, sys.stderr):
@@ -123,7 +177,14 @@ def use_utf8() -> None:
 
 def say(message: str, *, err: bool = False) -> None:
     """A line for people, on standard output or standard error: names in it cannot command the terminal."""
-    typer.echo(printable(message), err=err)
+    if not (err and above_bar(message)):
+        typer.echo(printable(message), err=err)
+
+
+def tell(sentence: str) -> None:
+    """A sentence for people on standard output: on a terminal no word is broken at the end of a line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    say(sentence if width is None else fill(sentence, width, break_long_words=False, break_on_hyphens=False))
 
 
 def say_data(text: str) -> None:
@@ -144,15 +205,25 @@ Delimiter = Annotated[
 ]
 Exclude = Annotated[str | None, option("Columns not to use.", _DATA, metavar="NAMES")]
 Categorical = Annotated[str | None, option("Columns of numbers that are names of things.", _DATA, metavar="NAMES")]
-GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, metavar="COLUMN")]
-TargetColumn = Annotated[str, option("Column to predict.", _DATA, metavar="COLUMN")]
-WeightColumn = Annotated[
-    str | None, option("Column with the weight of every row in its group.", _DATA, metavar="COLUMN")
-]
+_COLUMN: dict[str, Any] = {"metavar": "COLUMN", "autocompletion": completing_columns}
+GroupColumn = Annotated[str, option("Column with the group of every row.", _DATA, **_COLUMN)]
+TargetColumn = Annotated[str, option("Column to predict.", _DATA, **_COLUMN)]
+WeightColumn = Annotated[str | None, option("Column with the weight of every row in its group.", _DATA, **_COLUMN)]
 DropMissing = Annotated[
     bool,
     option(
         "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
+    ),
+]
+Quiet = Annotated[bool, option("Show no progress.", "Output", "--quiet", "-q", metavar="")]
+Verbose = Annotated[bool, option("Print every line of long tables.", "Output", "--verbose", "-v", metavar="")]
+SkipUnknownGroups = Annotated[
+    bool,
+    option(
+        "Leave out rows of groups that the graph does not have, and say how many; else they are an error.",
+        _DATA,
+        "--skip-unknown-groups",
+        metavar="",
     ),
 ]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, written by toporo fit.")]
@@ -206,6 +277,16 @@ def interruptible(outcome: str | Path = "") -> Iterator[None]:
         what, code = ("terminated", TERMINATED) if isinstance(end, Terminated) else ("interrupted", INTERRUPTED)
         say(f"toporo: {what}{f'; {outcome}' if outcome else ''}.", err=True)
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def working(title: str, outcome: str | Path, *, quiet: bool) -> Iterator[None]:
+    """Work that people wait for: progress is shown unless it is to be quiet, and it can be interrupted.
+
+    ``title`` is what is being done, ``outcome`` what :func:`interruptible` takes.
+    """
+    with interruptible(outcome), Watch(title, quiet=quiet):
+        yield
 
 
 def _inode(path: str | Path) -> int | None:
@@ -263,19 +344,18 @@ def plain_warnings() -> Iterator[None]:
         yield
 
 
-class PrintableFormatter(logging.Formatter):
-    """Lines of the log in which names are only names."""
+class SayingHandler(logging.Handler):
+    """Lines of the log, said."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        return printable(super().format(record))
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say the line of a record."""
+        say(f"toporo: {self.format(record)}", err=True)
 
 
 @contextmanager
 def log_on_stderr() -> Iterator[None]:
     """What long work says where no terminal shows a bar."""
-    log, handler = logging.getLogger("toporo"), logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter("toporo: %(message)s"))
+    log, handler = logging.getLogger("toporo"), SayingHandler()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -289,9 +369,18 @@ def log_on_stderr() -> Iterator[None]:
 class RunProgress(Bar):
     """A bar of runs on a terminal, a line per run elsewhere."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(title, "items", stays=True, mark="toporo: ")
+    def __init__(self, title: str, *, quiet: bool = False) -> None:
+        super().__init__(title, "items", stays=True, mark="toporo: ", quiet=quiet)
         self._title = title
+        self._silent = Watch(title, quiet=True) if quiet else nullcontext()
+
+    def __enter__(self) -> Self:
+        self._silent.__enter__()  # which silences what the runs have to show
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._silent.__exit__(None, None, None)
 
     def report(self, done: int, total: int, job: Any, speed: float | None = None) -> None:
         """So many runs are done, this job the last of them; without a job, none has ended yet."""
@@ -300,13 +389,13 @@ class RunProgress(Bar):
             what = " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
             what += f", {speed:,.0f} images/s" if speed else ""
         self(done, total, f"{self._title} {what}" if job is not None else None)
-        if not self.live:
+        if not self.live and not self.quiet:
             say(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
     def report_search(self, done: int, total: int, program: Any) -> None:
         """So many runs of a search are done, those of this program the last of them."""
         self(done, total, f"{self._title} {program}" if program is not None else None)
-        if not self.live and program is not None:
+        if not self.live and not self.quiet and program is not None:
             say(f"{self._title}: {done:,}/{total:,} runs ({program})", err=True)
 
 
@@ -328,8 +417,18 @@ def refuse_inside(model: Path, wanted: Mapping[str, Path | None]) -> None:
             raise SettingError(f"{flag} {path} is in the folder of the model: choose a place of its own.")
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int] = ()) -> None:
-    """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right."""
+def print_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    most: int | None = None,
+    thing: str = "row",
+) -> None:
+    """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right.
+
+    Of more rows than ``most`` the first are shown, and how many more of that ``thing`` there are.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -338,9 +437,16 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers
         table.add_column(
             Text(printable(title, keep="")), justify="right" if place in numbers else "left", overflow="fold"
         )
-    for row in rows:
+    for row in rows[:most]:
         table.add_row(*(Text(printable(cell, keep="")) for cell in row))
     make_console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+    say_more(len(rows) - len(rows[:most]), thing)
+
+
+def say_more(count: int, thing: str) -> None:
+    """How many more there are than were shown, if any."""
+    if count > 0:
+        say(f"… {many(count, f'more {thing}')} (--verbose)")
 
 
 def names_or_file(text: str | None, flag: str) -> list[str] | None:

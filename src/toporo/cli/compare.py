@@ -19,12 +19,13 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    Quiet,
+    SkipUnknownGroups,
     TargetColumn,
     WeightColumn,
     check_writable,
     columns_asked,
     data_source,
-    interruptible,
     names_or_file,
     option,
     print_table,
@@ -32,6 +33,8 @@ from toporo.cli.common import (
     say,
     say_data,
     seconds,
+    tell,
+    working,
 )
 from toporo.cli.fit import TaskName
 from toporo.errors import SettingError, closest, listed
@@ -54,9 +57,14 @@ def compare(
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     graph: Annotated[
         Path | None,
-        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+        option(
+            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
+            _TOPOLOGY,
+            metavar="FILE",
+        ),
     ] = None,
     learn_graph: Annotated[bool, option("Learn it from the features.", _TOPOLOGY, "--learn-graph", metavar="")] = False,
     test_groups: Annotated[
@@ -93,6 +101,7 @@ def compare(
         Path | None, option("Write one line per model to this CSV file.", _OUTPUT, "--csv", metavar="FILE")
     ] = None,
     as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Judge many models on regions of a table held out, beside controls and your own.
 
@@ -106,7 +115,7 @@ def compare(
     """
     check_writable(data, {"--out": out, "--csv": table}, endings={"--out": ("html", "htm"), "--csv": ("csv",)})
     own = {path: _imported(path) for path in estimators or ()}
-    with interruptible("nothing was written"):
+    with working("comparing", "nothing was written", quiet=as_json or quiet):
         contest = compare_models(
             data_source(data),
             target=target,
@@ -118,12 +127,12 @@ def compare(
             **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
+            skip_unknown_groups=skip_unknown_groups,
             estimators=own,
             fast=fast,
             budget=budget,  # type: ignore[arg-type]  # its callback makes a number of it
             folds=folds,
             seed=seed,
-            progress=False if as_json else None,
             delimiter=delimiter,
         )
     if table is not None:
@@ -181,11 +190,11 @@ def _imported(path: str) -> Any:
 
 def _show(contest: Contest) -> None:
     for sentence in contest.words():
-        say(sentence)
+        tell(sentence)
     titles, lines = contest.cells()
     print_table(titles, lines, numbers=range(2, len(titles)))
     held = many(sum(map(len, contest.regions)), "group")
-    say(
+    tell(
         f"Errors are means over {held}, held out in {many(len(contest.regions), 'region')}; in brackets "
         f"{100 * contest.level:g} % intervals of the difference, paired by group."
     )

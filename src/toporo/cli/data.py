@@ -11,22 +11,44 @@ import typer
 from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
 from toporo.bench.download import download_folder, fetch
 from toporo.bench.loaded import data_folder
-from toporo.cli.common import USER_ERROR, check_writable, interruptible, register, say, say_data
+from toporo.cli.common import (
+    USER_ERROR,
+    Quiet,
+    check_writable,
+    completing,
+    in_help,
+    interruptible,
+    option,
+    register,
+    say,
+    say_data,
+    working,
+)
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.progress import Bar
+from toporo.progress import Bar, tracked
 from toporo.text import many
 
+_OUTPUT = "Output"
+#: Benchmarks that can be fetched, and those that can be written as tables.
+FETCHED = [name for name, benchmark in BENCHMARKS.items() if benchmark.fetch is not None]
+TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
 _Folder = Annotated[
     Path | None, typer.Option("--data", help="Folder to look in.", show_default="$TOPORO_DATA, else ~/.cache/toporo")
 ]
 
 
 def list_data(
-    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+    data: _Folder = None,
+    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """List the benchmarks and where each one's data would come from."""
-    rows = _data_rows(data)
+    """List the benchmarks and where each one's data would come from.
+
+    Example: toporo data list
+    """
+    with working("looking at files", "", quiet=as_json or quiet):
+        rows = _data_rows(data)
     if as_json:
         say_data(json.dumps(rows, indent=1))
         return
@@ -39,14 +61,20 @@ def list_data(
 
 
 def verify_data(
-    data: _Folder = None, as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False
+    data: _Folder = None,
+    as_json: Annotated[bool, option("Print as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
-    The checksum is the published one, or the one recorded at the download. A file that has neither is read instead.
-    Images and radar chips have none: those that are there are counted, and read when they are loaded.
+    The checksum is the published one, or the one recorded at the download. A
+    file that has neither is read instead. Images and radar chips have none:
+    those that are there are counted, and read when they are loaded.
+
+    Example: toporo data verify --data downloads
     """
-    rows = _data_rows(data)
+    with working("looking at files", "", quiet=as_json or quiet):
+        rows = _data_rows(data)
     if as_json:
         say_data(json.dumps(rows, indent=1))
     else:
@@ -59,7 +87,12 @@ def verify_data(
 
 
 def get_data(
-    name: Annotated[str, typer.Argument(help="tpt48; of others it says how to get them.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=in_help("tpt48; of others it says how to get them.", FETCHED), autocompletion=completing(FETCHED)
+        ),
+    ],
     data: Annotated[
         Path | None,
         typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
@@ -68,11 +101,15 @@ def get_data(
         str | None, typer.Option(metavar="YYYYMMDD", help="Which release.", show_default="the newest")
     ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was fetched as JSON.")] = False,
+    as_json: Annotated[bool, option("Print what was fetched as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
-    What is there and intact is not fetched again. Interrupt it at any time: the same command goes on from there.
+    What is there and intact is not fetched again. Interrupt it at any time:
+    the same command goes on from there.
+
+    Example: toporo data get tpt48 --data downloads
     """
     benchmark = BENCHMARKS[name]
     if benchmark.fetch is None:
@@ -80,7 +117,7 @@ def get_data(
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
     kept = "what has come is kept, and the same command goes on from there"
-    with interruptible(kept), Bar(name, "bytes", mark="toporo: ") as progress:
+    with interruptible(kept), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
         got = fetch(benchmark.fetch, folder, release=release, url=url, report=progress, say=progress.say)
     if as_json:
         say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
@@ -92,22 +129,25 @@ def get_data(
 
 
 def table_data(
-    name: Annotated[str, typer.Argument(help="dg15, dg60 or tpt48.")],
+    name: Annotated[str, typer.Argument(help=in_help("", TABLES), autocompletion=completing(TABLES))],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Write the rows to this CSV file.")],
     graph: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the edges to this CSV file.")] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the test groups to this file, one name per line.")
     ] = None,
     data: _Folder = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    as_json: Annotated[bool, option("Print what was written as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a benchmark as files like those of one's own data, to try the other commands on.
 
-    Example: toporo data table tpt48 --out temperatures.csv --graph borders.csv --test west.txt
+    Example: toporo data table tpt48 --out temperatures.csv --graph
+    borders.csv --test west.txt
     """
     files = {"--out": out, "--graph": graph, "--test": test}
     check_writable("-", files)
-    exported = export(name, data)
+    with working(f"reading {name}", "nothing was written", quiet=as_json or quiet):
+        exported = export(name, data)
     for path, text in zip(files.values(), (exported.table, exported.edges, exported.test), strict=True):
         if path is not None:
             write_text(path, text)
@@ -129,7 +169,7 @@ def _data_rows(data: Path | None) -> list[dict[str, Any]]:
     folder = data_folder(data)
     return [
         {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
-        for benchmark in listed_benchmarks()
+        for benchmark in tracked(list(listed_benchmarks()), lambda benchmark: f"looking at {benchmark.name}")
         for file, status in benchmark.files(folder)
     ]
 

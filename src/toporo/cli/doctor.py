@@ -20,28 +20,32 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    Quiet,
+    Verbose,
     check_writable,
     columns_asked,
+    completing_columns,
     data_source,
-    interruptible,
     names_or_file,
     option,
     print_table,
     register,
     say,
     say_data,
+    say_more,
+    working,
     write_picture,
 )
 from toporo.cli.fit import TaskName
 from toporo.doctor import SEVERITIES, Diagnosis, examine
 from toporo.doctor.diagnose import TEST_GROUPS
-from toporo.doctor.results import first_step, group_table, percent, shifts_in_words
+from toporo.doctor.results import first_step, flag, group_table, percent, shifts_in_words
 from toporo.errors import DataError
 from toporo.progress import make_console
-from toporo.text import many
+from toporo.text import many, number
 
-#: Groups shown on the terminal; --out and --json have all.
-SHOWN = 25
+#: Groups shown on the terminal; --verbose, --out and --json have all.
+SHOWN = 8
 #: Width of text where no terminal says another.
 WIDTH = 100
 #: Options and names stay in one piece.
@@ -59,7 +63,9 @@ def doctor(
         str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
     ],
     group: GroupColumn,
-    target: Annotated[str | None, option("Column to predict.", _DATA, metavar="COLUMN")] = None,
+    target: Annotated[
+        str | None, option("Column to predict.", _DATA, metavar="COLUMN", autocompletion=completing_columns)
+    ] = None,
     task: TaskName = "auto",
     features: Features = None,
     exclude: Exclude = None,
@@ -67,7 +73,11 @@ def doctor(
     delimiter: Delimiter = ",",
     graph: Annotated[
         Path | None,
-        option("Which groups touch: a file of edges, or JSON of toporo topology.", _TOPOLOGY, metavar="FILE"),
+        option(
+            "Which groups touch: lines NY,PA, and HI alone if it touches nobody; or JSON of toporo topology.",
+            _TOPOLOGY,
+            metavar="FILE",
+        ),
     ] = None,
     test_groups: Annotated[
         str | None,
@@ -79,6 +89,8 @@ def doctor(
         Path | None, option("Draw the distances between groups: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")
     ] = None,
     as_json: Annotated[bool, option("Print the findings as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Say what is wrong or risky about a table before training on it.
 
@@ -91,7 +103,7 @@ def doctor(
     Example: toporo doctor sales.csv --group state --target y --out doctor.html
     """
     check_writable(data, {"--out": out, "--plot": plot}, endings={"--out": ("html", "htm"), "--plot": PICTURES})
-    with interruptible("nothing was written"):
+    with working("examining", "nothing was written", quiet=as_json or quiet):
         diagnosis = examine(
             data_source(data),
             group=group,
@@ -103,15 +115,17 @@ def doctor(
             delimiter=delimiter,
             seed=seed,
         )
-    if test_groups is not None and test_groups.startswith("@"):  # the file is the user's own
-        command = diagnosis.facts["next"].replace(f"@{TEST_GROUPS}", shlex.quote(test_groups))
+    if test_groups is not None:  # as it was typed
+        command, typed = diagnosis.facts["next"], f"--test-groups {shlex.quote(test_groups)}"
+        for written in (flag("--test-groups", diagnosis.facts["test_groups"]), f"--test-groups @{TEST_GROUPS}"):
+            command = command.replace(written, typed)
         diagnosis = replace(diagnosis, facts={**diagnosis.facts, "next": command})
     if plot is not None or out is not None:
         _draw(diagnosis, plot, out)
     if as_json:
         say_data(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:
-        _show(diagnosis)
+        _show(diagnosis, verbose)
     for what, path in (("report", out), ("picture", plot)):
         if path is not None:
             say(f"{what}: {path}", err=True)
@@ -131,7 +145,7 @@ def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
         write_doctor_report(diagnosis, out)
 
 
-def _show(diagnosis: Diagnosis) -> None:
+def _show(diagnosis: Diagnosis, verbose: bool) -> None:
     """Findings, groups and the next command, on standard output."""
     facts = diagnosis.facts
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
@@ -142,11 +156,11 @@ def _show(diagnosis: Diagnosis) -> None:
     )
     counts = [f"{diagnosis.count(severity)} {severity}" for severity in SEVERITIES if diagnosis.count(severity)]
     say(f"Findings: {', '.join(counts) or 'none'}")
-    for number, finding in enumerate(diagnosis.findings, 1):
+    for place, finding in enumerate(diagnosis.findings, 1):
         console.print()
         console.print(
             Text.assemble(
-                f"{number}. ",
+                f"{place}. ",
                 (finding.severity.upper(), LOOKS[finding.severity]),
                 "  ",
                 (finding.title, "bold"),
@@ -155,11 +169,10 @@ def _show(diagnosis: Diagnosis) -> None:
         )
         for text, mark in ((finding.detail, "   "), (finding.step, "   → ")):
             say(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
-    table = group_table(diagnosis, SHOWN)
+    table = group_table(diagnosis, None if verbose else SHOWN)
     say("")
     print_table(table.columns, table.rows, numbers=table.numbers)
-    if table.left_out:
-        say(f"… and {many(table.left_out, 'more group')}: --out and --json have all.")
+    say_more(table.left_out, "group")
     for sentence in _measured(diagnosis):
         say(fill(sentence, console.width, **_WHOLE))
     say("")
@@ -172,8 +185,8 @@ def _measured(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.distances is not None:
         verdict = "more than" if diagnosis.distances.beyond_chance else "no more than"
         sentences.append(
-            f"Distances between groups: {diagnosis.distances.typical:.3g} on average, {verdict} chance "
-            f"({diagnosis.distances.chance:.3g})."
+            f"Distances between groups: {number(diagnosis.distances.typical)} on average, {verdict} chance "
+            f"({number(diagnosis.distances.chance)})."
         )
     if diagnosis.separability is not None:
         told = diagnosis.separability

@@ -13,24 +13,30 @@ import typer
 from toporo.cli.common import (
     Delimiter,
     ModelFolder,
+    Quiet,
+    SkipUnknownGroups,
+    Verbose,
     check_writable,
     data_source,
-    interruptible,
     option,
     print_table,
     refuse_inside,
     register,
     say,
     say_data,
+    tell,
+    working,
 )
-from toporo.errors import SettingError
+from toporo.errors import GroupMismatchError, SettingError
 from toporo.files import write_text
 from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
-from toporo.tables.model import INTERVAL, TableModel, load_model
+from toporo.tables.model import INTERVAL, TableModel, load_model, skipped_in_words
 from toporo.tables.resample import Interval
-from toporo.text import hops_text, many
+from toporo.text import hops_text, many, number
 
+#: Groups shown, the worst first; --verbose shows all.
+SHOWN = 12
 _DATA, _OUTPUT = "Data", "Output"
 
 
@@ -48,6 +54,7 @@ def evaluate(
     unseen: Annotated[
         bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
     ] = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     against: Annotated[
         Path | None,
         option("Another model of the same target, to compare with: a control, say.", _DATA, metavar="FOLDER"),
@@ -57,6 +64,8 @@ def evaluate(
     seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
     out: Annotated[Path | None, option("Write one line per group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
@@ -72,13 +81,12 @@ def evaluate(
     for folder in (model, against) if against is not None else (model,):
         refuse_inside(folder, {"--out": out})
     loaded = load_model(model)
-    control = None if against is None else load_control(against, loaded, model)
+    models = {str(model): loaded} | ({} if against is None else {str(against): load_control(against, loaded, model)})
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
-    other = None
-    with interruptible("nothing was written"):
-        judged = loaded.evaluate(data_source(data), unseen=unseen, **settings)
-        if control is not None:
-            other = control.evaluate(data_source(data), unseen=unseen, **settings)
+    settings |= {"unseen": unseen, "skip_unknown_groups": skip_unknown_groups}
+    with working("predicting", "nothing was written", quiet=as_json or quiet):
+        judged, *others = judge(models, data, **settings)
+    other = others[0] if others else None
     if out is not None:
         write_text(out, judged.to_csv())
     if as_json:
@@ -88,11 +96,31 @@ def evaluate(
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _lead(judged, other, str(model), str(against))
-        _show(judged)
+        _show(judged, verbose)
         if other is not None:
             _compare(judged, other, str(model), str(against))
     if out is not None:
         say(f"by group: {out}", err=as_json)
+
+
+def judge(models: Mapping[str, TableModel], data: str, **settings: Any) -> list[Evaluation]:
+    """Models by the same rows of a table; says which were left out.
+
+    Parameters
+    ----------
+    models : by the names of their folders.
+    data : the table.
+    settings : of :meth:`TableModel.evaluate`.
+    """
+    judged = []
+    for name, model in models.items():
+        try:
+            judged.append(model.evaluate(data_source(data), known_to=models.values(), **settings))
+        except GroupMismatchError as error:
+            raise GroupMismatchError(f"{name}: {error}" if len(models) > 1 else str(error)) from None
+    if judged[0].skipped:
+        say(f"toporo: {skipped_in_words(judged[0].skipped)}", err=True)
+    return judged
 
 
 def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
@@ -109,6 +137,11 @@ def load_control(folder: Path, model: TableModel, of: Path) -> TableModel:
             f"{folder} is a {control.task} of {control.target!r}, {of} a {model.task} of {model.target!r}: only models "
             "of the same target can be compared."
         )
+    if control.group != model.group:
+        raise SettingError(
+            f"groups of {folder} are in column {control.group!r}, those of {of} in {model.group!r}: only models with "
+            f"the same groups can be compared. Fit one of them again, with --group {model.group}, say."
+        )
     return control
 
 
@@ -118,10 +151,10 @@ def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str)
     if other is not None:
         sentences += [constant_in_words(other, control), unfair(judged, other, name, control)]
     for sentence in filter(None, sentences):
-        say(sentence)
+        tell(sentence)
 
 
-def _show(judged: Evaluation) -> None:
+def _show(judged: Evaluation, verbose: bool) -> None:
     metrics = list(judged.overall)
     shown = [name for name in metrics if name not in ("width", "set_size")]  # these are in the summary and in the CSV
     print_table(
@@ -137,6 +170,8 @@ def _show(judged: Evaluation) -> None:
             for score in judged.groups
         ],
         numbers=[1, 2, *range(4, 4 + len(shown))],
+        most=None if verbose else SHOWN,
+        thing="group",
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}
     lines |= {f"{many(score.rows, 'row')} {where}": score.metrics for where, score in judged.by_reach.items()}
@@ -147,22 +182,22 @@ def _show(judged: Evaluation) -> None:
         [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
         numbers=range(1, 1 + len(metrics)),
     )
-    say(
+    tell(
         f"{many(len(judged.groups), 'group')}, worst first by {judged.metric}; in brackets {100 * judged.level:g} % "
         f"intervals of {judged.resamples} bootstrap samples."
     )
     if judged.by_hop:
-        say("Hops are edges to the nearest group that the model was trained on.")
+        tell("Hops are edges to the nearest group that the model was trained on.")
     if "outside" in judged.by_reach:
         of_groups = many(judged.by_reach["outside"].groups, "group")
-        say(f"Rows outside are farther from those trained on than validation has been; they are in {of_groups}.")
+        tell(f"Rows outside are farther from those trained on than validation has been; they are in {of_groups}.")
     elif judged.by_reach:
-        say("No row is farther from those trained on than validation has been.")
+        tell("No row is farther from those trained on than validation has been.")
     if "coverage" in metrics:
         what = "set of classes" if "set_size" in metrics else "interval"
-        say(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % {what} predicted for it.")
+        tell(f"Coverage is the share of rows whose target lies in the {100 * INTERVAL:g} % {what} predicted for it.")
     if "r2" in metrics:
-        say("R² is within a group: below 0, the group's own mean would have been nearer.")
+        tell("R² is within a group: below 0, the group's own mean would have been nearer.")
 
 
 def _lines(judged: Evaluation) -> dict[str, Mapping[str, Interval]]:
@@ -180,11 +215,11 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    say(compare(judged, other).words(name, control))
+    tell(compare(judged, other).words(name, control))
 
 
 def _interval(interval: Interval) -> str:
     if math.isnan(interval.value):
         return "–"
-    around = "" if math.isnan(interval.low) else f" [{interval.low:.3g}, {interval.high:.3g}]"
-    return f"{interval.value:.3g}{around}"
+    around = "" if math.isnan(interval.low) else f" [{number(interval.low)}, {number(interval.high)}]"
+    return f"{number(interval.value)}{around}"

@@ -9,6 +9,7 @@ from typing import Annotated
 from toporo.cli.common import (
     PICTURES,
     ModelFolder,
+    Verbose,
     check_writable,
     graph_figure,
     option,
@@ -16,11 +17,16 @@ from toporo.cli.common import (
     register,
     say,
     say_data,
+    say_more,
+    tell,
     write_picture,
 )
+from toporo.estimators.explain import MOST_BELOW
 from toporo.files import write_text
 from toporo.tables.model import load_model
 
+#: Lines shown; --verbose shows all.
+SHOWN = 25
 _OUTPUT = "Output"
 
 
@@ -37,11 +43,13 @@ def explain(
         ),
     ] = None,
     as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show what a model is made of: candidates by vote, groups by weight.
 
     Of every group: its rows, the model's loss there, its centrality and
-    prior, its weight in the worst case, and hops to the nearest test group.
+    prior, its weight in the worst case, and hops to the nearest test group;
+    of a linear model also its coefficients, the largest first.
     Of a model by votes: its candidates, their errors in groups left out and
     their votes, and what the graph adds. Of a kriged model: coefficients by
     group, the most different first, how much the graph counts, and what would
@@ -61,9 +69,13 @@ def explain(
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        say(table.lines())
+        most = len(table) if verbose else SHOWN
+        say(table[:most].lines())
+        say_more(len(table) - most, "line")
+        if below := table.below(None if verbose else MOST_BELOW):
+            say(below)
         for note in table.notes:
-            say(note)
+            tell(note)
     for what, path in (("table", out), ("picture", plot)):
         if path is not None:
             say(f"{what + ':':<10} {path}", err=as_json)

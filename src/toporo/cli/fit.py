@@ -22,23 +22,27 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    Quiet,
+    SkipUnknownGroups,
     TargetColumn,
+    Verbose,
     WeightColumn,
+    choice,
     columns_asked,
+    coordinates_option,
     data_source,
-    either,
-    interruptible,
     names_or_file,
-    one_of,
     option,
     print_table,
     register,
     say,
     say_data,
+    say_more,
     seconds,
+    tell,
+    working,
 )
 from toporo.errors import listed
-from toporo.progress import Bar
 from toporo.robust.divergences import DIVERGENCES
 from toporo.tables.fit import METHODS, MODELS, default_model, fit_table
 from toporo.tables.folder import MANIFEST, check_target
@@ -46,8 +50,10 @@ from toporo.tables.model import TASKS, TableModel
 from toporo.text import SAW, many, number_to_json
 from toporo.topology.centrality import MEASURES
 
-#: Groups shown after a fit; `toporo explain` shows all.
-SHOWN = 12
+#: Columns and groups shown after a fit, which then fits a screen; --verbose shows all.
+COLUMNS, SHOWN = 10, 10
+#: Which columns come first where not all are shown.
+ROLES = ("target", "group", "weight", "left out", "feature")
 AUTO_OR_TASK = ("auto", *TASKS)
 USUAL = (("prior", "auto"), ("divergence", "l2"), ("ridge", "auto"))
 PRIORS = ("auto", "uniform", *MEASURES)
@@ -76,13 +82,7 @@ _DATA, _TOPOLOGY, _MODEL, _OUTPUT = "Data", "Topology", "Model", "Output"
 _WEIGHTS = "Weights of groups (linear and mlp)"
 #: What is predicted; `toporo doctor` has the option too.
 TaskName = Annotated[
-    str,
-    option(
-        f"{either(AUTO_OR_TASK)}. auto: text, and numbers of which only two differ, are classes.",
-        _DATA,
-        callback=one_of(AUTO_OR_TASK),
-        metavar="TASK",
-    ),
+    str, choice("auto: text, and numbers of which only two differ, are classes.", _DATA, AUTO_OR_TASK, metavar="TASK")
 ]
 
 
@@ -99,10 +99,12 @@ def fit(
     weight: WeightColumn = None,
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
+    skip_unknown_groups: SkipUnknownGroups = False,
     graph: Annotated[
         Path | None,
         option(
-            "Which groups touch: a file of edges (lengths count if kriged), or JSON of toporo topology.",
+            "Which groups touch: lines NY,PA (or NY,PA,2: lengths count if kriged), and HI alone if it touches nobody; "
+            "or JSON of toporo topology.",
             _TOPOLOGY,
             metavar="FILE",
         ),
@@ -110,23 +112,25 @@ def fit(
     learn_graph: Annotated[
         bool,
         option(
-            "Learn it from the features, at 4 scales; toporo topology has all settings.",
+            "Learn it from the features, at 4 scales; toporo topology has all settings. If resamples of the rows would "
+            "give another prior, all groups have the same.",
             _TOPOLOGY,
             "--learn-graph",
             metavar="",
         ),
     ] = False,
+    coordinates: Annotated[Path | None, coordinates_option(_TOPOLOGY)] = None,
     test_groups: Annotated[
         str | None,
         option("Groups that are not trained on, e.g. a,b or @FILE with one name per line.", _TOPOLOGY, metavar="NAMES"),
     ] = None,
     model: Annotated[
         str | None,
-        option(
+        choice(
             "auto: several, with a vote each; linear (exact), mlp, or kriged: coefficients by group that follow the "
             "graph.",
             _MODEL,
-            callback=one_of(MODELS),
+            MODELS,
             metavar="MODEL",
             show_default="auto; linear with a setting of weights",
         ),
@@ -146,21 +150,20 @@ def fit(
     epochs: Annotated[int, option("Of an mlp.", _MODEL, min=1, metavar="N")] = 100,
     method: Annotated[
         str | None,
-        option(
+        choice(
             "tro; group-dro: the worst group; erm: all groups alike.",
             _WEIGHTS,
-            callback=one_of(METHODS),
+            METHODS,
             metavar="METHOD",
             show_default="tro",
         ),
     ] = None,
     prior: Annotated[
         str | None,
-        option(
-            f"{either(PRIORS)}. auto: harmonic with test groups, else betweenness, half of it even; uniform without a "
-            "graph.",
+        choice(
+            "auto: harmonic with test groups, else betweenness, half of it even; uniform without a graph.",
             _WEIGHTS,
-            callback=one_of(PRIORS),
+            PRIORS,
             metavar="PRIOR",
             show_default="auto",
         ),
@@ -178,10 +181,7 @@ def fit(
     radius: Annotated[
         float | None, option("Instead of a penalty: how far weights may go.", _WEIGHTS, min=0.0, metavar="NUMBER")
     ] = None,
-    divergence: Annotated[
-        str | None,
-        option(f"{either(DIVERGENCES)}.", _WEIGHTS, callback=one_of(DIVERGENCES), metavar="NAME", show_default="l2"),
-    ] = None,
+    divergence: Annotated[str | None, choice("", _WEIGHTS, DIVERGENCES, metavar="NAME", show_default="l2")] = None,
     ridge: Annotated[
         str | None,
         option(
@@ -203,6 +203,8 @@ def fit(
     ] = False,
     overwrite: Annotated[bool, option("Replace a model that is there.", _OUTPUT, "--overwrite", metavar="")] = False,
     as_json: Annotated[bool, option("Print a summary as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Fit a model that must hold in groups nobody has seen.
 
@@ -230,20 +232,22 @@ def fit(
         settings |= {"epochs": epochs, "random_state": seed}
     if budget is not None and kind != "auto":
         raise typer.BadParameter(f"--budget is of model auto, and this is {kind}: leave it out.")
-    with interruptible(out / MANIFEST), _trying(kind, out, as_json) as tries:
+    with working("fitting", out / MANIFEST, quiet=as_json or quiet), _resumable(kind, out) as kept:
         if kind == "auto":
-            settings |= {"random_state": seed, "budget": budget, **tries}
+            settings |= {"random_state": seed, "budget": budget, "resume": kept}
         fitted = fit_table(
             data_source(data),
             target=target,
             group=group,
             graph=graph,
             learn_graph=learn_graph,
+            coordinates=coordinates,
             test_groups=names_or_file(test_groups, "--test-groups") or [],
             task=task,
             **columns_asked(features, exclude, categorical),
             weight=weight,
             drop_missing=drop_missing,
+            skip_unknown_groups=skip_unknown_groups,
             model=kind,
             intervals=intervals,
             delimiter=delimiter,
@@ -253,7 +257,7 @@ def fit(
     if as_json:
         say_data(json.dumps(summary(fitted), indent=1, ensure_ascii=False))
     else:
-        _show(fitted)
+        _show(fitted, verbose)
     say(f"model: {out}", err=as_json)
 
 
@@ -265,18 +269,12 @@ def _model(model: str | None, fast: bool, given: Iterable[str]) -> str:
 
 
 @contextmanager
-def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
-    """What the estimator is told: whom to tell what it tries, and where to keep what the next fit goes on from."""
+def _resumable(kind: str, out: Path) -> Iterator[Path]:
+    """Where models by votes keep what the next fit goes on from, until this one is done."""
     place = Path(realpath(out))
     kept = place.with_name(f".{place.name}.resume")
     try:
-        if kind != "auto":
-            yield {}
-        elif quiet:
-            yield {"resume": kept}
-        else:
-            with Trying("starting", "items", mark="toporo: ") as progress:
-                yield {"resume": kept, "report": progress.report}
+        yield kept
     except BaseException:
         if kind == "auto" and kept.exists():
             say(
@@ -285,17 +283,6 @@ def _trying(kind: str, out: Path, quiet: bool) -> Iterator[dict[str, Any]]:
             )
         raise
     shutil.rmtree(kept, ignore_errors=True)
-
-
-class Trying(Bar):
-    """Models as they are tried: a bar on a terminal, a line each elsewhere."""
-
-    def report(self, done: int, total: int, name: str) -> None:
-        """So many candidates are done, and this is the next; after the last, their votes."""
-        what = f"trying {name}" if done < total else "counting votes"
-        self(done, total, what)
-        if not self.live:
-            self.say(f"{what} ({done + 1} of {total})" if done < total else what)
 
 
 def summary(model: TableModel) -> dict[str, Any]:
@@ -322,6 +309,8 @@ def summary(model: TableModel) -> dict[str, Any]:
         "ridge": getattr(model.estimator, "ridge_", None),
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
         "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
+        "prior_moved": getattr(model.estimator.prior_, "moved", None),
+        "prior_doubt": getattr(model.estimator.prior_, "doubt", ""),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": None,
         "league": None,
@@ -332,32 +321,38 @@ def summary(model: TableModel) -> dict[str, Any]:
     }
 
 
-def _show(model: TableModel) -> None:
-    print_table(["column", "role", "type", "note"], [[c.name, c.role, c.kind, c.note] for c in model.columns])
-    rows, apart, dropped = (model.about[key] for key in ("rows", "rows_set_aside", "rows_dropped"))
-    say(
-        f"{model.task.capitalize()} of {model.target!r}: {rows} rows, {many(model.about['groups'], 'group')}, "
-        f"{many(len(model.encoder.names), 'input')}{f'; {apart} rows set aside' if apart else ''}"
-        f"{f'; {dropped} rows dropped' if dropped else ''}."
+def _show(model: TableModel, verbose: bool) -> None:
+    ranked = model.columns if verbose else sorted(model.columns, key=lambda column: ROLES.index(column.role))
+    print_table(
+        ["column", "role", "type", "note"],
+        [[c.name, c.role, c.kind, c.note] for c in ranked],
+        most=None if verbose else COLUMNS,
+        thing="column",
     )
+    rows, apart, dropped = (model.about[key] for key in ("rows", "rows_set_aside", "rows_dropped"))
+    parts = [many(rows, "row"), many(model.about["groups"], "group"), many(len(model.encoder.names), "input")]
+    rest = [f"; {many(count, 'row')} {what}" for count, what in ((apart, "set aside"), (dropped, "dropped")) if count]
+    tell(f"{model.task.capitalize()} of {model.target!r}: {', '.join(parts)}{''.join(rest)}.")
     if model.test_groups:
-        say(f"Test groups: {listed(model.test_groups)}.")
+        tell(f"Test groups: {listed(model.test_groups)}.")
     prior = model.estimator.prior_
     if prior is not None:
         saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
         even = f", {100 * prior.even:g} % of it even" if prior.even else ""
         even += f", {100 * prior.capped:.2g} % taken from groups of few rows" if prior.capped else ""
-        say(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
+        tell(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:
-        say(
+        tell(
             f"Penalty: {model.estimator.penalty_:g}, the best of {len(choice)} over {many(choice[0].folds, 'fold')} of "
             "groups left out."
         )
     elif model.estimator.penalty_ is not None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
-    say(f"{table.who}{f', the {SHOWN} {table.first} of {len(table)}' if len(table) > SHOWN else ''}:")
-    say(table[:SHOWN].lines())
-    for sentence in table.about.get("words", getattr(table, "effect", ())):
-        say(sentence)
+    most = len(table) if verbose else SHOWN
+    say(f"{table.who}{f', the {most} {table.first} of {len(table)}' if len(table) > most else ''}:")
+    say(table[:most].lines())
+    say_more(len(table) - most, "line")
+    for sentence in (*table.about.get("words", getattr(table, "effect", ())), *table.remarks):
+        tell(sentence)

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,18 +23,21 @@ from toporo.cli.common import (
     DataFile,
     Delimiter,
     ModelFolder,
+    Quiet,
+    SkipUnknownGroups,
     check_writable,
     data_source,
-    interruptible,
     option,
     refuse_inside,
     register,
     say,
     split_names,
+    working,
 )
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
-from toporo.tables.model import Prediction, TableModel, load_model
+from toporo.progress import Progress
+from toporo.tables.model import Prediction, TableModel, load_model, skipped_in_words
 from toporo.text import write_data
 
 _DATA, _OUTPUT = "Data", "Output"
@@ -44,6 +47,8 @@ TABLES = ("csv", "parquet", "feather", "jsonl")
 NEW = {"prediction": -1, "lower": -2, "upper": -3, "set": -4, "reach": -5, "outside": -6}
 #: Rows whose reach is looked at unasked: in the first portion, and in each of the others.
 LOOKED_AT, OF_OTHERS = 4096, 256
+#: Bytes of a table by which its rows are counted.
+SAMPLED = 1 << 18
 #: What stands between the labels of a set; in a label it has a backslash before it.
 BETWEEN = "|"
 #: Numbers from here to there that are not whole look the same to Python and to pyarrow: no exponent, the same digits.
@@ -63,6 +68,7 @@ def predict(
         option("Columns to repeat beside the predictions.", _DATA, metavar="NAMES", show_default="the group, if there"),
     ] = None,
     delimiter: Delimiter = ",",
+    skip_unknown_groups: SkipUnknownGroups = False,
     neighbors: Annotated[
         list[str] | None,
         option(
@@ -114,6 +120,7 @@ def predict(
             metavar="",
         ),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
@@ -138,18 +145,36 @@ def predict(
     near = _neighbors(neighbors)
     counts = _Counts(loaded, near)
     asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
+    asked["skip_unknown_groups"] = skip_unknown_groups
     outcome = "not all rows were printed" if out is None else out
     try:
-        with interruptible(outcome), _writer(out, as_json, plain_text if safe_csv else str) as write:
+        with (
+            working("predicting", outcome, quiet=quiet or (out is None and (as_json or sys.stdout.isatty()))),
+            _writer(out, as_json, plain_text if safe_csv else str) as write,
+            Progress("predicting", rows_expected(data), False) as shown,
+        ):
             for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
                 counts.add(portion)
                 write(_columns(portion, titles, loaded.classes))
+                shown.step(f"predicting: {counts.rows:,} rows", steps=len(portion.values))
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
     counts.say()
     if out is not None:
         say(f"predictions: {out}", err=True)
+
+
+def rows_expected(data: str) -> int:
+    """About how many rows a table has; 0 where that cannot be told without reading it."""
+    try:
+        if data.endswith(".parquet"):
+            return int(parquet.read_metadata(data).num_rows)
+        with Path(data).open("rb") as stream:
+            start = stream.read(SAMPLED)
+        return 0 if b"\0" in start else Path(data).stat().st_size * start.count(b"\n") // max(len(start), 1)
+    except (OSError, pa.ArrowException):  # reading it says what is the matter
+        return 0
 
 
 def _neighbors(given: list[str] | None) -> dict[str, list[str]] | None:
@@ -217,11 +242,13 @@ class _Counts:
         self.filled: Counter[str] = Counter()
         self.outside: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
+        self.skipped: Mapping[str, int] = {}
 
     def add(self, portion: Prediction) -> None:
         if self.model.reach is not None:
             self._look(portion)
         self.rows += len(portion.values)
+        self.skipped = portion.skipped
         self.filled.update(portion.encoded.differences.filled)
         self.outside.update(portion.encoded.differences.outside)
         for name, levels in portion.encoded.differences.unseen.items():
@@ -240,6 +267,8 @@ class _Counts:
 
     def say(self) -> None:
         lines = [f"{self.rows} rows predicted"]
+        if self.skipped:
+            lines.append(skipped_in_words(self.skipped))
         if self.beyond:
             about = "" if self.looked_at == self.rows else "about "
             hint = "" if self.asked else " (--reach says which and why)"

@@ -7,17 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.bench.base import BENCHMARKS
+from toporo.bench.base import ALL, BENCHMARKS, BOTH
 from toporo.bench.report import write_report
 from toporo.bench.runner import reproduce as run
 from toporo.bench.search import read_search, search_settings
 from toporo.bench.tables import methods_text, print_rows, print_search, stored_table
+from toporo.bench.tpt48 import SPLITS, WINDOWS
 from toporo.bench.vision import VisionChoices
-from toporo.cli.common import RunProgress, interruptible, option, register, say
+from toporo.cli.common import Quiet, RunProgress, choice, completing, in_help, interruptible, option, register, say
 from toporo.machine import cores
+from toporo.models import NETWORKS
+from toporo.models.resnet import STYLES
 from toporo.training import pick_device
+from toporo.training.steps import PRECISIONS
 
-_IMAGES = "Benchmarks on images"
+_RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
 
 
 def _list_methods(wanted: bool) -> None:
@@ -36,49 +40,76 @@ def reproduce(
         str,
         typer.Argument(
             metavar="BENCHMARK",
-            help="dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11; see toporo data list.",
+            help=in_help(
+                "dg15, dg60 or tpt48; on images pacs, vlcs, terra, office_home or sen1floods11; see toporo data list.",
+                BENCHMARKS,
+            ),
+            autocompletion=completing(BENCHMARKS),
         ),
     ],
     protocol: Annotated[
-        str, typer.Option(help="fair, the same for all methods; for dg15 and dg60 paper too, as the authors ran them.")
+        str,
+        choice(
+            "fair, the same for all methods; for dg15 and dg60 paper too, as the authors ran them.",
+            _RUNS,
+            ("fair", "paper"),
+            checked=False,
+        ),
     ] = "fair",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds: 0, 1, …")] = 3,
+    seeds: Annotated[int, option("How many seeds: 0, 1, …", _RUNS, min=1)] = 3,
     methods: Annotated[
         str | None,
-        typer.Option(
-            help="Comma-separated names, e.g. erm,tro-physical; see --list-methods.", show_default="those of the table"
+        option(
+            "Comma-separated names, e.g. erm,tro-physical; see --list-methods.",
+            _RUNS,
+            show_default="those of the table",
         ),
     ] = None,
     search: Annotated[
         str | None,
-        typer.Option(
-            help="paper: try the paper's grid of settings instead, and show what each rule for choosing would get."
+        choice(
+            "paper: try the paper's grid of settings instead, and show what each rule for choosing would get.",
+            _RUNS,
+            ("paper",),
+            checked=False,
         ),
     ] = None,
     once: Annotated[
-        str | None, typer.Option(help="Comma-separated names of further methods, to run with the first seed alone.")
+        str | None, option("Comma-separated names of further methods, to run with the first seed alone.", _RUNS)
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder for results; a table there is replaced.",
+        option(
+            "Folder for results; a table there is replaced.",
+            _OUTPUT,
             show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL; for a search -search after it",
         ),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the published data.", show_default="$TOPORO_DATA, else generated data"),
+        Path | None, option("Folder with the published data.", _DATA, show_default="$TOPORO_DATA, else generated data")
     ] = None,
     source: Annotated[
-        str, typer.Option(help="auto, published (insist on the file) or generated (never look for it).")
+        str,
+        choice(
+            "auto, published (insist on the file) or generated (never look for it).",
+            _DATA,
+            ("auto", "published", "generated"),
+            checked=False,
+        ),
     ] = "auto",
     split: Annotated[
-        str | None, typer.Option(help="For tpt48: east-west, north-south or both.", show_default="both")
+        str | None,
+        choice(
+            "For tpt48: east-west, north-south or both.", _DATA, (*SPLITS, BOTH), checked=False, show_default="both"
+        ),
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(
-            help="For tpt48: season, sliding (in training), all-sliding (in training and test) or all.",
+        choice(
+            "For tpt48: season, sliding (in training), all-sliding (in training and test) or all.",
+            _DATA,
+            (*WINDOWS, ALL),
+            checked=False,
             show_default="all",
         ),
     ] = None,
@@ -87,7 +118,14 @@ def reproduce(
         option("Comma-separated domains or events to test on, each in turn.", _IMAGES, show_default="all of them"),
     ] = None,
     device: Annotated[
-        str | None, option("auto, cpu or cuda; auto takes the GPU where there is one.", _IMAGES, show_default="auto")
+        str | None,
+        choice(
+            "auto, cpu or cuda; auto takes the GPU where there is one.",
+            _IMAGES,
+            ("auto", "cpu", "cuda"),
+            checked=False,
+            show_default="auto",
+        ),
     ] = None,
     weights: Annotated[
         str | None,
@@ -99,16 +137,24 @@ def reproduce(
     ] = None,
     style: Annotated[
         str | None,
-        option(
+        choice(
             "How a weights file wants its network built and fed: torchvision or caffe.",
             _IMAGES,
+            STYLES,
             "--weights-style",
+            checked=False,
             show_default="known by the file",
         ),
     ] = None,
     network: Annotated[
         str | None,
-        option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
+        choice(
+            "resnet18 or resnet50; for tiles fcn18, fcn50 or unet.",
+            _IMAGES,
+            NETWORKS,
+            checked=False,
+            show_default="resnet50, fcn50",
+        ),
     ] = None,
     steps: Annotated[int | None, option("Steps per run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
     evaluate_every: Annotated[
@@ -127,7 +173,9 @@ def reproduce(
     per_group: Annotated[
         int | None, option("Images of every group in a step.", _IMAGES, min=1, show_default="as the protocol says")
     ] = None,
-    precision: Annotated[str | None, option("fp32 or bf16.", _IMAGES, show_default="bf16 on a GPU")] = None,
+    precision: Annotated[
+        str | None, choice("", _IMAGES, PRECISIONS, checked=False, show_default="bf16 on a GPU")
+    ] = None,
     size: Annotated[int | None, option("Side of images or tiles.", _IMAGES, min=8, show_default="224, 256")] = None,
     cache: Annotated[Path | None, option("Folder for decoded images.", _IMAGES, show_default="OUT/cache")] = None,
     penalty: Annotated[
@@ -137,24 +185,33 @@ def reproduce(
         bool, option("Keep the network of every run (90 MB each).", _IMAGES, "--keep-models", metavar="")
     ] = False,
     jobs: Annotated[
-        int, typer.Option(min=0, help="Runs at a time; 0 is one per core, on a GPU one.", show_default="0; on images 1")
+        int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
     show: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Run nothing: print the table of this results.json, or search.json with --search."
+        option(
+            "Run nothing: print the table of this results.json, or search.json with --search.", _OUTPUT, metavar="FILE"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result rows as JSON instead of a table.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table in Markdown.")] = False,
+    as_json: Annotated[
+        bool, option("Print the result rows as JSON instead of a table.", _OUTPUT, "--json", metavar="")
+    ] = False,
+    as_markdown: Annotated[bool, option("Print the table in Markdown.", _OUTPUT, "--markdown", metavar="")] = False,
+    quiet: Quiet = False,
     list_methods: Annotated[  # noqa: ARG001  # its callback does the work
-        bool, typer.Option("--list-methods", callback=_list_methods, is_eager=True, help="List the methods and exit.")
+        bool,
+        option(
+            "List the methods and exit.", _OUTPUT, "--list-methods", callback=_list_methods, is_eager=True, metavar=""
+        ),
     ] = False,
 ) -> None:
     """Run one of the paper's tables: every method, honest controls, the paper's figures beside.
 
-    Writes results.json and report.html (one file, opens offline). Interrupt it at any time: the same command goes on
-    from where it was and gives the same figures.
+    Writes results.json and report.html (one file, opens offline). Interrupt
+    it at any time: the same command goes on from where it was and gives the
+    same figures.
+
+    Example: toporo reproduce dg15 --methods erm,tro-physical --seeds 1
     """
     if as_json and as_markdown:
         raise typer.BadParameter("--json and --markdown exclude each other.")
@@ -182,7 +239,7 @@ def reproduce(
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
-        with interruptible(kept), RunProgress(benchmark) as progress:
+        with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
             searched = search_settings(
                 benchmark,
                 folder,
@@ -196,7 +253,7 @@ def reproduce(
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
-    with interruptible(kept), RunProgress(benchmark) as progress:
+    with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
         outcome = run(
             benchmark,
             folder,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toporo.bench.study import run_study
-from toporo.cli.common import interruptible, register, say, say_data
+from toporo.cli.common import Quiet, option, register, say, say_data, working
 from toporo.errors import SettingError
 from toporo.pages.render import Grid
 from toporo.pages.theory import tables, write_theory_report
@@ -35,8 +35,11 @@ def theory(
             show_default="10, or 5 with --quick",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer steps, seeds, epochs and groups.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer steps, seeds, epochs and groups.", metavar="")] = False,
+    as_json: Annotated[
+        bool, option("Print the results as JSON instead of tables.", "Output", "--json", metavar="")
+    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Watch the paper's three theorems at work on DG-15.
 
@@ -45,9 +48,11 @@ def theory(
     bound where its constants are known. Theorem 3: what bounds the risk in unseen
     groups, term by term. Writes theory.json, figures/*.svg and report.html (one
     file, opens offline).
+
+    Example: toporo theory --quick --out runs/theory
     """
     _check_folder(out)
-    with interruptible("no file was left half-written"):
+    with working("studying", "no file was left half-written", quiet=as_json or quiet):
         study, report = _run(out, seeds, quick)
     if as_json:
         say_data(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))

@@ -19,32 +19,42 @@ from toporo.cli.common import (
     Delimiter,
     Exclude,
     GroupColumn,
+    Quiet,
+    Verbose,
     check_writable,
+    choice,
+    completing_columns,
+    coordinates_option,
     data_source,
     graph_figure,
-    interruptible,
     names_or_file,
-    one_of,
     option,
     register,
     say,
     say_data,
+    say_more,
     split_names,
+    working,
     write_picture,
 )
+from toporo.coordinates import read_coordinates
 from toporo.errors import DataError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import Groups
 from toporo.progress import make_console
 from toporo.tables.read import Points, read_points
-from toporo.text import many, printable
+from toporo.text import many, number, printable
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import Learned, learn
+from toporo.topology.neighbors import BACKENDS
 from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
+SEARCHES = ("auto", "exact", *BACKENDS)
+#: Edges shown; --verbose, --out and --json have all.
+SHOWN = 25
 
 
 def _sigma(text: str) -> str:
@@ -87,7 +97,13 @@ def topology(
         str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")
     ] = None,
     target: Annotated[
-        str | None, option("Column that is to be predicted; a topology must not see it.", _DATA, metavar="COLUMN")
+        str | None,
+        option(
+            "Column that is to be predicted; a topology must not see it.",
+            _DATA,
+            metavar="COLUMN",
+            autocompletion=completing_columns,
+        ),
     ] = None,
     exclude: Exclude = None,
     test_groups: Annotated[
@@ -117,11 +133,11 @@ def topology(
     ] = False,
     cut: Annotated[
         str,
-        option(
+        choice(
             "mst-knn: nearest groups and a spanning tree; mst-knn-ties: and all pairs as short up to a tenth; "
             "knn: nearest groups; percentile: small distances.",
             _GRAPH,
-            callback=one_of(CUTS),
+            CUTS,
             metavar="CUT",
         ),
     ] = "mst-knn",
@@ -146,16 +162,24 @@ def topology(
     seed: Annotated[int, option("Of the resamples.", _GRAPH, min=0, metavar="N")] = 0,
     kernel: Annotated[
         str,
-        option(
+        choice(
             "dense: all pairs of points; knn: nearest ones; auto: dense up to 2000.",
             _DISTANCES,
-            callback=one_of(KERNELS),
+            KERNELS,
             metavar="KERNEL",
         ),
     ] = "auto",
     neighbors: Annotated[int, option("Nearest points that a point is joined to.", _DISTANCES, min=1, metavar="N")] = 15,
     sigma: Annotated[
-        str, option("Width of the kernel: a number, knn or median.", _DISTANCES, callback=_sigma, metavar="WIDTH")
+        str,
+        choice(
+            "Width of the kernel: a number, knn or median.",
+            _DISTANCES,
+            ("knn", "median"),
+            checked=False,
+            callback=_sigma,
+            metavar="WIDTH",
+        ),
     ] = "knn",
     scales: Annotated[
         int, option("Diffusion times go up to 2 to the power N.", _DISTANCES, min=1, max=20, metavar="N")
@@ -163,11 +187,12 @@ def topology(
     alpha: Annotated[float, option("How strongly short times are damped.", _DISTANCES, metavar="NUMBER")] = 0.5,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1, …", _DISTANCES, metavar="NAME")] = "auto",
     search: Annotated[
-        str, option("How neighbours are found: auto, exact or a backend.", _DISTANCES, metavar="NAME")
+        str, choice("How neighbours are found.", _DISTANCES, SEARCHES, checked=False, metavar="NAME")
     ] = "auto",
     memory_limit: Annotated[
         str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
     ] = None,
+    coordinates: Annotated[Path | None, coordinates_option(_GRAPH)] = None,
     out: Annotated[Path | None, option("Write the graph to this file, as JSON.", _OUTPUT, metavar="FILE")] = None,
     plot: Annotated[Path | None, option("Draw the graph: a .png, .svg or .pdf file.", _OUTPUT, metavar="FILE")] = None,
     distances: Annotated[
@@ -176,6 +201,8 @@ def topology(
     as_json: Annotated[
         bool, option("Print the graph as JSON instead of a table.", _OUTPUT, "--json", metavar="")
     ] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Learn from a table which groups are related.
 
@@ -190,7 +217,8 @@ def topology(
     columns, excluded = split_names(features, "--features"), split_names(exclude, "--exclude") or []
     excluded += [target] if target is not None and target not in excluded else []
     asked = names_or_file(test_groups, "--test-groups") or []
-    with interruptible("nothing was written"):
+    places = None if coordinates is None else read_coordinates(coordinates)
+    with working("learning the graph", "nothing was written", quiet=as_json or quiet):
         points = read_points(
             data_source(data), group, features=columns, exclude=excluded, delimiter=delimiter, drop_missing=drop_missing
         )
@@ -215,7 +243,7 @@ def topology(
             search=search,
             memory_limit=memory_limit,
         )
-        graph = learned.graph
+        graph = learned.graph if places is None else places.place(learned.graph)
     if out is not None:
         graph.to_json(out)
     if distances is not None:
@@ -229,7 +257,9 @@ def topology(
         console = make_console(width=None if sys.stdout.isatty() else 132)
         pieces = many(len(graph.components()), "connected piece")
         say(f"{len(graph)} groups, {many(len(graph.edges), 'edge')}, in {pieces}")
-        console.print(_edges(graph, test))
+        console.print(_edges(graph, test, None if verbose else SHOWN))
+        if not verbose:
+            say_more(len(graph.edges) - SHOWN, "edge")
         say(_how(graph, test))
     for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
         if path is not None:
@@ -285,7 +315,7 @@ def _write_distances(path: Path, distances: GroupDistances) -> None:
     write_text(path, text.getvalue())
 
 
-def _edges(graph: GroupGraph, test: list[str]) -> Table:
+def _edges(graph: GroupGraph, test: list[str], most: int | None) -> Table:
     def shown(name: object) -> Text:
         return Text(printable(f"{name} (test)" if name in test else str(name), keep=""))
 
@@ -295,9 +325,9 @@ def _edges(graph: GroupGraph, test: list[str]) -> Table:
     table.add_column("distance", justify="right", no_wrap=True)
     if graph.stability is not None:
         table.add_column("stability", justify="right", no_wrap=True)
-    for (a, b), length in graph.edges.items():
+    for (a, b), length in list(graph.edges.items())[:most]:
         kept = [] if graph.stability is None else [f"{graph.stability[a, b]:.0%}".replace("%", " %")]
-        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else f"{length:.1e}", *kept)
+        table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else number(length), *kept)
     return table
 
 
@@ -315,9 +345,8 @@ def _how(graph: GroupGraph, test: list[str]) -> str:
         lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
     else:
         lines.append("Stability was not measured: --resamples 20 does that.")
-    lone = [name for name in graph.names if not graph.neighbors(name)]
-    if lone:
-        lines.append(f"Without an edge: {listed(lone)}.")
+    if graph.isolated:
+        lines.append(f"Without an edge: {listed(graph.isolated)}.")
     if graph.origin.saw_test_inputs:
         lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
     return "\n".join(lines)

@@ -30,6 +30,7 @@ from toporo.doctor.shift import measure_shift
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError, listed
 from toporo.graphs import as_graph, with_text_names
 from toporo.groups import Groups, plain_name
+from toporo.progress import Progress
 from toporo.tables.read import check_roles, guess_task
 from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
@@ -242,11 +243,14 @@ def _measured(case: Case, seed: int) -> tuple[Case, dict[str, Any]]:
     matrix = case.encoder.transform(frame).matrix[:, kept]
     codes = np.searchsorted(np.asarray(wanted), case.codes[rows])
     failed: dict[str, str] = {}
-    distances: Any = _or_why(lambda: group_distances(matrix, codes, names, seed), "distances", failed)
     columns = [inputs[place] for place in kept]
-    told: Any = _or_why(lambda: group_separability(matrix, codes, names, columns, seed), "separability", failed)
+    with Progress("examining how far apart groups are", 3, False) as shown:
+        distances: Any = _or_why(lambda: group_distances(matrix, codes, names, seed), "distances", failed)
+        shown.step("examining what tells groups apart")
+        told: Any = _or_why(lambda: group_separability(matrix, codes, names, columns, seed), "separability", failed)
+        shown.step("examining groups held out")
+        case, others = measure_shift(replace(case, distances=distances, separability=told), seed)
     how = {"sampled_rows": len(rows), "sampled_groups": len(names), "measured_without": without, "not_measured": failed}
-    case, others = measure_shift(replace(case, distances=distances, separability=told), seed)
     failed |= others
     parts = {"losses": case.losses, "ahead": case.ahead, "graph_evidence": case.evidence}
     return case, how | {name: None if part is None else asdict(part) for name, part in parts.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, flag, it, listed, look_alikes, note, percent, risky, serious, some, spelling
-from toporo.text import many
+from toporo.text import many, number
 from toporo.topology.effect import PER_COLUMN, heaviest, rows_in_effect, too_few, weights_in_words
 
 #: Fewer rows make a group's loss mostly noise; below the second number, nothing but noise.
@@ -392,8 +392,8 @@ def groups_alike(case: Case) -> Iterator[Finding]:
         yield note(
             "alike-groups",
             "By their features, the groups are no farther apart than chance",
-            f"Distances between groups are {case.distances.typical:.3g} on average, and {case.distances.chance:.3g} if "
-            f"rows are dealt to groups at random{seen}.",
+            f"Distances between groups are {number(case.distances.typical)} on average, and "
+            f"{number(case.distances.chance)} if rows are dealt to groups at random{seen}.",
             "A graph learned from these features is noise: give one you know (--graph), or fit without. The groups may "
             "still differ in how the target depends on the features.",
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from toporo.text import hops_text
+from toporo.text import hops_text, number
 from toporo.types import Array
 
 #: Letters in three lines of names.
@@ -438,7 +438,7 @@ def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
         "missing": lambda g: percent(g.missing) if g.rows and g.missing > 0 else None,
         str(shown): lambda g: _target(g.target, str(shown)),
         "nearest": lambda g: g.nearest,
-        "distance": lambda g: None if g.distance is None else f"{g.distance:.3g}",
+        "distance": lambda g: None if g.distance is None else number(g.distance),
         "recognised": lambda g: None if g.recognised is None else percent(g.recognised),
         "prior": lambda g: None if g.prior is None else percent(g.prior),
         "hops": lambda g: hops_text(g.hops) or None,
@@ -457,4 +457,4 @@ def group_table(diagnosis: Diagnosis, limit: int | None = None) -> GroupCells:
 def _target(value: float | None, shown: str) -> str | None:
     if value is None:
         return None
-    return percent(value) if shown.startswith("share of") else f"{value:.4g}"
+    return percent(value) if shown.startswith("share of") else number(value, digits=4)

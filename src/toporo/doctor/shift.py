@@ -21,7 +21,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from toporo.estimators.effects import EFFECTS
 from toporo.estimators.places import placed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
+from toporo.progress import tracked
 from toporo.robust.group_factors import GroupFactors, WalkModes
 from toporo.robust.kriged import fit_kriged
 from toporo.types import Array
@@ -366,11 +367,12 @@ def measure_shift(case: Case, seed: int = 0) -> tuple[Case, dict[str, str]]:
         rows = sample(case, seed)
         if isinstance(rows, str):
             return case, {"losses in held-out regions": rows} if case.target is not None else {}
-        measured: dict[str, Any] = {
-            "losses": region_losses(case, rows),
-            "ahead": time_losses(rows),
-            "evidence": graph_evidence(case, rows),
+        ways: dict[str, Any] = {
+            "losses": partial(region_losses, case),
+            "ahead": time_losses,
+            "evidence": partial(graph_evidence, case),
         }
+        measured = {name: measure(rows) for name, measure in tracked(ways.items(), "examining groups held out")}
     names = {"losses": "losses in held-out regions", "ahead": "losses ahead in time", "evidence": "what the graph says"}
     failed = {names[key]: value for key, value in measured.items() if isinstance(value, str)}
     return replace(case, **{key: value for key, value in measured.items() if not isinstance(value, str)}), failed

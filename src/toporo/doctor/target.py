@@ -11,7 +11,7 @@ import numpy.typing as npt
 from toporo.data.frame import Numbers
 from toporo.doctor.measure import Case, check
 from toporo.doctor.results import Finding, listed, note, percent, risky, serious, some
-from toporo.text import many
+from toporo.text import many, number
 
 #: A class with a smaller share of the rows is rare.
 RARE = 0.05
@@ -273,8 +273,8 @@ def target_by_group(case: Case) -> Iterator[Finding]:
             "risky" if far.mean() < 0.005 else "note",
             "target-outliers",
             f"{many(int(far.sum()), 'target is', 'targets are')} far from all others",
-            f"{case.target!r} has its middle half between {quarter:.4g} and {three:.4g}, but goes as far as "
-            f"{worst:.4g}. Squared errors make such rows rule the fit.",
+            f"{case.target!r} has its middle half between {number(quarter, digits=4)} and {number(three, digits=4)}, "
+            f"but goes as far as {number(worst, digits=4)}. Squared errors make such rows rule the fit.",
             "Look at these rows; if they are right, predict the logarithm or clip them.",
             (str(case.target),),
             float(far.mean()),

@@ -43,6 +43,7 @@ from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import EVERYONE, draw, group_ids, parts_of, row_count, sizes_of, take_rows
 from toporo.estimators.votes import Store, as_sure, errors_in, sureness_of, votes_of
 from toporo.groups import GroupIds, Groups
+from toporo.progress import tracked
 from toporo.robust.group_factors import WalkModes
 from toporo.robust.kriged import without
 from toporo.types import Array, Name
@@ -190,7 +191,8 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         failed: dict[str, str] = {}
         late: list[str] = []
         store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
-        for done, (name, maker) in enumerate(makers.items()):
+        for done, name in enumerate(tracked(makers, "trying {}".format)):
+            maker = makers[name]
             if self.report is not None and not late:
                 self.report(done, len(makers), name)
             try:
@@ -229,7 +231,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
     ) -> Array:
         """What a candidate, fitted without the groups of a part, says of them: (rows, outputs)."""
         out = np.zeros((len(some.y), 1 if some.classes is None else len(some.classes)))
-        for training, part in zip(apart, parts, strict=True):
+        for training, part in zip(tracked(apart, "without some groups"), parts, strict=True):
             if self.budget is not None and time.monotonic() - start > self.budget:
                 raise _LateError
             rows = np.flatnonzero(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -149,7 +150,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         graph: Any = None,
         test_groups: Any = None,
         model: Any = "linear",
-        penalty: float | str = 1.0,
+        penalty: float | str = "auto",
         radius: float | None = None,
         divergence: str = "l2",
         prior: Any = "auto",
@@ -221,6 +222,8 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         alone = len(rows.groups) == 1
         prior = None if alone else maker.prior(rows.groups, test)
         self._remember(rows, maker, prior, test)
+        if prior is not None and prior.doubt:
+            maker = replace(maker, doubted=True)
         if alone and groups is not None:
             warn(f"all {len(rows.x)} rows are of one group, {rows.groups.names[0]!r}: {self._ordinary()}.")
         if settings.network:

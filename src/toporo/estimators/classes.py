@@ -27,7 +27,8 @@ PARAMETERS = {
     "model": '"linear", "mlp" or a torch.nn.Module, of which a copy is trained. A module gets rows × features and '
     "gives {outputs}.",
     "penalty": "λ, the price of a mixture of groups away from the prior: 0 is the worst group alone, infinity the "
-    'prior\'s own mixture. "auto" chooses it by holding training groups out (linear models).',
+    'prior\'s own mixture. "auto" chooses among ten by holding regions of training groups out; for fewer than four '
+    "groups, or a network, it is 1.",
     "radius": "τ, instead of a penalty: how far the mixture may be from the prior, D(q‖p) ≤ τ.",
     "divergence": 'D: "l2", "kl" or "chi2".',
     "prior": 'p: "auto", "uniform", a measure ("harmonic", "betweenness", "degree", "closeness"), a toporo.Prior or '

@@ -15,7 +15,7 @@ from toporo.estimators.explain import RowTable
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups
 from toporo.robust.kriged import KrigedFit
-from toporo.text import SAW, many
+from toporo.text import SAW, many, number
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -140,6 +140,7 @@ class CoefficientTable(RowTable[GroupCoefficients]):
         hops = " Hops are edges to the nearest training group." if any(r.hops is not None for r in self.rows) else ""
         return (
             *self.about.get("words", ()),
+            *self.remarks,
             "Level is the prediction at mean inputs, slopes are by unit of the input, difference is how far "
             f"predictions are from the mean group's.{hops}"
             + (f" The CSV (--out) has {many(left, 'more input')}." if left > 0 else ""),
@@ -257,7 +258,7 @@ class KrigedPart:
             mean = math.sqrt(math.fsum(change**2 for change in new.values()) / len(new))
             words.append(
                 f"Without the graph, predictions in groups that were not trained on ({len(new)}) would change by "
-                f"{mean:.3g} (root mean square), most in {most!r} ({new[most]:.3g})."
+                f"{number(mean)} (root mean square), most in {most!r} ({number(new[most])})."
             )
         if hasattr(self, "classes_"):
             which = repr(str(self.classes_[1])) if len(self.classes_) == 2 else "each class"
@@ -318,7 +319,7 @@ def _follows(fit: KrigedFit, place: int, unit: float) -> tuple[float, float]:
 def _differ(what: str, deviation: float, share: float, graph: bool) -> str:
     unit = " per standard deviation of the input" if what == "slopes" else ""
     follows = f"; {percent(share)} of that variance follows the graph" if graph else ""
-    return f"{what.capitalize()} have a standard deviation of {deviation:.3g} between groups{unit}{follows}."
+    return f"{what.capitalize()} have a standard deviation of {number(deviation)} between groups{unit}{follows}."
 
 
 def counts(title: str, share: float, what: str) -> str:

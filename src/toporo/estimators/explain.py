@@ -8,13 +8,13 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from html import escape
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.text import NO_PATH, number_to_json
+from toporo.text import NO_PATH, number, number_to_json
 from toporo.topology.effect import PER_COLUMN, groups_in_effect
 from toporo.types import Name
 
@@ -42,7 +42,9 @@ class GroupRow:
     hops: float | None
 
 
-COLUMNS = tuple(field.name for field in fields(GroupRow))
+#: Coefficients that are printed below the groups.
+MOST_BELOW = 12
+COLUMNS = tuple(each.name for each in fields(GroupRow))
 Row = TypeVar("Row")
 
 
@@ -53,9 +55,11 @@ class RowTable(Sequence[Row]):
     Attributes
     ----------
     rows : in that order.
+    remarks : further sentences that go with the table.
     """
 
     rows: tuple[Row, ...]
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
     #: Whose rows these are, what those are that come first, and what JSON calls them.
     who: ClassVar[str]
@@ -74,7 +78,7 @@ class RowTable(Sequence[Row]):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences that go with the table."""
-        return ()
+        return self.remarks
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -142,8 +146,16 @@ class RowTable(Sequence[Row]):
             for line in lines
         )
 
+    def title(self, shown: int) -> str:
+        """What stands above the rows, of which so many are shown."""
+        return f"{self.who}{f', the {shown} {self.first} of {len(self)}' if shown < len(self) else ''}:"
+
+    def below(self, most: int | None) -> str:  # noqa: ARG002  # of others
+        """What else there is to print below the rows: at most so many lines of it, all unless given."""
+        return ""
+
     def __str__(self) -> str:
-        return self.lines()
+        return "\n".join(filter(None, (self.lines(), self.below(MOST_BELOW))))
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column)}</th>" for column in self._shown())
@@ -167,6 +179,8 @@ class GroupTable(RowTable[GroupRow]):
     in_effect: tuple[float, float] | None = None
     #: The share of the prior that was taken from groups of few rows.
     capped: float = 0.0
+    #: Those of a linear model of a table; None where the inputs have no names.
+    coefficients: RowTable[Any] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[GroupRow], rows_in_effect: float | None = None, capped: float = 0.0) -> GroupTable:
@@ -193,10 +207,22 @@ class GroupTable(RowTable[GroupRow]):
         return list(COLUMNS)
 
     @property
+    def about(self) -> dict[str, Any]:
+        """The coefficients, where they are known."""
+        return {} if self.coefficients is None else {"coefficients": self.coefficients.to_dict()}
+
+    def below(self, most: int | None) -> str:
+        """The coefficients, the largest first."""
+        if self.coefficients is None:
+            return ""
+        some = self.coefficients[:most]
+        return "\n".join(["", self.coefficients.title(len(some)), *([some.lines()] if len(some) else [])])
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What hops are, and how many groups and rows are in effect."""
         known = any(row.hops is not None for row in self.rows)
-        return ("Hops are edges to the nearest test group.",) * known + self.effect
+        return ("Hops are edges to the nearest test group.",) * known + self.effect + self.remarks
 
     @property
     def effect(self) -> tuple[str, ...]:
@@ -217,5 +243,5 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return NO_PATH if math.isinf(value) else f"{value:.4g}"
+        return NO_PATH if math.isinf(value) else number(value, digits=4)
     return str(value)

@@ -38,6 +38,7 @@ from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.rows import draw, parts_of
 from toporo.groups import GroupIds
+from toporo.progress import tracked
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -301,7 +302,8 @@ def refitted(
     scores, rows, distances, folds = [], [], [], []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever is the matter with parts of the rows, all of them were told of
-        for fold, part in enumerate(_parts(graph, ids, list(test_groups))):
+        parts = list(_parts(graph, ids, list(test_groups)))
+        for fold, part in enumerate(tracked(parts, "fitting without some groups, for intervals")):
             out = np.flatnonzero(part)
             try:
                 said = _said_without(model, x, y, ids, weights, part)
@@ -338,7 +340,7 @@ def _said_without(
     """What the model says of some rows when it is fitted to the others: values, or probabilities of all classes."""
     out, kept = np.flatnonzero(part), np.flatnonzero(~part)
     fewer, settings = clone(model), model.get_params(deep=False)
-    if settings.get("penalty") == "auto":
+    if settings.get("penalty") == "auto" and settings.get("radius") is None:
         fewer.set_params(penalty=model.penalty_)
     if settings.get("test_groups") is not None:
         fewer.set_params(test_groups=_names(ids, part))

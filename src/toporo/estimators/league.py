@@ -15,7 +15,7 @@ from toporo.estimators.coefficients import UNLIKELY, counts
 from toporo.estimators.effects import GroupEffect
 from toporo.estimators.explain import RowTable
 from toporo.groups import Groups
-from toporo.text import short_name
+from toporo.text import number, short_name
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
@@ -107,8 +107,10 @@ class LeagueTable(RowTable[Standing]):
         """Who carries it and what the graph adds, in words, and what the columns are."""
         return (
             *self.about.get("words", ()),
+            *self.remarks,
             "Errors are squared ones in groups left out, over those of the safe mean, which votes are drawn to; worst "
             "is the part of the groups where a candidate does worst.",
+            "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
         )
 
 
@@ -159,8 +161,8 @@ class LeaguePart:
             unit = "" if not hasattr(self, "classes_") else " in log-odds"
             mean = math.sqrt(math.fsum(size**2 for size in new.values()) / len(new))
             words.append(
-                f"It moves predictions in groups that were not trained on ({len(new)}) by {mean:.3g}{unit} (root mean "
-                f"square), most in {most!r} ({new[most]:.3g})."
+                f"It moves predictions in groups that were not trained on ({len(new)}) by {number(mean)}{unit} "
+                f"(root mean square), most in {most!r} ({number(new[most])})."
             )
         return {
             "evidence": dict(self.evidence_),

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.choice.penalty import Losses, PenaltyChoice, PriorMaker, choose_penalty
+from toporo.choice.penalty import Losses, NoChoiceError, PenaltyChoice, PriorMaker, choose_penalty
+from toporo.errors import warn
 from toporo.estimators.rows import Rows, draw
-from toporo.estimators.settings import RIDGE, Settings
+from toporo.estimators.settings import PENALTY, RIDGE, Settings
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
@@ -22,6 +23,8 @@ from toporo.types import Array, Name
 
 #: A penalty for logistic models is chosen on at most about this many rows.
 MOST_ROWS = 20_000
+#: Groups that choosing a penalty by leaving groups out needs.
+FEWEST_TO_CHOOSE = 4
 #: An automatic ridge is this many times columns over rows in effect: at ten rows per column, ten times the least one.
 PER_ROW = 0.1
 #: Columns whose spread is larger than this, or smaller than its inverse, are brought nearer to one first.
@@ -86,6 +89,25 @@ def prepare(rows: Rows, intercept: bool) -> Losses:
     )
 
 
+def _chosen(
+    rows: Rows,
+    losses: Losses,
+    maker: PriorMaker,
+    test: Sequence[Name] | None,
+    settings: Settings,
+    labels: Sequence[Any],
+    how: dict[str, Any],
+) -> PenaltyChoice | None:
+    """The penalty that does best in groups left out; None, with a warning if that is odd, where nobody can tell."""
+    if len(rows.groups) < FEWEST_TO_CHOOSE:
+        return None
+    try:
+        return choose_penalty(_fewer(rows, losses, settings, labels), maker.graph, test, maker.fold, **how)
+    except NoChoiceError as error:
+        warn(f"{str(error).partition(' Give a number')[0]} The penalty is {PENALTY:g}.")
+        return None
+
+
 def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
     """Inputs and their scale, in units in which squares neither overflow nor vanish; as a rule in their own."""
     scale = rows.inputs.scale
@@ -122,10 +144,9 @@ def fit(
     if prior is None:
         penalty, radius = math.inf, None
     elif isinstance(penalty, str):
-        some = _fewer(rows, losses, settings, labels)
         how: dict[str, Any] = {"divergence": settings.divergence, "ridge": ridge, "most": most}
-        choice = choose_penalty(some, maker.graph, test, maker.fold, **how)
-        penalty = choice.penalty
+        choice = _chosen(rows, losses, maker, test, settings, labels, how)
+        penalty = PENALTY if choice is None else choice.penalty
     rows.warn_of_one_class(float(penalty))
     wanted: dict[str, Any] = {"penalty": penalty, "radius": radius, "most": most(rows.groups)}
     wanted |= {"divergence": settings.divergence, "tol": settings.tol}

@@ -34,6 +34,8 @@ LEARN_ROWS = 200
 LEARN_SCALES = 4
 #: ... where a point has so many neighbours, or as many as there are.
 LEARN_NEIGHBORS = 15
+#: Resamples that say how sure the graph is, up to so many points; beyond the last it would take longer than the fit.
+LEARN_RESAMPLES = {10_000: 20, 25_000: 5}
 
 
 # ---------------------------------------------------------------- columns
@@ -405,7 +407,8 @@ def learn_graph_of(
     scaling : of the columns, if not their means and standard deviations in ``x``.
     rows : at most so many of a group, drawn at random by the group's name and ``seed``.
     seed : of the draw, and of the graph's resamples.
-    settings : of :func:`toporo.learn_topology`; ``scales`` is 4 unless given.
+    settings : of :func:`toporo.learn_topology`; unless given, ``scales`` is 4 and ``resamples`` 20 up to 10 000 points,
+        5 up to 25 000, and 0 beyond.
     """
     if (test_x is None) != (test_groups is None):
         raise DataError("test_x and test_groups go together: give both or neither.")
@@ -425,4 +428,6 @@ def learn_graph_of(
     if "neighbors" not in settings:
         # Categories alone make few different points; no point has more neighbours than there are others.
         settings["neighbors"] = max(1, min(LEARN_NEIGHBORS, len(np.unique(everything, axis=0)) - 1))
-    return topology.learn_topology(features, ids, seed=seed, **({"scales": LEARN_SCALES} | settings))
+    count = next((some for most, some in LEARN_RESAMPLES.items() if len(everything) <= most), 0)
+    usual = {"scales": LEARN_SCALES, "resamples": count}
+    return topology.learn_topology(features, ids, seed=seed, **(usual | settings))

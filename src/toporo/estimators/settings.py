@@ -14,8 +14,8 @@ from toporo.checks import non_negative, number, positive, whole
 from toporo.errors import SettingError
 from toporo.robust.divergences import get_divergence
 
-#: What a penalty is unless given: with a radius it must be left at that.
-PENALTY = 1.0
+#: What a penalty is unless given: with a radius it must be left at that. And what it is where none can be chosen.
+CHOOSE, PENALTY = "auto", 1.0
 #: The least ridge of ``"auto"``, and that of a network.
 RIDGE = 1e-3
 
@@ -89,20 +89,15 @@ def _is_network(model: Any) -> bool:
 def _penalty(given: Any, network: bool) -> tuple[float | str, float | None]:
     penalty, radius = given.penalty, given.radius
     if radius is not None:
-        if isinstance(penalty, str) or penalty != PENALTY:
+        if penalty not in (CHOOSE, PENALTY):  # the second was the default once, and is in models of that time
             raise SettingError(
                 f"penalty={penalty!r} and radius={radius!r} are two ways to say the same: give one, and leave penalty "
-                f"at its default ({PENALTY:g}) where radius is given."
+                f"at its default ({CHOOSE!r}) where radius is given."
             )
         expected = "a finite number of at least 0 (0 keeps the weights at the prior)"
         return PENALTY, non_negative(radius, "radius", expected)
-    if isinstance(penalty, str) and penalty == "auto":
-        if network:
-            raise SettingError(
-                "penalty='auto' only goes with model='linear', which is solved in a moment. For a network use "
-                "GridSearchCV over penalty with cv=GraphHopSplit(graph, test_groups)."
-            )
-        return "auto", None
+    if isinstance(penalty, str) and penalty == CHOOSE:
+        return (PENALTY if network else CHOOSE), None
     expected = "a number of at least 0, float('inf') or 'auto'"
     return number(penalty, "penalty", expected, least=0.0, infinite=True), None
 

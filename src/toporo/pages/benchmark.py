@@ -1,4 +1,4 @@
-"""The page of a benchmark as one HTML file that opens offline: no scripts, no links, every figure inside.
+"""The page of a benchmark as one HTML file that opens offline: no links, every figure inside.
 
 It takes plain data and knows no benchmark; ``toporo.bench.report`` says what there is to show.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toporo.files import write_text
-from toporo.pages.render import Section, render
+from toporo.pages.render import Section, Verdict, render
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def write_benchmark_page(
     out: Path,
     *,
     title: str,
+    verdict: Verdict,
     metric: str,
     moment: str,
     when: str,
@@ -71,7 +72,8 @@ def write_benchmark_page(
     Parameters
     ----------
     out : the folder.
-    title, metric : of the page, and what its figures are.
+    title, verdict : of the page.
+    metric : what its figures are.
     moment, when : what a model is evaluated after (an epoch, a step), and which evaluation counts, in words.
     chapters : one per variant.
     several : whether variants have names, and so headings.
@@ -84,6 +86,7 @@ def write_benchmark_page(
     page = render(
         "benchmark.html",
         title=title,
+        verdict=verdict,
         metric=metric,
         moment=moment,
         when=when,

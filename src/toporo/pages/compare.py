@@ -15,7 +15,7 @@ import toporo
 from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.model_words import interval_text, number, quoted, said
-from toporo.pages.render import Grid, Section, render
+from toporo.pages.render import Grid, Section, Verdict, render
 from toporo.tables.contest import CONTROL, YOURS, Contest, Entrant, Judgement, compare, metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.resample import Interval, clear
@@ -52,13 +52,21 @@ def write_comparison(contest: Contest, out: Path) -> Path:
         title=f"Models of {about['target']}",
         caption=f"{many(about['rows'], 'row')} of {many(about['groups'], 'group')} in {quoted(about['source'])}, "
         f"compared by toporo {toporo.__version__}.",
-        summary=contest.words(),
+        verdict=_verdict(contest),
+        summary=contest.words()[1:],
         sections=[_section(contest, test=False), *([_section(contest, test=True)] if contest.test_groups else [])],
         cautions=_cautions(contest),
         settings=_settings(contest),
     )
     write_text(out, page)
     return out
+
+
+def _verdict(contest: Contest) -> Verdict:
+    """Who is best; bad if that is a control."""
+    judged = [entrant for entrant in contest.entrants if entrant.regions is not None]
+    best = min(judged, key=lambda entrant: _error(entrant.regions), default=None)
+    return Verdict(contest.words()[0], "bad" if best is not None and best.kind == CONTROL else "")
 
 
 def _section(contest: Contest, *, test: bool) -> Section:
@@ -84,7 +92,7 @@ def _section(contest: Contest, *, test: bool) -> Section:
     if left_out and not test:
         rows = tuple((entrant.name, entrant.note) for entrant in left_out)
         grids.append(Grid(("model", "why"), rows, ("model", "why"), "Left out"))
-    return Section(name, title, text, charts.to_svg(name, figure), tuple(grids))
+    return charts.figure_section(name, title, text, figure, tuple(grids))
 
 
 def _error(judged: Judgement | None) -> float:
@@ -128,7 +136,7 @@ def contest_figure(contest: Contest, shown: list[Entrant], *, test: bool = False
     """
     judged = [(entrant, entrant.test if test else entrant.regions) for entrant in shown]
     figure, (left, right) = charts.canvas(1.15 + ROW * max(len(shown), 3), 1, 2, sharey=True)
-    charts.name_rows([left, right], [short_name(entrant.name, 34) for entrant in shown])
+    charts.name_rows([left, right], [short_name(entrant.name, 34) for entrant in shown], keys=[e.name for e in shown])
     errors = [_error(each) for _, each in judged]
     far = FAR * min(errors)
     for row, (entrant, each) in enumerate(judged):
@@ -209,7 +217,7 @@ def against_section(judged: Evaluation, name: str, other: Evaluation) -> Section
     )
     figure = _gain_figure(shown, [gain.gains[name] for name in shown], f"gain in {metric}", gain.gain)
     grid = Grid(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
-    return Section("against", f"Beside {names[1]}", text, charts.to_svg("against", figure), (grid,))
+    return charts.figure_section("against", f"Beside {names[1]}", text, figure, (grid,))
 
 
 def _by(gain: float) -> str:
@@ -219,7 +227,7 @@ def _by(gain: float) -> str:
 @charts.drawn
 def _gain_figure(names: list[str], gains: list[float], label: str, mean: Interval) -> Figure:
     figure, (ax,) = charts.canvas(0.95 + 0.2 * max(len(names), 3))
-    charts.name_rows([ax], [short_name(name) for name in names])
+    charts.name_rows([ax], [short_name(name) for name in names], keys=names)
     ax.barh(
         range(len(gains)), gains, height=0.68, color=[TRAIN_COLOR if g >= 0 else TEST_COLOR for g in gains], zorder=2
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from toporo.doctor.results import (
 )
 from toporo.files import write_text
 from toporo.pages import charts
-from toporo.pages.render import Grid, Section, render
+from toporo.pages.render import Grid, Section, Verdict, render
 from toporo.text import many, short_name
 from toporo.topology.draw import TEST_COLOR
 from toporo.types import Array
@@ -39,8 +38,8 @@ LABEL_SIZE = 8.5
 RIM = 0.06
 #: Groups up to which a map has numbers in its cells.
 MOST_NUMBERS = 12
-#: Rows of the page's table of groups that are shown at once, and columns of the table that tell groups apart.
-SHOWN_GROUPS, SHOWN_FEATURES = 40, 12
+#: Columns of the table that tell groups apart.
+SHOWN_FEATURES = 12
 
 
 @charts.drawn
@@ -58,7 +57,7 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
     figure, ax, bar = _map(shown, distances.order, test, (smallest, largest), label)
     if marked:
-        bar.ax.axhline(distances.chance, color=TEST_COLOR, lw=2.0)
+        (bar.ax.axvline if charts.is_narrow() else bar.ax.axhline)(distances.chance, color=TEST_COLOR, lw=2.0)
     ax.set_title("Distances between groups" + _marked(distances.order, test))
     return _trim(figure)
 
@@ -81,16 +80,20 @@ def _map(
     matrix: Array, names: Sequence[str], test: Collection[str], between: tuple[float, float], label: str
 ) -> tuple[Figure, Axes, Any]:
     """A square map that grows with the groups, until only some of them have a label; NaN is left blank."""
-    side = float(np.clip(CELL * len(names), SMALLEST, LARGEST))
-    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, LONGEST)) for name in names)
-    figure = Figure(figsize=(side + longest + 1.6, side + longest + 0.6), layout="compressed", dpi=200)
+    narrow = charts.is_narrow()
+    letters, most = (LONGEST // 2, MOST_LABELS // 3) if narrow else (LONGEST, MOST_LABELS)
+    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, letters)) for name in names)
+    side = charts.NARROW - longest - 0.3 if narrow else float(np.clip(CELL * len(names), SMALLEST, LARGEST))
+    figure = Figure(
+        figsize=(side + longest + (0.3 if narrow else 1.6), side + longest + 0.6), layout="compressed", dpi=200
+    )
     ax = figure.subplots()
     charts.bare(ax)
     image = ax.imshow(matrix, cmap="YlGnBu", vmin=between[0], vmax=between[1])
     extend = "max" if np.nanmax(matrix) > between[1] else "neither"
-    bar = charts.color_bar(figure, image, label, ax=ax, extend=extend)
-    places = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
-    texts = [short_name(names[place], LONGEST) for place in places]
+    bar = charts.color_bar(figure, image, label, across=narrow, ax=ax, extend=extend)
+    places = list(range(0, len(names), -(-len(names) // most)))
+    texts = [short_name(names[place], letters) for place in places]
     ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
     ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
     ax.tick_params(length=0)
@@ -129,15 +132,25 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
         "doctor.html",
         title=f"Before training on {facts['source']}",
         caption=_caption(diagnosis),
+        verdict=_verdict(diagnosis),
         counts=[(severity, diagnosis.count(severity)) for severity in SEVERITIES],
         findings=diagnosis.findings,
-        sections=[_groups_section(diagnosis), *_map_sections(diagnosis, list(facts["test_groups"]))],
+        sections=[*_map_sections(diagnosis, list(facts["test_groups"])), _groups_section(diagnosis)],
         features=[(name, share, percent(share)) for name, share in features],
         settings=_settings(diagnosis),
         first_step=first_step(facts["first"]),
         next=facts["next"],
     )
     write_text(path, page)
+
+
+def _verdict(diagnosis: Diagnosis) -> Verdict:
+    serious, risky = (diagnosis.count(severity) for severity in ("serious", "risky"))
+    if serious:
+        return Verdict(f"Not yet: {many(serious, 'serious finding')} to settle before you train.", "bad")
+    if risky:
+        return Verdict(f"You can train, with care: nothing is serious, {many(risky, 'finding')} may mislead.")
+    return Verdict("You can train: nothing stands in the way.", "good")
 
 
 def _caption(diagnosis: Diagnosis) -> str:
@@ -155,18 +168,13 @@ def _caption(diagnosis: Diagnosis) -> str:
 def _groups_section(diagnosis: Diagnosis) -> Section:
     table = group_table(diagnosis)
     words = tuple(column for place, column in enumerate(table.columns) if place not in table.numbers)
-    grids = []
-    for rows in (table.rows[:SHOWN_GROUPS], table.rows[SHOWN_GROUPS:]):
-        test = {i: "test" for i, row in enumerate(rows) if "test" in row[1:2]}
-        grids.append(Grid(table.columns, rows, words, marked=test))
-    first, rest = grids
-    more = replace(rest, title=f"{len(rest.rows)} more", folded=True)
+    test = {i: "test" for i, row in enumerate(table.rows) if "test" in row[1:2]}
     return Section(
         "groups",
         "Groups",
         "Recognised: the share of a group's rows that a classifier of groups gets right. Prior: the default weight of "
         "a training group. Hops: edges to the nearest training group. Targets of test groups are not looked at.",
-        grids=(first, more) if rest.rows else (first,),
+        grids=(Grid(table.columns, table.rows, words, marked=test),),
     )
 
 

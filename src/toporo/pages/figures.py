@@ -25,7 +25,7 @@ from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, INK, LOG_FROM, SOFT, TICK_STEPS
 from toporo.text import many
-from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, draw_graph, layout
+from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, draw_graph, known_places, layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
@@ -146,7 +146,7 @@ def learned_topology(learned: TopologyRuns, *, what: str = "group") -> Figure:
     """Which groups the runs join, and the prior that follows: bars are means, dots single runs."""
     figure, (left, right) = charts.canvas(4.3 if len(learned.names) > 5 else 3.2, 1, 2, width_ratios=(3, 2))
     union = learned.union
-    at = _lying(layout(union))
+    at = dict(layout(union)) if known_places(union) else _lying(layout(union))  # a map has its north up
     _margins(left, list(at.values()))
     placed = GroupGraph(union.names, union.edges, positions=at)
     draw_graph(placed, left, train=list(learned.priors[0].weights), sizes=learned.centrality)

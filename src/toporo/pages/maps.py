@@ -1,18 +1,10 @@
-"""Groups on maps: the 48 contiguous states coloured by a number for each, and places on the globe.
-
-The outlines ship with the package (``us_outlines.json`` and ``world_outlines.json``, which say where they come from and
-under which licence). Those of the states are arcs: a border that two states share is one line that both use. So
-neighbours meet without gaps, and the border of a set of states is the arcs that only one of its states uses.
-"""
+"""Groups on maps: the 48 contiguous states coloured by a number for each, and places on the globe."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -21,21 +13,24 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.pages import charts
 from toporo.pages.charts import INK, SOFT, WIDTH
 from toporo.pages.figures import TopologyRuns, draw_counted_edges, hop_title, require_same, short_number
-from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, draw_graph
+from toporo.pages.outlines import Outlines, Point, load_land, load_outlines
+from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, draw_graph, mark_group
 from toporo.topology.graph import GroupGraph
-from toporo.types import Array, Name
+from toporo.topology.states import state_codes
+from toporo.types import Name
 
-Point = tuple[float, float]
 Frame = tuple[float, float, float, float]
 
 MISSING, BORDER, TRAIN_FILL = "#eef0f2", "#ffffff", "#d9dde3"
+#: Land behind a graph: its states, and others.
+OWN_LAND, OTHER_LAND = "#e6e9ed", "#f3f5f7"
 #: Test states by distance from the training states: the farther, the paler; beyond the last, as the last.
 HOP_FILLS = ("#b4bbc5", "#d0d5dc", "#e8ebee")
 #: Perceptually ordered, light to dark, without the palest end that would pass for grey.
@@ -62,100 +57,6 @@ AROUND, ACROSS, UP = (22.0, 16.0), 90.0, 50.0
 GLOBE: Frame = (-180.0, 180.0, -60.0, 85.0)
 
 
-# ---------------------------------------------------------------- outlines
-
-
-@dataclass(frozen=True)
-class Outlines:
-    """The states as rings of shared arcs; y points north, the units are those of the file.
-
-    Attributes
-    ----------
-    arcs : border lines, an (n, 2) array each.
-    rings : numbers of arcs by state, the largest piece first; ``~i`` is arc i backwards.
-    labels : where a state's code is written.
-    """
-
-    arcs: tuple[Array, ...]
-    rings: Mapping[str, tuple[tuple[int, ...], ...]]
-    labels: Mapping[str, Point]
-
-    def require(self, codes: Iterable[Any], *, what: str = "state(s)") -> list[str]:
-        """The codes as a list; an error that lists those which are no state of the map."""
-        if isinstance(codes, str):
-            raise GroupMismatchError(
-                f"{what} must be a list of state codes; found the text {codes!r}: write [{codes!r}]."
-            )
-        wanted = list(dict.fromkeys(codes))
-        unknown = [code for code in wanted if code not in self.rings]
-        if unknown:
-            raise GroupMismatchError(
-                f"{what} not on the map: {listed(unknown)}. Expected two-letter codes of the 48 contiguous states, "
-                f"such as {listed(list(self.rings)[:3])}. Rename them, or leave them out of the map."
-            )
-        return wanted
-
-    def polygons(self, code: str) -> list[Array]:
-        """The closed lines around a state's pieces; the last point of each is the first."""
-        self.require([code])
-        return [self._joined(ring) for ring in self.rings[code]]
-
-    def path(self, code: str) -> Path:
-        """A state with all its pieces as one path."""
-        return Path.make_compound_path(*(Path(polygon, closed=True) for polygon in self.polygons(code)))
-
-    def border(self, codes: Iterable[str]) -> list[Array]:
-        """The lines around a set of states, without the borders inside it."""
-        used: dict[int, int] = {}
-        for code in self.require(codes):
-            for arc in (arc for ring in self.rings[code] for arc in ring):
-                index = arc if arc >= 0 else ~arc
-                used[index] = used.get(index, 0) + 1
-        return [self.arcs[index] for index, times in sorted(used.items()) if times == 1]
-
-    def corners(self, codes: Iterable[str]) -> tuple[Array, Array]:
-        """The south-west and the north-east corner of these states together."""
-        points = np.concatenate([polygon for code in codes for polygon in self.polygons(code)])
-        return points.min(axis=0), points.max(axis=0)
-
-    def _joined(self, ring: tuple[int, ...]) -> Array:
-        parts = [self.arcs[arc] if arc >= 0 else self.arcs[~arc][::-1] for arc in ring]
-        return np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
-
-
-def _content(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(files("toporo.pages").joinpath(name).read_text(encoding="utf-8"))
-    return content
-
-
-def _line(steps: Sequence[int], grid: float) -> Array:
-    """The points of a line that is stored as a start and steps from point to point."""
-    return np.cumsum(np.reshape(steps, (-1, 2)), axis=0) * grid
-
-
-@cache
-def load_outlines() -> Outlines:
-    """The states' outlines that ship with the package."""
-    content = _content("us_outlines.json")
-    grid, states = float(content["grid"]), content["states"]
-    return Outlines(
-        arcs=tuple(_line(arc, grid) for arc in content["arcs"]),
-        rings={code: tuple(tuple(ring) for ring in at["rings"]) for code, at in states.items()},
-        labels={code: (at["label"][0] * grid, at["label"][1] * grid) for code, at in states.items()},
-    )
-
-
-@cache
-def load_land() -> tuple[Path, ...]:
-    """The continents and large islands, the largest first; lakes are holes."""
-    content = _content("world_outlines.json")
-    grid = float(content["grid"])
-    return tuple(
-        Path.make_compound_path(*(Path(_line(ring, grid), closed=True) for ring in rings))
-        for rings in content["polygons"]
-    )
-
-
 # ---------------------------------------------------------------- the states
 
 
@@ -169,8 +70,11 @@ def draw_states(
     outlined: Collection[str] = (),
     labels: bool = True,
     label_size: float = 6.5,
-) -> PathCollection:
+    groups: Mapping[str, Name] | None = None,
+) -> ScalarMappable:
     """Draw the 48 states on ``ax``, those with a value in its colour; returns what a colour bar is made from.
+
+    States with a value or a fill are marked as groups, see :func:`toporo.topology.draw.mark_group`.
 
     Parameters
     ----------
@@ -182,6 +86,7 @@ def draw_states(
     outlined : states around which, as a whole, a dark line is drawn.
     labels : whether to write the codes, dark on light fills and light on dark ones.
     label_size : size of the codes in points; about 6.5 on a map across a page, 5 on half of one.
+    groups : what the groups are called that are states, by code; the same unless given.
     """
     states = load_outlines()
     given = {code: charts.finite(values[code], of=code) for code in states.require(values, what="coloured state(s)")}
@@ -191,24 +96,57 @@ def draw_states(
     if twice:
         raise SettingError(f"states with both a value and a fill: {listed(twice)}. Give each state one of the two.")
     norm = norm or charts.color_scale(given.values())
-    rest = [code for code in states.rings if code not in given]
     around: dict[str, Any] = {"edgecolors": BORDER, "linewidths": 0.6, "joinstyle": "round", "zorder": 1}
-    colors = [plain.get(code, MISSING) for code in rest]
-    ax.add_collection(PathCollection([states.path(code) for code in rest], facecolors=colors, **around))
-    codes = [code for code in states.rings if code in given]
-    colored = PathCollection([states.path(code) for code in codes], cmap=cmap, norm=norm, **around)
-    numbers = np.array([given[code] for code in codes])
-    colored.set_array(numbers)
-    ax.add_collection(colored)
+    called: dict[str, Name] = {code: code for code in (*given, *plain)} | dict(groups or {})
+    shown: dict[str, Any] = {}
+    for code in states.rings:
+        if code in given:
+            state = PathCollection([states.path(code)], cmap=cmap, norm=norm, **around)
+            state.set_array(np.array([given[code]]))
+            shown[code] = state.to_rgba(np.array([given[code]]))[0]
+        else:
+            shown[code] = plain.get(code, MISSING)
+            state = PathCollection([states.path(code)], facecolors=[shown[code]], **around)
+        if code in called:
+            mark_group(state, called[code])
+        ax.add_collection(state)
     if outlined:
         lines = states.border(outlined)
         ax.add_collection(LineCollection(lines, colors=FIRM_COLOR, linewidths=0.8, capstyle="round", zorder=2))
     if labels:
-        shades = colored.to_rgba(numbers) if codes else ()
-        shown = dict(zip(rest, colors, strict=True)) | dict(zip(codes, shades, strict=True))
         _write_labels(ax, states, shown, label_size)
     _show(ax, FRAME)
-    return colored
+    return ScalarMappable(norm, cmap)
+
+
+def contiguous_states(names: Iterable[Name]) -> dict[Name, str]:
+    """The states that all these groups are named after, by group; empty unless all are on the map of the 48."""
+    everyone = list(names)
+    codes = state_codes(everyone)
+    return codes if len(codes) == len(everyone) and codes and set(codes.values()) <= set(load_outlines().rings) else {}
+
+
+def draw_state_land(ax: Axes, codes: Iterable[str], at: Iterable[Point]) -> Frame:
+    """States as land behind a graph that stands on them: these, and paler those around; returns what is shown.
+
+    Parameters
+    ----------
+    ax : the axes.
+    codes : the states of the graph; Alaska, Hawaii and the District of Columbia have no land here.
+    at : where its groups stand.
+    """
+    states = load_outlines()
+    own = [code for code in codes if code in states.rings]
+    for code in states.rings:
+        land = PathPatch(states.path(code), fc=OWN_LAND if code in own else OTHER_LAND, ec=BORDER, lw=0.8, zorder=0.5)
+        ax.add_patch(land)
+    points = np.vstack([*states.corners(own), *at])
+    low, high = points.min(axis=0), points.max(axis=0)
+    room = np.array([0.1, 0.05]) * (high - low)  # names are broader than high
+    (west, south), (east, north) = low - room, high + room
+    frame = (float(west), float(east), float(south), float(north))
+    _show(ax, frame)
+    return frame
 
 
 def _show(ax: Axes, frame: Frame) -> None:
@@ -394,6 +332,7 @@ def learned_on_map(
             fill, at = CENTRALITY_COLORS(norm(float(weights[name]))), states.labels[str(name)]
             ax.plot(*at, marker="o", ms=DISC, mfc=fill, mec=BORDER, mew=0.8, zorder=3)
             ax.text(*at, str(name), size=6, color=charts.readable(fill), ha="center", va="center", zorder=4)
+        add_hits(ax, {name: states.labels[str(name)] for name in weights}, dict.fromkeys(weights, DISC / 2))
         ax.set_title(f"{title}: {len(graph.edges)} edges, {len(kept)} of the {len(borders)} borders")
     colors = ScalarMappable(norm, CENTRALITY_COLORS)
     charts.color_bar(figure, colors, label, across=True, ax=axes, shrink=0.35, aspect=40)

@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 import toporo
-from toporo.data.encode import NumberRule
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
 from toporo.pages import model_figures as figures
-from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.charts import figure_section
 from toporo.pages.compare import against_section
 from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
 from toporo.pages.model_league import league_parts
@@ -34,6 +33,7 @@ from toporo.pages.model_words import (
     share,
     summary,
     test_hops,
+    verdict,
 )
 from toporo.pages.render import Grid, Section, render
 from toporo.tables.contest import compare, constant_in_words, metric_name, unfair
@@ -42,7 +42,6 @@ from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
 from toporo.text import NO_PATH, hops_text, many, number_to_json
 from toporo.topology.effect import groups_in_effect
-from toporo.types import Array
 
 #: Inputs in the figure of effects, and in the table for each of several classes.
 MOST_EFFECTS, MOST_PER_CLASS = 20, 5
@@ -78,11 +77,13 @@ def write_model_report(
     parts = _parts(model, evaluation, source)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
     judged = f", evaluated on {quoted(source)}" if source else ""
+    comes_to = verdict(model, evaluation, against)
     page = render(
         "model.html",
         title=f"A model of {model.target}",
         caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
-        summary=_summary(parts, evaluation, against),
+        verdict=comes_to,
+        summary=[words for words in _summary(parts, evaluation, against) if words not in comes_to.text],
         sections=_sections(model, parts, evaluation, source, against),
         cautions=parts.cautions,
         settings=_settings(model, evaluation),
@@ -135,6 +136,7 @@ def describe_model(
         "against": None
         if evaluation is None or against is None
         else {"name": against[0], **against[1].to_dict(), "gain": compare(evaluation, against[1]).to_dict()},
+        "verdict": verdict(model, evaluation, against).text,
         "summary": _summary(parts, evaluation, against),
         "cautions": parts.cautions,
         "settings": dict(_settings(model, evaluation)),
@@ -179,7 +181,7 @@ def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None)
 
 
 def _summary(parts: Parts, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> list[str]:
-    """The page in sentences; a model that loses to a constant or to another is called so first."""
+    """The page in sentences; what a model loses to is said first."""
     if evaluation is None:
         return parts.summary
     first = [constant_in_words(evaluation, "The model")]
@@ -196,11 +198,12 @@ def _sections(
     source: str | None,
     against: tuple[str, Evaluation] | None,
 ) -> list[Section]:
+    """What was judged comes first."""
     sections = [
-        *parts.first(),
         None if evaluation is None else _evaluation_section(evaluation, source),
-        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
         None if evaluation is None or against is None else against_section(evaluation, *against),
+        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
+        *parts.first(),
         *parts.last(),
         _columns_section(model),
     ]
@@ -250,7 +253,7 @@ def _graph_section(model: TableModel, rows: Sequence[GroupRow], beyond: Collecti
     if outside:
         sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
     if len(graph) > figures.NAMED:
-        sentences.append(f"The {figures.NAMED_OF_MANY} heaviest are named.")
+        sentences.append("Names are written where there is room, those of the heaviest groups first.")
     figure = figures.graph_figure(graph, rows, set(model.test_groups), beyond)
     return figure_section("groups", "The groups and who is near whom", " ".join(sentences), figure)
 
@@ -284,12 +287,12 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
         wide=True,
     )
     where = f" of {quoted(source)}" if source else ""
-    return Section(
+    return figure_section(
         "evaluation",
         "How it does by group",
         f"Predictions for the rows{where}, worst group first, with {100 * evaluation.level:g} % intervals "
         f"({evaluation.resamples} resamples, seed {evaluation.seed}).",
-        to_svg("evaluation", figures.metric_figure(evaluation)),
+        figures.metric_figure(evaluation),
         (_metric_grid("over", lines), groups),
     )
 
@@ -302,12 +305,12 @@ def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid
 
 
 def _hop_section(evaluation: Evaluation) -> Section:
-    return Section(
+    return figure_section(
         "hops",
         "How it does by distance",
         "Mean over the groups that are so many edges from the nearest training group. If the graph says anything, near "
         "groups should do better than far ones.",
-        to_svg("hops", figures.hop_figure(evaluation)),
+        figures.hop_figure(evaluation),
         (_metric_grid("edges away", evaluation.by_hop),),
     )
 
@@ -346,39 +349,16 @@ def _training_section(model: TableModel) -> Section | None:
 
 def _effects(model: TableModel) -> dict[str, list[tuple[str, float]]]:
     """By class or target the inputs that move it most, each by its unit; empty for a network."""
-    coef = getattr(model.estimator, "coef_", None)
-    if coef is None:
-        return {}
-    names = model.encoder.names
-    table = np.asarray(coef, dtype=np.float64).reshape(-1, len(names)) * _units(model)[0]
-    most = MOST_EFFECTS if len(table) == 1 else MOST_PER_CLASS
-    titles = [model.target] if model.classes is None else list(model.classes)[-len(table) :]
-    effects = {}
-    for title, values in zip(titles, table, strict=True):
-        order = sorted(range(len(values)), key=lambda i: (-abs(values[i]), names[i]))
-        effects[title] = [(names[i], float(values[i])) for i in order[:most] if values[i] != 0]
-    return effects
-
-
-def _units(model: TableModel) -> tuple[Array, str]:
-    """What makes inputs comparable, and its name: the standard deviation in training if known, else the range there."""
-    scaling = getattr(model.estimator, "scaling_", None)
-    if scaling is not None and getattr(model.estimator, "standardize", False):
-        return np.asarray(scaling.scale, dtype=np.float64), "one standard deviation"
-    units: list[float] = []
-    for rule in model.encoder.rules:
-        of_rule = [1.0] * len(rule.labels)
-        if isinstance(rule, NumberRule) and rule.low < rule.high:
-            of_rule[0] = rule.high - rule.low
-        units += of_rule
-    return np.asarray(units), "its training range"
+    most = MOST_PER_CLASS if len(model.classes or ()) > 2 else MOST_EFFECTS
+    effects = {} if model.by_group else model.coefficients.by_target(most)
+    return {name: effects[name] for name in model.classes or (model.target,) if name in effects}
 
 
 def _effects_section(model: TableModel) -> Section | None:
     effects = _effects(model)
     if not any(effects.values()):
         return None
-    inputs, unit = len(model.encoder.names), _units(model)[1]
+    inputs, unit = len(model.encoder.names), model.coefficients.unit
     title = "What moves the prediction"
     if len(effects) == 1:
         ((target, changes),) = effects.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,33 @@ from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import Standing
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
-from toporo.pages.maps import draw_states, load_outlines
+from toporo.pages.maps import contiguous_states, draw_state_land, draw_states
 from toporo.pages.model_words import OUTSIDE
+from toporo.pages.outlines import load_outlines
 from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
-from toporo.topology.draw import DARK, EDGE_COLOR, FIRM_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import (
+    DARK,
+    EDGE_COLOR,
+    FIRM_COLOR,
+    OTHER_COLOR,
+    TEST_COLOR,
+    TRAIN_COLOR,
+    add_hits,
+    as_map,
+    known_places,
+    layout,
+)
 from toporo.topology.graph import GroupGraph
+from toporo.topology.labels import NodeNames
+from toporo.topology.states import state_codes
 from toporo.training.loop import RoundRecord
 
 #: Groups with a row of their own in a figure; the table has them all.
 SHOWN = 40
-#: Groups named on the graph, where it has more than can all be named.
+#: Groups on a graph whose names all have room, as a rule, and on one of several small graphs.
 NAMED, NAMED_OF_MANY = 60, 15
 #: Inches of a row.
 ROW = 0.2
@@ -44,8 +58,6 @@ APART = charts.part_of("RdBu_r", 0.06, 0.94)
 NEARLY_ALL = 0.95
 #: Errors of candidates further apart than this factor have a logarithmic axis.
 ERRORS_FAR = 8.0
-#: Fewer groups that are called like states may be anything.
-FEWEST_STATES = 8
 #: How groups look that were trained on, and others.
 LOOKS: dict[bool, dict[str, Any]] = {
     True: {"marker": "o", "color": TRAIN_COLOR, "mfc": TRAIN_COLOR, "mew": 1.3},
@@ -66,11 +78,17 @@ def graph_figure(
     """
     by_name: dict[Any, GroupRow] = {row.group: row for row in rows}
     at = layout(graph)
+    codes = {} if graph.positions else state_codes(graph.names)
     trained = [name for name in graph.names if name in by_name]
     held_out = [name for name in graph.names if name in test and name not in by_name]
     others = [name for name in graph.names if name not in by_name and name not in test]
     base = 240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0
-    figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)))
+    figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)), square=True)
+    if codes:
+        west, east, south, north = draw_state_land(ax, codes.values(), at.values())
+        figure.set_figheight(min(7.5, 0.85 * figure.get_figwidth() * (north - south) / (east - west) + 0.4))
+    elif graph.positions:
+        as_map(ax)
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.6, zorder=1))
     if others:
@@ -86,16 +104,12 @@ def graph_figure(
     )  # fmt: skip
     beyond = _rings(ax, at, [name for name in graph.names if name in outside], 1.6 * base)
     ax.margins(0.1)
-    named = graph.names
-    if len(graph) > NAMED:
-        named = tuple(sorted(trained, key=lambda name: -by_name[name].weight)[:NAMED_OF_MANY])
-    for name in named:
-        reach = math.sqrt(areas[name] / math.pi) if name in areas else math.sqrt(0.5 * base) / 2
-        ax.annotate(
-            short_name(name, 18 if len(graph) > 20 else 24), at[name], (0, -reach - 2), textcoords="offset points",
-            size=7.5, color=DARK, ha="center", va="top", zorder=4,
-            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.6},  # a rim would make text paths
-        )  # fmt: skip
+    sizes = dict.fromkeys(others, 0.3 * base) | dict.fromkeys(held_out, 0.5 * base) | areas
+    reach = {name: math.sqrt(sizes[name]) / 2 for name in graph.names}
+    order = [*sorted(trained, key=lambda name: -by_name[name].weight), *held_out, *others]
+    texts = {name: short_name(name, 18 if len(graph) > 20 else 24) for name in order}
+    NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
+    add_hits(ax, at, reach)
     ax.set_axis_off()
     charts.color_bar(figure, marks, "loss of training groups", ax=ax, aspect=24, pad=0.01)
     handles = [charts.mark("training groups (area: weight)", mfc="#d1d5db", mec="#374151")]
@@ -348,18 +362,28 @@ def coefficient_figure(
     columns = max(1, min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 6 else 4))
     rows = -(-len(panels) // columns)
     new: list[Any] = [name for name in graph.names if name not in trained]
-    states = len(graph) >= FEWEST_STATES and all(name in load_outlines().rings for name in graph.names)
-    high = charts.WIDTH / columns * (0.62 if states else 0.75)
-    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels))
+    codes = contiguous_states(graph.names)
+    high = charts.WIDTH / columns * (0.62 if codes else 0.75)
+    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels), square=True)
     sizes = np.abs([value for values in panels.values() for value in values.values()])
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
     norm, more = Normalize(-most, most), bool(sizes.max() > most)
-    at: Mapping[Any, Any] = load_outlines().labels if states else layout(graph)
+    at: Mapping[Any, Any] = layout(graph)
+    if codes:
+        at = {name: load_outlines().labels[code] for name, code in codes.items()}
     beyond, rings = [name for name in graph.names if name in outside], list[Line2D]()
     for ax, (title, values) in zip(axes, panels.items(), strict=True):
-        if states:
-            small = 6.5 if columns == 1 else 5.0
-            draw_states(ax, dict(values), cmap=APART, norm=norm, outlined=new, labels=columns < 3, label_size=small)
+        if codes:
+            draw_states(
+                ax,
+                {codes[name]: value for name, value in values.items()},
+                cmap=APART,
+                norm=norm,
+                outlined=[codes[name] for name in new],
+                labels=columns < 3,
+                label_size=6.5 if columns == 1 else 5.0,
+                groups={code: name for name, code in codes.items()},
+            )
         else:
             _colored_graph(ax, graph, at, values, new, norm, columns)
         rings = _rings(ax, at, beyond, 240.0 / columns)
@@ -368,7 +392,7 @@ def coefficient_figure(
     label, ends = (f"{label}; more at the arrows", "both") if more else (label, "neither")
     charts.color_bar(figure, ScalarMappable(norm, APART), label, across=True, extend=ends, **place)
     handles: list[Line2D] = []
-    if new and states:
+    if new and codes:
         handles = [Line2D([], [], color=FIRM_COLOR, lw=0.8, label="not trained on (outlined together)")]
     elif new:
         handles = [charts.mark("trained on", mfc="#d1d5db", mec="#374151")]
@@ -384,6 +408,8 @@ def _colored_graph(
 ) -> None:  # fmt: skip
     """Groups in the colours of their values; those not trained on are squares."""
     size = (150.0 if len(graph) <= 20 else 80.0 if len(graph) <= 80 else 36.0) / math.sqrt(columns)
+    if known_places(graph):
+        as_map(ax)
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.7, alpha=0.6, zorder=1))
     for names, looks in (
@@ -392,13 +418,11 @@ def _colored_graph(
     ):
         if names:
             _nodes(ax, at, names, c=[values[name] for name in names], cmap=APART, norm=norm, s=size, **looks)
-    if len(graph) <= NAMED_OF_MANY:
-        for name in graph.names:
-            ax.annotate(
-                short_name(name, 14), at[name], (0, -math.sqrt(size) / 2 - 2), textcoords="offset points",
-                size=7, color=DARK, ha="center", va="top", zorder=4,
-            )  # fmt: skip
     ax.margins(0.12)
+    reach = dict.fromkeys(graph.names, math.sqrt(size) / 2)
+    if len(graph) <= NAMED_OF_MANY:
+        NodeNames(ax, at, reach, {name: short_name(name, 14) for name in graph.names}, graph.edges, size=7.0)
+    add_hits(ax, at, reach)
     ax.set_axis_off()
 
 
@@ -445,12 +469,12 @@ def _first(order: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
 
 
 def _rows_figure(
-    names: Sequence[object], rest: Sequence[Any] = (), *, panels: int = 1, least: int = 3
+    names: Sequence[Hashable], rest: Sequence[Any] = (), *, panels: int = 1, least: int = 3
 ) -> tuple[Figure, list[Axes]]:
     """A figure with one row per name, and one more for the rest; as high as ``least`` rows at least."""
     height = 0.95 + ROW * max(len(names) + bool(rest), least)
     figure, axes = charts.canvas(height, 1, panels, sharey=True)
-    charts.name_rows(axes, [_tick(name) for name in names], rest=bool(rest))
+    charts.name_rows(axes, [_tick(name) for name in names], keys=names, rest=bool(rest))
     for ax in axes:
         ax.tick_params(axis="y", labelsize=8, pad=6)
         ax.xaxis.set_major_locator(MaxNLocator(6))

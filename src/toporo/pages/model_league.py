@@ -13,7 +13,7 @@ from toporo.estimators.coefficients import UNLIKELY
 from toporo.estimators.league import LeagueTable
 from toporo.estimators.league import share as vote_text
 from toporo.pages import model_figures as figures
-from toporo.pages.charts import figure_section, to_svg
+from toporo.pages.charts import figure_section
 from toporo.pages.model_kriged import FAR, MOST_PANELS, Parts, fold, some_names
 from toporo.pages.model_words import about_evaluation, evaluated, fitted, number, said, test_hops
 from toporo.pages.render import Grid, Section
@@ -72,13 +72,13 @@ def _cautions(model: TableModel, table: LeagueTable, evaluation: Evaluation | No
 def _first(model: TableModel, table: LeagueTable) -> list[Section | None]:
     titles = ("candidate", "error", "worst part", "vote", "note")
     rows = [(row.name, number(row.error), number(row.worst), vote_text(row.vote), row.note) for row in table]
-    league = Section(
+    league = figure_section(
         "league",
         "The league",
         "Every candidate was fitted without some training groups at a time and judged on these. Errors are squared, "
         "over those of a safe mean of a few candidates: below 1 is better. Votes are drawn towards it, and a candidate "
         "that is far off in any part of the groups has none.",
-        to_svg("league", figures.league_figure(table.rows)),
+        figures.league_figure(table.rows),
         (Grid(titles, tuple(rows), words=("candidate", "note")),),
     )
     return [league, None if model.graph is None else _effect_section(model, model.graph, table)]

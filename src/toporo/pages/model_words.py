@@ -8,11 +8,13 @@ from typing import Any
 
 from toporo.choice.penalty import PenaltyScore
 from toporo.estimators.explain import GroupRow
-from toporo.tables.contest import metric_name
+from toporo.pages.render import Verdict
+from toporo.tables.contest import compare, constant_in_words, metric_name, over_constant
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import INTERVAL, TableModel
-from toporo.tables.resample import Interval
+from toporo.tables.resample import Interval, clear
 from toporo.text import SAW, many, short_name
+from toporo.text import number as plain
 from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 from toporo.topology.prior import Prior
 
@@ -36,17 +38,8 @@ PLACES = ("standard input", "the data given", "the data", "the data frame")
 
 
 def number(value: float | None, like: float | None = None) -> str:
-    """Three digits that matter (as many decimals as ``like`` needs, if given), or the sign for what is no number."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    size = abs(like) if like else abs(value)
-    if size == 0:
-        return "0"
-    if not 1e-4 <= size < 1e7:
-        return f"{value:.2e}".replace("-", "−")
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(size)))}f}".replace("-", "−")
+    """Three digits that matter, with a sign as pages have it; see :func:`toporo.text.number`."""
+    return plain(value, like, zeros=True).replace("-", "−")
 
 
 def share(value: float) -> str:
@@ -101,6 +94,38 @@ def penalty_text(penalty: float) -> str:
 
 
 # ---------------------------------------------------------------- the summary
+
+
+def verdict(model: TableModel, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> Verdict:
+    """The page in a sentence: a model that loses to a constant or to another is called so.
+
+    Parameters
+    ----------
+    model, evaluation, against : as :func:`~toporo.pages.model.write_model_report` takes them.
+    """
+    if evaluation is None:
+        return Verdict(
+            f"Nobody knows yet how this model of {quoted(model.target)} does in a new group: evaluate it on rows of "
+            "groups that it was not trained on."
+        )
+    loses = constant_in_words(evaluation, "The model")
+    if loses:
+        return Verdict(loses, "bad")
+    new = sum(not score.trained for score in evaluation.groups)
+    which = f"{many(new, 'group')} that it was not trained on" if new == len(evaluation.groups) else (
+        f"{many(len(evaluation.groups), 'group')}, {new} of them not trained on"
+    )  # fmt: skip
+    metric, over = evaluation.metric, over_constant(evaluation)
+    error = interval_text(evaluation.overall[metric])
+    text = f"In {which}, the model's {metric_name(metric)} is {error}, mean over groups"
+    if over is not None:
+        constant = math.fsum(evaluation.constant.values()) / len(evaluation.constant)
+        text += f"; a constant has {number(constant)}"
+    if against is None:
+        return Verdict(f"{text}.", "good" if over is not None else "")
+    gain = compare(evaluation, against[1])
+    tone = {1: "good", 0: "", -1: "bad"}[clear(gain.gain)]
+    return Verdict(f"{gain.words('The model', quoted(against[0]))} {text}.", tone)
 
 
 def summary(

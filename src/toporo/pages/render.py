@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,6 +12,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import toporo
 from toporo.text import printable
+from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
+
+#: Greys of paper, ink and lines, which change places in the dark, and other colours with their counterparts there.
+#: Colours of scales stay as they are.
+GREYS = ("#ffffff", "#f6f7f9", "#f4f7fa", "#eef0f2", "#e8ebee", "#e5e7eb", "#e3e9ef", "#dfe3e8", "#d9dde3", "#d1d5db",
+         "#d0d5dc", "#c4c9d1", "#c3c9d1", "#b4bbc5", "#b0b5bd", "#9ca3af", "#9aa1ab", "#8a8f98", "#7f7f7f", "#6b7280",
+         "#374151", "#1f2937", "#111827", "#000000")  # fmt: skip
+NIGHT = {"#ffffff": "#14181f", TRAIN_COLOR: "#6ea8e8", TEST_COLOR: "#f0a040", "#0072b2": "#5aa9e0",
+         "#d55e00": "#f08a4b", "#009e73": "#35c39a", "#cc79a7": "#e3a3c6", "#dbeafe": "#1e3a5f",
+         "#fde3cf": "#4a2c14"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a page comes to, in a sentence; ``tone`` is ``"good"``, ``"bad"`` or neither."""
+
+    text: str
+    tone: str = ""
 
 
 @dataclass(frozen=True)
@@ -19,7 +38,7 @@ class Grid:
 
     Attributes
     ----------
-    columns, rows : titles, and one cell per column in every row.
+    columns, rows : titles, and one cell per column in every row; the first names what the row is about.
     words : titles of the columns that hold no numbers.
     title : above the table; what is clicked where it is folded.
     folded : whether the table opens at a click.
@@ -46,6 +65,8 @@ class Section:
     title : its heading.
     text : how to read it.
     svg : its figure.
+    narrow : the figure again, for a narrow page; empty where there is none.
+    alt : what the figure shows, for those who cannot see it.
     grids : its tables.
     statement : what is claimed, before anything else.
     findings : sentences below the figure.
@@ -60,6 +81,8 @@ class Section:
     statement: str = ""
     findings: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    narrow: str = ""
+    alt: str = ""
 
 
 def render(template: str, **context: Any) -> str:
@@ -68,9 +91,22 @@ def render(template: str, **context: Any) -> str:
     Parameters
     ----------
     template : its file name, such as ``"model.html"``; pages extend ``base.html``.
-    context : what it shows; ``version`` is there without being given.
+    context : what it shows; ``version`` and ``night_colors`` are there without being given.
     """
-    return _environment().get_template(template).render(version=toporo.__version__, **context)
+    common = {"version": toporo.__version__, "night_colors": night_colors()}
+    return _environment().get_template(template).render(**common, **context)
+
+
+@cache
+def night_colors() -> dict[str, str]:
+    """What colours of figures become on dark paper: greys change places, others are lighter."""
+    dark = {}
+    for grey in GREYS:
+        red, green, blue = bytes.fromhex(grey[1:])
+        hue, light, depth = colorsys.rgb_to_hls(red / 255, green / 255, blue / 255)
+        there = colorsys.hls_to_rgb(hue, 0.1 + 0.83 * (1 - light) ** 0.85, min(depth, 0.16))
+        dark[grey] = "#" + bytes(round(255 * part) for part in there).hex()
+    return dark | NIGHT
 
 
 @cache

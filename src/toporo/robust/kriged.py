@@ -48,6 +48,7 @@ from scipy.optimize import minimize
 
 from toporo.errors import DataError, warn
 from toporo.groups import Groups
+from toporo.progress import tracked
 from toporo.robust.group_factors import GraphModes, GroupFactors
 from toporo.robust.layout import Layout
 from toporo.types import Array
@@ -437,7 +438,7 @@ def fit_kriged(
     }
     fitted: list[FittedModel] = []
     known: dict[str, float] = {}
-    for name, parameters in wanted.items():
+    for name, parameters in tracked(wanted.items(), "searching for variances"):
         known |= {key: math.log(value) for key, value in begun.get(name, {}).items()}
         model = _fit_one(likelihood, name, parameters, known, near=name in begun)
         known |= {key: math.log(value) for key, value in model.solved.parameters.items()}

@@ -16,7 +16,7 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.tables.evaluate import MORE_IS_BETTER, Evaluation
 from toporo.tables.resample import Interval, clear, in_words, mean_over_groups
-from toporo.text import many, number_to_json
+from toporo.text import many, number, number_to_json
 
 #: Metrics as people write them.
 METRICS = {"rmse": "RMSE", "mae": "MAE", "r2": "R²"}
@@ -104,9 +104,13 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
     )
     other = [name for name in {**mine, **theirs} if mine.get(name, (0,))[0] != theirs.get(name, (0,))[0]]
     if other:
+        counts = ", ".join(
+            f"{name!r} ({mine.get(name, (0,))[0]} and {theirs.get(name, (0,))[0]})" for name in other[:6]
+        )
         raise DataError(
-            f"the two were not judged by the same rows: they differ in group(s) {listed(other)}. Judge both on all "
-            "groups (without --unseen), or fit both with the same test groups."
+            f"the two were not judged by the same rows: they differ in {many(len(other), 'group')}, with so many rows: "
+            f"{counts}{', …' if len(other) > 6 else ''}. Judge both on all groups (without --unseen), fit both with "
+            "the same test groups, or take the rows of these groups out of the table."
         )
     return _gains(model, {name: value for name, (_, value) in theirs.items()}, seed)
 
@@ -153,7 +157,7 @@ def constant_in_words(judged: Evaluation, name: str) -> str:
             return ""
         return (
             f"{name} loses to a constant: the mean of these rows is nearer to them than its predictions (R² "
-            f"{fit.value:.3g}, all rows together)."
+            f"{number(fit.value)}, all rows together)."
         )
     sign = clear(gained.gain)
     if sign > 0:
@@ -384,7 +388,7 @@ def _plain(judged: Judgement | None) -> dict[str, Any] | None:
 
 
 def _number(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return number(value)
 
 
 def _signed(interval: Interval) -> str:
@@ -476,7 +480,7 @@ def _graph(contest: Contest) -> str:
         for other in (SHUFFLED[name], *free[:1])
     ]
     sign, gain, other = min(gains)
-    mine, size = _called(contest[name]), f"by {abs(gain):.3g} in {metric_name(contest.metric)}"
+    mine, size = _called(contest[name]), f"by {number(abs(gain))} in {metric_name(contest.metric)}"
     rival = "with its groups shuffled" if other == SHUFFLED[name] else f"{_called(contest[other])} without it"
     if sign > 0:
         return f"the graph helps: {mine} is better {size} than {rival}"

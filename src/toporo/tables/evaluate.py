@@ -90,6 +90,7 @@ class Evaluation:
     level, resamples, seed : of the intervals.
     by_reach : ``"inside"`` and ``"outside"``, where there are such rows: those inside of what validation has seen, and
         the others. Empty if that is not known.
+    skipped : rows that were left out, by group that the model does not know.
     """
 
     task: str
@@ -104,6 +105,7 @@ class Evaluation:
     resamples: int = 1000
     seed: int = 0
     by_reach: dict[str, ReachScore] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it: a number that is not finite is None, but hops without a path are ``"inf"``."""
@@ -122,6 +124,7 @@ class Evaluation:
                 for where, score in self.by_reach.items()
             },
             "constant": self.constant,
+            "skipped": self.skipped,
             "groups": [
                 {
                     "group": score.group,
@@ -166,6 +169,7 @@ class Evaluation:
                     where: ReachScore(int(entry["rows"]), int(entry["groups"]), _intervals(entry["metrics"]))
                     for where, entry in content.get("by_reach", {}).items()
                 },
+                skipped={name: int(rows) for name, rows in content.get("skipped", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.choice.penalty import NoChoiceError
+from toporo.coordinates import read_coordinates
 from toporo.data.encode import CategoryRule, Encoder
 from toporo.data.frame import Frame, Numbers
 from toporo.errors import SettingError, UnknownNameError, warn
@@ -25,7 +25,7 @@ from toporo.estimators import (
 from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
-from toporo.tables.model import ColumnInfo, TableModel
+from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
 from toporo.tables.read import listed_names, prepare_table, written
 from toporo.text import many
@@ -50,8 +50,6 @@ TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "diver
 OF_FIT = ("report", "resume")
 #: Of whole numbers, so many different ones are still worth a word that they could be classes.
 FEW_NUMBERS = 10
-#: Groups that choosing a penalty by leaving groups out needs.
-FEWEST_TO_CHOOSE = 4
 
 
 def fit_table(
@@ -61,6 +59,7 @@ def fit_table(
     group: str,
     graph: Any = None,
     learn_graph: bool = False,
+    coordinates: Any = None,
     test_groups: Iterable[str] = (),
     task: str = "auto",
     features: Sequence[str] | None = None,
@@ -68,6 +67,7 @@ def fit_table(
     categorical: Iterable[str] = (),
     weight: str | None = None,
     drop_missing: bool = False,
+    skip_unknown_groups: bool = False,
     method: str | None = None,
     model: Any = None,
     penalty: float | str | None = None,
@@ -84,9 +84,13 @@ def fit_table(
     source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
         name.
     target, group : columns. Group names are text, as written.
-    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather) or a graph's JSON, a list of
-        edges, …
-    learn_graph : learn it from the features instead; rows of test groups take part, without their targets.
+    graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
+        alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`.
+    learn_graph : learn it from the features instead; rows of test groups take part, without their targets. Where
+        resamples of the rows would give another prior, a warning says so and all groups have the same, unless ``prior``
+        names one; :meth:`TableModel.explain` says how stable the graph is.
+    coordinates : where groups lie, for drawing the graph as a map: a table, or its path, with the columns group, lat
+        and lon, or group, x and y. They are stored with the model and change nothing else.
     test_groups : groups never trained on. They are in the graph, or have rows in the table, which are set aside.
     task : ``"classification"``, ``"regression"`` or ``"auto"``: text, and numbers of which there are only two, are
         classes.
@@ -95,6 +99,7 @@ def fit_table(
     weight : a column with the weight of every row within its group.
     drop_missing : leave out rows that lack a group, a target or a weight; else they are an error. Features that are
         missing are filled in.
+    skip_unknown_groups : leave out rows of groups that the graph does not have; else they are an error.
     method : of a linear model or a network, ``"tro"`` (unless given), ``"group-dro"`` (the worst group) or ``"erm"``
         (all groups alike, the control).
     model : ``"auto"``: several models, each with a vote by how it does in groups left out, and an effect of the group
@@ -130,6 +135,12 @@ def fit_table(
         model = default_model(wanted)
     _check_names(wanted.get("method", "tro"), model)
     exclude = listed_names(exclude, "exclude")
+    places = None if coordinates is None else read_coordinates(coordinates)
+    if places is not None and graph is None and not learn_graph:
+        raise SettingError(
+            "coordinates say where a graph's groups are drawn, and there is no graph: give one (graph=, --graph), have "
+            "one learned (learn_graph=True, --learn-graph), or leave the coordinates out."
+        )
     ready = prepare_table(
         source,
         target=target,
@@ -143,12 +154,19 @@ def fit_table(
         categorical=categorical,
         weight=weight,
         drop_missing=drop_missing,
+        skip_unknown_groups=skip_unknown_groups,
         format=format,
         delimiter=delimiter,
     )
     table, frame, train, apart, encoder = ready.table, ready.frame, ready.train, ready.apart, ready.encoder
     kind, x, y, ids, weights = ready.task, ready.x, ready.y, ready.ids, ready.weights
     topology, asked = ready.graph, list(ready.test_groups)
+    if places is not None and topology is not None:
+        topology = places.place(topology)
+    if model == "auto" and topology is not None and topology.redrawn and asked:
+        prior = learned_prior(topology, ids.groups.names, asked)  # type: ignore[arg-type]  # names in tables are text
+        if prior is not None and prior.doubt:
+            warn(f"another sample would give another prior: {prior.doubt}. Candidates weigh all groups alike instead.")
     estimator = _estimator(kind, model, ids, topology, asked, wanted)
     if model == "auto":  # candidates get rows that count
         x, y, ids, weights = counted(x, y, ids, weights)
@@ -220,11 +238,10 @@ def _estimator(
     """The estimator to fit: a model and its settings."""
     if model == "auto":
         return _auto(task, graph, test_groups, wanted)
-    wanted = {"penalty": "auto", "radius": None} | wanted
     method = wanted.pop("method", "tro")
     if model == "kriged":
         return _kriged(task, method, ids, graph, wanted)
-    return _tro(task, method, len(ids.groups), graph, test_groups, wanted | {"model": model})
+    return _tro(task, method, graph, test_groups, wanted | {"model": model})
 
 
 def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: Mapping[str, Any]) -> Any:
@@ -242,20 +259,12 @@ def _auto(task: str, graph: GroupGraph | None, test_groups: list[str], wanted: M
     return AUTO[task](graph=graph, test_groups=test_groups or None, **wanted)
 
 
-def _tro(
-    task: str, method: str, groups: int, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]
-) -> Any:
+def _tro(task: str, method: str, graph: GroupGraph | None, test_groups: list[str], wanted: dict[str, Any]) -> Any:
     classes = task == "classification"
     known = TRORegressor().get_params()
     for name in wanted:
         if name not in known:
             raise UnknownNameError("setting", name, known)
-    if wanted["radius"] is not None:
-        if wanted["penalty"] != "auto":
-            raise SettingError(
-                f"penalty={wanted['penalty']!r} and radius={wanted['radius']!r} are two ways to say the same: give one."
-            )
-        del wanted["penalty"]
     if method != "tro":
         own = [name for name in TRO_ONLY if wanted.get(name) not in (None, "auto")]
         if own:
@@ -265,8 +274,6 @@ def _tro(
         return (GroupDROClassifier if classes else GroupDRORegressor)(**wanted)
     if method == "erm":
         wanted |= {"penalty": np.inf, "prior": "uniform"}
-    elif wanted.get("penalty") == "auto" and (groups < FEWEST_TO_CHOOSE or wanted["model"] != "linear"):
-        wanted["penalty"] = 1.0
     if graph is not None:
         wanted |= {"graph": graph, "test_groups": test_groups or None}
     return (TROClassifier if classes else TRORegressor)(**wanted)
@@ -291,12 +298,8 @@ def _kriged(task: str, method: str, ids: GroupIds, graph: GroupGraph | None, wan
 
 
 def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
-    """Fit; where no penalty can be chosen, and nobody named one, the plain one will do."""
-    try:
-        estimator.fit(x, y, **rows)
-    except NoChoiceError as error:
-        warn(f"{str(error).partition(' Give a number')[0]} The penalty is 1.")
-        estimator.set_params(penalty=1.0).fit(x, y, **rows)
+    """Fit, and forget what only a fit needs."""
+    estimator.fit(x, y, **rows)
     return estimator.set_params(**{name: None for name in OF_FIT if name in estimator.get_params(deep=False)})
 
 

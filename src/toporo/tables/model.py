@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,10 +19,11 @@ from sklearn.base import is_classifier
 
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, Numbers, stream_frames
-from toporo.errors import DataError, SettingError, TopoRoError, UnsafeFileError, listed
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError, listed, warn
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
+from toporo.estimators.inputs import Coefficients
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import GroupIds, Groups
@@ -28,7 +31,9 @@ from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, evaluate
 from toporo.tables.folder import read_folder, write_folder
 from toporo.tables.reach import Reach, RowReach, hops_from, required
+from toporo.text import many
 from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
 from toporo.types import Array
 
 TASKS = ("classification", "regression")
@@ -76,6 +81,7 @@ class Prediction:
     lower, upper : the ends of intervals of numbers; None where none were asked for.
     sets : which classes are in the set of each row, rows × classes; None where none were asked for.
     reach : how far the rows are from what was trained on; None where that was not asked for.
+    skipped : with the last rows of a table, how many rows of it were left out, by group that the model does not know.
     """
 
     values: npt.NDArray[Any]
@@ -86,6 +92,7 @@ class Prediction:
     upper: Array | None = None
     sets: npt.NDArray[np.bool_] | None = None
     reach: RowReach | None = None
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +189,8 @@ class TableModel:
         interval: float | None = None,
         neighbors: Mapping[str, Iterable[str]] | None = None,
         reach: bool = False,
+        skip_unknown_groups: bool = False,
+        known_to: Iterable[TableModel] = (),
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
@@ -202,6 +211,9 @@ class TableModel:
             is, so the table needs the column of groups.
         neighbors : of such models, groups that are not in the graph and which groups there they are next to.
         reach : also how far rows are from what was trained on, by groups too where the table has them.
+        skip_unknown_groups : leave out rows of groups that the graph of such a model does not have, which are an error
+            else; the last portion says how many of which (``skipped``). Models that predict any group leave out none.
+        known_to : other models that must know a group as well, so that all are judged by the same rows.
         """
         if reach:
             required(self.reach)
@@ -217,10 +229,37 @@ class TableModel:
         frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
         frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
         together = self.by_group and getattr(self.estimator, "context", "rows") == "rows"
-        for some in [list(frames)] if together else ([frame] for frame in frames):
-            for portion in self._predict(some, dict(asked)):
+        skipped: Counter[str] = Counter()
+        models = (self, *known_to) if skip_unknown_groups else ()
+        several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
+        kept = (rows for rows in several if len(rows.frame))
+        last: Prediction | None = None
+        for some in [list(kept)] if together else ([each] for each in kept):
+            for portion in self._predict(some, dict(asked)) if some else ():
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
-                yield portion if how_far is None else replace(portion, reach=how_far)
+                ready = portion if how_far is None else replace(portion, reach=how_far)
+                if not skip_unknown_groups:
+                    yield ready
+                elif last is not None:
+                    yield last
+                last = ready
+        if last is None:
+            raise DataError(
+                f"no row is of a group that the model knows: all {sum(skipped.values())} are of {listed(skipped)}. "
+                "Fit with a graph that has them, or say which groups they are next to (neighbors=, --neighbors)."
+            )
+        if skip_unknown_groups:  # who was left out is known with the last portion
+            yield replace(last, skipped=dict(skipped))
+
+    def knows(self, name: str, neighbors: Mapping[str, Iterable[str]] | None = None) -> bool:
+        """Whether rows of a group can be predicted: models by group with a graph need to know where it is.
+
+        Parameters
+        ----------
+        name : of the group.
+        neighbors : groups that are not in the graph, and which groups there they are next to.
+        """
+        return not self.by_group or self.graph is None or name in self.graph or name in (neighbors or {})
 
     def _asked(self, interval: float | None, neighbors: Mapping[str, Iterable[str]] | None) -> dict[str, Any]:
         """What an estimator is told beside the rows, if it is one that can be."""
@@ -241,7 +280,8 @@ class TableModel:
         """Whether the group of every row is needed."""
         return self.by_group or (interval is not None and self.graph is not None)
 
-    def _predict(self, frames: list[Frame], asked: dict[str, Any]) -> Iterator[Prediction]:
+    def _predict(self, some: list[_Rows], asked: dict[str, Any]) -> Iterator[Prediction]:
+        frames = [rows.frame for rows in some]
         encoded = [self.encoder.transform(frame) for frame in frames]
         matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
         level = None if self._own_intervals else asked.pop("interval", None)
@@ -264,12 +304,12 @@ class TableModel:
                 sets = self._left_out.sets(output, level, distances)
         finite = np.isfinite(output.reshape(len(output), -1)).all(axis=1)
         start = 0
-        for frame, part in zip(frames, encoded, strict=True):
+        for (frame, number), part in zip(((each.frame, each.number) for each in some), encoded, strict=True):
             rows = slice(start, start + len(frame))
             start = rows.stop
             if not finite[rows].all():
                 raise DataError(
-                    f"{frame.where}, row {frame.first + int(finite[rows].argmin())}: the prediction is not finite, "
+                    f"{frame.where}, row {number(int(finite[rows].argmin()))}: the prediction is not finite, "
                     "because the row holds a number that is too large to use. Correct it, or leave the cell empty."
                 )
             if self.task == "regression":
@@ -305,13 +345,20 @@ class TableModel:
         ----------
         source, interval : as for :meth:`portions`. ``sets`` says which of :attr:`classes` are in the set, rows ×
             classes; the likeliest always is.
-        reading : ``format``, ``delimiter``, … of :meth:`portions`.
+        reading : ``format``, ``delimiter``, ``skip_unknown_groups``, … of :meth:`portions`. Rows that are left out have
+            no prediction, and a warning says how many.
         """
-        portions = list(self.portions(source, interval=interval, **reading))
+        portions = self._all_portions(source, interval=interval, **reading)
         if interval is None:
             return np.concatenate([portion.values for portion in portions])
         parts = ("values", "lower", "upper") if self.task == "regression" else ("values", "sets")
         return tuple(np.concatenate([getattr(p, name) for p in portions]) for name in parts)
+
+    def _all_portions(self, source: Any, **reading: Any) -> list[Prediction]:
+        portions = list(self.portions(source, **reading))
+        if portions[-1].skipped:
+            warn(skipped_in_words(portions[-1].skipped))
+        return portions
 
     def predict_proba(self, source: Any, **reading: Any) -> Array:
         """The probability of every class, rows × classes in the order of :attr:`classes`.
@@ -322,7 +369,7 @@ class TableModel:
         """
         if self.task != "classification":
             raise SettingError(f"the target {self.target!r} is a number and has no probabilities: use predict.")
-        portions = [portion.probabilities for portion in self.portions(source, **reading)]
+        portions = [portion.probabilities for portion in self._all_portions(source, **reading)]
         return np.concatenate([chances for chances in portions if chances is not None])
 
     def reach_of(
@@ -365,13 +412,52 @@ class TableModel:
         return required(self.reach).of_rows(encoded.matrix[rows], names, hops)
 
     def explain(self) -> GroupTable | CoefficientTable | LeagueTable:
-        """Which training groups count how much, and why; a kriged model's coefficients; a league of candidates."""
+        """Which training groups count how much, and why, and a linear model's coefficients, in ``coefficients``.
+
+        Of a kriged model the coefficients by group; of a model by votes the league of its candidates.
+        """
+        remarks = self.graph_in_words()
         if isinstance(self.estimator, KrigedPart):
-            return self.estimator.explain(self.encoder.names)
+            return replace(self.estimator.explain(self.encoder.names), remarks=remarks)
         if isinstance(self.estimator, LeaguePart):
-            return self.estimator.explain()
+            return replace(self.estimator.explain(), remarks=remarks)
         table: GroupTable = self.estimator.explain()
-        return table
+        return replace(table, coefficients=self.coefficients, remarks=remarks)
+
+    def graph_in_words(self) -> tuple[str, ...]:
+        """How stable a learned graph is and whether another sample would give another prior; nothing of a given one."""
+        if self.graph is None or self.graph.origin.kind != "learned":
+            return ()
+        details, edges = self.graph.origin.details, many(len(self.graph.edges), "edge")
+        if self.graph.stability is None:
+            return (
+                f"The graph was learned ({edges}). How stable it is was not measured, as that would take long: toporo "
+                "topology --resamples 20 does, and --graph takes what it writes.",
+            )
+        kept = 100 * float(np.mean(list(self.graph.stability.values()))) if self.graph.stability else 100.0
+        count = details.get("resamples", len(self.graph.redrawn))
+        said = f"The graph was learned: its {edges} stay in {kept:.0f} % of {count} resamples of the rows, on average."
+        prior: Prior | None = self.estimator.prior_ or self._votes_prior()
+        if prior is None or prior.moved is None:
+            return (said,)
+        if not prior.doubt:
+            return (said, f"Another sample would give much the same prior: resampling moves it by {prior.moved:.2f}.")
+        keep = "" if self.by_group else f" --prior {'harmonic' if self.test_groups else 'betweenness'} takes it anyhow."
+        return (
+            said,
+            f"Another sample would give another prior, so it is the same for all groups: {prior.doubt}.{keep}",
+        )
+
+    def _votes_prior(self) -> Prior | None:
+        """What candidates that weigh groups go by; None where they do not."""
+        if not isinstance(self.estimator, LeaguePart) or self.graph is None or not self.test_groups:
+            return None
+        return learned_prior(self.graph, self.groups, self.test_groups)
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """What moves the predictions of a linear model most; nothing of others."""
+        return Coefficients.of(self.estimator, self.encoder, self.target, self.classes)
 
     def evaluate(
         self,
@@ -394,9 +480,10 @@ class TableModel:
         source : as for :meth:`portions`; it must have the target and the group column.
         unseen : leave out rows of groups that the model was trained on.
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
-        reading : ``format``, ``delimiter``, … of :meth:`portions`.
+        reading : ``format``, ``delimiter``, … of :meth:`portions`, ``skip_unknown_groups`` among them.
         """
         targets, values, chances, names, inside, outside, widths, strangers = [], [], [], [], [], [], [], 0
+        skipped: Mapping[str, int] = {}
         if self.has_intervals:
             reading = {"interval": INTERVAL} | reading
         reading = {"reach": self.reach is not None} | reading
@@ -421,6 +508,7 @@ class TableModel:
                 chances.append(portion.probabilities[known])
             if portion.reach is not None:
                 outside.append(portion.reach.outside[known])
+            skipped = portion.skipped
         if unseen and not strangers:
             raise DataError(
                 f"no row of the table is in groups that it was not trained on: the model knows {listed(self.groups)}. "
@@ -433,7 +521,7 @@ class TableModel:
                 "by. Give a table with targets, or use predict."
             )
         ids = Groups.of(np.concatenate(names).tolist())
-        return evaluate(
+        judged = evaluate(
             self.task,
             np.concatenate(targets),
             np.concatenate(values),
@@ -450,6 +538,7 @@ class TableModel:
             level=level,
             seed=seed,
         )
+        return replace(judged, skipped=dict(skipped)) if skipped else judged
 
     def _targets(self, frame: Frame) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """The targets of a portion, and which of them are known."""
@@ -576,6 +665,69 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
         reach=None if stored.reach is None else Reach.from_state(stored.reach, rows, len(encoder.names)),
         held_out=HeldOut.from_arrays(own) if own else None,
     )
+
+
+def learned_prior(graph: GroupGraph, train: Iterable[str], test: Iterable[str]) -> Prior | None:
+    """The prior by which candidates of votes weigh groups in a learned graph; None where it does not reach them.
+
+    Parameters
+    ----------
+    graph : learned, with resamples.
+    train, test : groups.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)
+        try:
+            return graph.prior(train, test, measure="harmonic", cautious=True)
+        except TopoRoError:
+            return None
+
+
+def skipped_in_words(skipped: Mapping[str, int]) -> str:
+    """How many rows were left out because the model does not know their groups, and which groups these are.
+
+    Parameters
+    ----------
+    skipped : rows by group.
+
+    >>> skipped_in_words({"HI": 12, "AK": 3})
+    "left out 15 rows of 2 groups that the graph does not have: 'HI' (12), 'AK' (3)"
+    """
+    most = sorted(skipped.items(), key=lambda pair: (-pair[1], pair[0]))
+    shown = ", ".join(f"{name!r} ({rows})" for name, rows in most[:6])
+    groups, more = many(len(skipped), "group"), ", …" if len(most) > 6 else ""
+    return f"left out {many(sum(skipped.values()), 'row')} of {groups} that the graph does not have: {shown}{more}"
+
+
+class _Rows(NamedTuple):
+    """Rows of a table to predict: all that were read, or those of groups that are known."""
+
+    frame: Frame
+    places: npt.NDArray[np.intp] | None
+    first: int
+
+    @classmethod
+    def of(
+        cls,
+        frame: Frame,
+        model: TableModel,
+        models: Iterable[TableModel],
+        neighbors: Mapping[str, Iterable[str]],
+        skipped: Counter[str],
+    ) -> _Rows:
+        """Those of groups that all ``models`` know; ``skipped`` counts the others."""
+        if all(each.graph is None or not each.by_group for each in models):
+            return cls(frame, None, frame.first)
+        names = model._groups(frame)
+        unknown = [name for name in frame.text(model.group).levels if not all(m.knows(name, neighbors) for m in models)]
+        out = np.isin(names, unknown)
+        skipped.update(names[out].tolist())
+        places = np.flatnonzero(~out)
+        return cls(frame.take(places), places, frame.first) if out.any() else cls(frame, None, frame.first)
+
+    def number(self, place: int) -> int:
+        """What a row is called in messages."""
+        return self.first + (place if self.places is None else int(self.places[place]))
 
 
 def _ahead(frames: Iterator[Frame]) -> Iterator[Frame]:

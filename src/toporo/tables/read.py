@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from toporo.errors import DataError, SettingError, UnknownNameError, listed, war
 from toporo.estimators.rows import learn_graph_of
 from toporo.graphs import as_graph, check_groups, with_text_names
 from toporo.groups import GroupIds, Groups
-from toporo.tables.model import TASKS
+from toporo.tables.model import TASKS, skipped_in_words
+from toporo.text import number as shown
 from toporo.text import spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -146,6 +148,7 @@ def prepare_table(
     categorical: Iterable[str],
     weight: str | None,
     drop_missing: bool,
+    skip_unknown_groups: bool = False,
     **reading: Any,
 ) -> PreparedTable:
     """Read a table, set the rows of test groups aside and make numbers of the others.
@@ -154,6 +157,7 @@ def prepare_table(
     ----------
     source, target, group, graph, learn_graph, test_groups : as for :func:`fit_table`.
     task, features, exclude, categorical, weight, drop_missing : as for :func:`fit_table`.
+    skip_unknown_groups : as for :func:`fit_table`.
     reading : ``format`` and ``delimiter``.
     """
     if task not in ("auto", *TASKS):
@@ -167,6 +171,10 @@ def prepare_table(
     check_roles(roles, named or [], exclude, categorical)
     table = _with_known_target(read_frame(source, text=[group, *categorical], exclude=exclude, **reading), roles)
     grouped = complete_rows(table, np.arange(len(table)), [group], drop_missing)
+    if graph is not None:
+        graph = with_text_names(as_graph(graph))
+    if graph is not None and skip_unknown_groups:
+        grouped = _known_rows(table, grouped, group, graph)
     frame = only(table, grouped)
     names = frame.text(group)
     _check_test_groups(names, asked, graph, learn_graph)
@@ -300,8 +308,23 @@ def _weights(frame: Frame, weight: str, numbers: Rows) -> Array:
     return column.values
 
 
+def _known_rows(table: Frame, rows: Rows, group: str, graph: GroupGraph) -> Rows:
+    """Rows whose group the graph has; says how many others there are."""
+    column = table.text(group)
+    names = np.asarray(column.levels, dtype=object)[column.codes[rows]]
+    out = ~np.isin(names, [str(name) for name in graph.names])
+    if out.all():
+        raise DataError(
+            f"no row is of a group of the graph: the table has {listed(column.levels)}, the graph "
+            f"{listed(graph.names)}. Write them in the same way."
+        )
+    if out.any():
+        warn(f"{skipped_in_words(Counter(names[out].tolist()))}.")
+    return rows[~out]
+
+
 def _graph(
-    given: Any,
+    given: GroupGraph | None,
     learn_graph: bool,
     x: Array,
     ids: GroupIds,
@@ -312,9 +335,8 @@ def _graph(
     group: str,
 ) -> GroupGraph | None:
     if given is not None:
-        graph = with_text_names(as_graph(given))
-        check_groups(graph, ids.groups, test_groups or None)
-        return graph
+        check_groups(given, ids.groups, test_groups or None)
+        return given
     if not learn_graph:
         return None
     if not test_groups:
@@ -325,7 +347,7 @@ def _graph(
 
 def written(value: float, kind: str) -> str:
     """A number to be shown, or a date."""
-    return f"{value:g}" if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
+    return shown(value, digits=6) if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
 
 
 # ---------------------------------------------------------------- points of a topology

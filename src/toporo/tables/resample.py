@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from toporo.progress import tracked
+from toporo.text import number
 from toporo.types import Array
 
 Whole = npt.NDArray[np.int64]
@@ -38,7 +40,7 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        return f"{number(self.value, digits=4)} [{number(self.low, digits=4)}, {number(self.high, digits=4)}]"
 
 
 class Sample:
@@ -142,7 +144,7 @@ class Bootstrap:
         times = random.multinomial(many, np.full(many, 1.0 / many), size=self.resamples)
         together = np.zeros((self.resamples, self.pooled.total().shape[1]))
         counts: Counts | None = None
-        for place, (name, sample) in enumerate(self.members.items()):
+        for place, (name, sample) in enumerate(tracked(self.members.items(), "resampling rows, for intervals")):
             if sample.rows > EXACT_ROWS:
                 counts = None
             elif counts is None or counts.shape[1] != sample.rows:
@@ -281,11 +283,11 @@ def in_words(gain: Interval, other: str, metric: str) -> str:
     """
     if gain.value == 0 and not (gain.low < 0 or gain.high > 0):
         return f"as good as {other} in {metric}"
-    direction, size = ("better" if gain.value > 0 else "worse"), f"{abs(gain.value):.3g}"
+    direction, size = ("better" if gain.value > 0 else "worse"), number(abs(gain.value))
     if math.isnan(gain.low) or math.isnan(gain.high):
         return f"{direction} by {size} than {other} in {metric} (without an interval)"
     if clear(gain):
         low, high = sorted((abs(gain.low), abs(gain.high)))
-        return f"{direction} by {size} ({low:.3g} to {high:.3g}) than {other} in {metric}"
-    ends = f"from {-gain.low:.3g} worse to {gain.high:.3g} better"
+        return f"{direction} by {size} ({number(low)} to {number(high)}) than {other} in {metric}"
+    ends = f"from {number(-gain.low)} worse to {number(gain.high)} better"
     return f"not clearly different from {other} in {metric} ({direction} by {size}, {ends})"

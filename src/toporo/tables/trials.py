@@ -17,7 +17,6 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from toporo.checks import positive, whole
-from toporo.choice.penalty import NoChoiceError
 from toporo.choice.splits import GraphHopSplit
 from toporo.data.frame import Numbers
 from toporo.errors import DataError, SettingError, TopoRoError, listed
@@ -64,8 +63,6 @@ from toporo.version import __version__
 #: By what models are judged; and the fewest groups of which some can be held out.
 METRIC = {"regression": "rmse", "classification": "log_loss"}
 FEWEST_GROUPS = 3
-#: Groups that choosing a penalty by leaving groups out needs.
-FEWEST_TO_CHOOSE = 4
 #: Two more controls.
 DRO, UNIFORM = "linear, group DRO", "linear, TRO, uniform prior"
 #: What is to be known of classifiers that only name a class.
@@ -93,6 +90,7 @@ def compare_models(
     categorical: Iterable[str] = (),
     weight: str | None = None,
     drop_missing: bool = False,
+    skip_unknown_groups: bool = False,
     estimators: Mapping[str, Any] | None = None,
     fast: bool = False,
     budget: float | None = None,
@@ -118,6 +116,7 @@ def compare_models(
     ----------
     source, target, group, graph, learn_graph, test_groups : as for :func:`toporo.fit_table`.
     task, features, exclude, categorical, weight, drop_missing : as for :func:`toporo.fit_table`.
+    skip_unknown_groups : as for :func:`toporo.fit_table`.
     estimators : yours, by name: any scikit-learn estimators. They get the same inputs, all numbers with gaps filled in,
         and ``groups`` and ``sample_weight`` if they take them. Classifiers without ``predict_proba`` are judged by
         accuracy alone.
@@ -152,6 +151,7 @@ def compare_models(
         categorical=categorical,
         weight=weight,
         drop_missing=drop_missing,
+        skip_unknown_groups=skip_unknown_groups,
         format=format,
         delimiter=delimiter,
     )
@@ -295,14 +295,9 @@ class _Ring:
     def _tro(self, name: str, graph: GroupGraph | None, settings: dict[str, Any], rows: _Holdout) -> dict[str, Outcome]:
         """The linear model, with the groups held out as test groups."""
         kind = TRORegressor if self.classes is None else TROClassifier
-        few = len(np.unique(rows.ids.codes)) < FEWEST_TO_CHOOSE
-        settings = {"penalty": 1.0 if few else "auto"} | settings
         if graph is not None:
-            settings |= {"graph": graph, "test_groups": list(rows.groups)}
-        try:
-            return self._one(name, kind(**settings), rows)
-        except NoChoiceError:
-            return self._one(name, kind(**settings | {"penalty": 1.0}), rows)
+            settings = settings | {"graph": graph, "test_groups": list(rows.groups)}
+        return self._one(name, kind(**settings), rows)
 
     def _constant(self, rows: _Holdout) -> dict[str, Outcome]:
         wanted = rows.y if self.classes is None else rows.y[:, None] == self.classes
@@ -340,6 +335,7 @@ class _Ring:
         """What every model says that has not failed before; one that fails now says why."""
         outcomes: dict[str, Outcome] = {}
         for name, run in self.trials.items():
+            shown.title = f"comparing: {name}"
             if name not in failed:
                 try:
                     with warnings.catch_warnings():

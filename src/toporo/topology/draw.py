@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import cmath
-import warnings
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.groups import plain_name
 from toporo.text import printable
+from toporo.topology.states import state_places
 from toporo.topology.structure import GraphStructure
 from toporo.types import Array, Name
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+
+Point = tuple[float, float]
+Corner = Literal["upper right", "upper left", "lower left", "lower right"]
 
 TRAIN_COLOR = "#2563a8"
 TEST_COLOR = "#d97706"
 OTHER_COLOR = "#8a8f98"
-LABEL_LIMIT = 60
 EDGE_COLOR, FIRM_COLOR = "#9aa1ab", "#1f2937"
 #: Points of names on nodes, and of those beside them.
 ON_SIZE, BESIDE_SIZE = 7.0, 8.0
@@ -29,20 +31,37 @@ ON_SIZE, BESIDE_SIZE = 7.0, 8.0
 CAPITAL = 0.73
 #: Letters of a name that are shown.
 LONGEST = 30
-#: Sides and corners of a node that a name may stand at, the first that is best.
-SIDES: tuple[tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]], ...] = (
-    (-1j, "center", "top"),
-    (1j, "center", "bottom"),
-    (1, "left", "center"),
-    (-1, "right", "center"),
-    (0.8 - 0.8j, "left", "top"),
-    (0.8 + 0.8j, "left", "bottom"),
-    (-0.8 - 0.8j, "right", "top"),
-    (-0.8 + 0.8j, "right", "bottom"),
-)
 #: Dark on light nodes, light on dark ones: at least 5 to 1 either way.
 LABEL_COLORS = {TRAIN_COLOR: "white"}
 DARK = "#111827"
+#: Groups of one piece whose distances are all drawn as well as can be; more are only kept apart.
+EXACT = 200
+#: How wide a drawing of several pieces is, for a height of 1.
+BREADTH = 1.5
+
+
+def mark_group(artist: Artist, name: object) -> None:
+    """Let an artist stand for a group: pages light up all that stands for one."""
+    artist.set_gid(f"group:{name}")
+
+
+def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> None:
+    """A circle per group that nobody sees and a mouse meets: on its node, a little larger.
+
+    Parameters
+    ----------
+    ax : the axes.
+    at : where the groups stand.
+    reach : from the middle of a group's node to its border, in points.
+    """
+    from matplotlib.lines import Line2D
+
+    for name, points in reach.items():
+        x, y = at[name]
+        hit = Line2D([x], [y], ls="", marker="o", ms=2 * points + 4, mew=0, color=DARK, alpha=0, zorder=9)
+        mark_group(hit, name)
+        hit.set_in_layout(False)
+        ax.add_line(hit)
 
 
 def draw_graph(
@@ -52,7 +71,7 @@ def draw_graph(
     train: Iterable[Name] | None = None,
     test: Iterable[Name] | None = None,
     sizes: Mapping[Any, float] | None = None,
-    labels: bool | None = None,
+    labels: bool = True,
 ) -> Axes:
     """See :meth:`toporo.GroupGraph.plot`."""
     import matplotlib.pyplot as plt
@@ -65,11 +84,12 @@ def draw_graph(
     given = {plain_name(name): float(value) for name, value in (sizes or {}).items()}
     graph.require(given, what="sized group(s)")
     largest = max(given.values(), default=0.0)
-    show = labels if labels is not None else len(graph) <= LABEL_LIMIT
     at = layout(graph)
+    if known_places(graph):
+        as_map(ax)
     drawn = graph.to_networkx()
     _draw_edges(graph, drawn, at, ax)
-    base = 200.0 if len(graph) <= 20 else 70.0
+    base = 200.0 if len(graph) <= 20 else 70.0 if len(graph) <= 80 else 30.0
     others = "other groups" if inside or outside else "groups"
     kinds = (
         ("training groups", TRAIN_COLOR, "o", [name for name in graph.names if name in inside]),
@@ -96,17 +116,38 @@ def draw_graph(
         )
         reach |= {name: (area**0.5) / 2 for name, area in zip(names, areas, strict=True)}
         on |= dict.fromkeys(names, LABEL_COLORS.get(color, DARK))
-    if show:
-        _names(graph, at, ax, reach, on)
+    if labels:
+        _names(graph, at, ax, reach, on, given)
+    add_hits(ax, at, reach)
     if graph.stability:
         _stability_legend(ax)
     if inside or outside:
-        legend = ax.legend(frameon=False, fontsize=8, loc="best")
+        legend = ax.legend(frameon=False, fontsize=8, loc=_emptiest_corner(at.values()))
         for handle in legend.legend_handles:
             if handle is not None and hasattr(handle, "set_sizes"):
                 handle.set_sizes([60.0])
     ax.set_axis_off()
     return ax
+
+
+def as_map(ax: Axes) -> None:
+    """The same scale across and up, unless the axes have limits of their own."""
+    if ax.get_autoscale_on() and ax.get_aspect() == "auto":
+        ax.set_aspect("equal", adjustable="datalim")
+
+
+def _emptiest_corner(places: Iterable[Any]) -> Corner:
+    """The corner that nodes keep farthest away from."""
+    points = np.array([tuple(place) for place in places], dtype=np.float64).reshape(-1, 2)
+    span = np.ptp(points, axis=0)
+    points = (points - points.min(axis=0)) / np.where(span > 0, span, 1.0)
+    corners: dict[Corner, Point] = {
+        "upper right": (1.0, 1.0),
+        "upper left": (0.0, 1.0),
+        "lower left": (0.0, 0.0),
+        "lower right": (1.0, 0.0),
+    }
+    return max(corners, key=lambda corner: float(np.hypot(*(points - corners[corner]).T).min()))
 
 
 def _draw_edges(graph: GraphStructure, drawn: Any, at: Mapping[Name, Any], ax: Axes) -> None:
@@ -144,119 +185,113 @@ def _stability_legend(ax: Axes) -> None:
 
 
 def _names(
-    graph: GraphStructure, at: Mapping[Name, Any], ax: Axes, reach: Mapping[Name, float], on: Mapping[Name, str]
+    graph: GraphStructure,
+    at: Mapping[Name, Point],
+    ax: Axes,
+    reach: Mapping[Name, float],
+    on: Mapping[Name, str],
+    sizes: Mapping[Name, float],
 ) -> None:
     """Names on nodes that would hold the widest of them, so that nodes of one size look alike; the others beside."""
-    texts = {name: _shown(name) for name in graph.names}
-    widths = _widths(ax, texts)
-    needed = abs(complex(ON_SIZE * max(widths.values()), ON_SIZE * CAPITAL)) / 2
-    within = [name for name in graph.names if reach[name] - 0.4 >= needed]
-    for name in within:
-        x, y = at[name]
-        ax.text(x, y, texts[name], size=ON_SIZE, color=on[name], ha="center", va="center_baseline", clip_on=True)
-    beside = [name for name in graph.names if name not in set(within)]
-    if not beside:
-        return
-    ax.margins(0.06)
-    ax.autoscale_view()
-    sides = _sides(graph, _places(graph, at, ax), reach, {name: widths[name] for name in beside})
-    for name, (side, ha, va) in sides.items():
-        far = (reach[name] + 1.5) * side
-        ax.annotate(
-            texts[name], at[name], (far.real, far.imag), textcoords="offset points", size=BESIDE_SIZE, color=DARK,
-            ha=ha, va=va, zorder=4,
-            bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.3},  # a rim would make text paths
-        )  # fmt: skip
+    from toporo.topology.labels import NodeNames, text_widths  # matplotlib, which most calls do without
+
+    order = sorted(graph.names, key=lambda name: (-sizes.get(name, 0.0), -len(graph.neighbors(name))))
+    texts = {name: shown_name(name) for name in order}
+    needed = abs(complex(ON_SIZE * max(text_widths(ax, texts.values())), ON_SIZE * CAPITAL)) / 2
+    within = {name: (color, ON_SIZE) for name, color in on.items() if reach[name] - 0.4 >= needed}
+    NodeNames(ax, at, reach, texts, graph.edges, size=BESIDE_SIZE, on=within)
 
 
-def _shown(name: Name) -> str:
+def shown_name(name: Name) -> str:
     """A name on one line; one too long to leave room for the graph loses its middle."""
     text = printable(" ".join(str(name).split()))
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2].rstrip()}…{text[1 - LONGEST // 2 :].lstrip()}"
 
 
-def _widths(ax: Axes, texts: Mapping[Name, str]) -> dict[Name, float]:
-    """How wide names are, in ems."""
-    sample = ax.text(0.5, 0.5, "", size=100.0, transform=ax.transAxes)
-    widths = {}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # said when the picture is made
-        for name, text in texts.items():
-            sample.set_text(text)
-            widths[name] = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
-    sample.remove()
-    return widths
+# ---------------------------------------------------------------- where groups stand
 
 
-def _places(graph: GraphStructure, at: Mapping[Name, Any], ax: Axes) -> Array:
-    """Where the nodes stand, in points."""
-    points = ax.transData.transform([at[name] for name in graph.names]) * 72.0 / ax.figure.dpi
-    return np.asarray(points, dtype=np.float64)
+def known_places(graph: GraphStructure) -> dict[Name, Point]:
+    """Where groups lie: the graph's own positions, else those of the states that all groups, or most, are named after.
+
+    Empty where neither is known; a few groups may be without a place.
+    """
+    return dict(graph.positions) if graph.positions else state_places(graph.names)
 
 
-def _sides(
-    graph: GraphStructure, places: Array, reach: Mapping[Name, float], widths: Mapping[Name, float]
-) -> dict[Name, tuple[complex, Literal["center", "left", "right"], Literal["center", "top", "bottom"]]]:
-    """For each name the side where it covers the fewest nodes and names, then edges; far from its own."""
-    index = {name: i for i, name in enumerate(graph.names)}
-    radii = np.array([reach[name] for name in graph.names])[:, None]
-    taken = np.hstack([places - radii, places + radii])
-    edges = np.array([[index[a], index[b]] for a, b in graph.edges], dtype=np.intp).reshape(-1, 2)
-    starts, ends = places[edges[:, 0]], places[edges[:, 1]]
-    chosen = {}
-    for name, width in widths.items():
-        here = places[index[name]]
-        others = np.delete(taken, index[name], axis=0)
-        ways = [complex(*(places[index[other]] - here)) for other in graph.neighbors(name)]
-        boxes = [_box(here, (reach[name] + 1.5) * side, ha, va, width) for side, ha, va in SIDES]
-        costs = [
-            (
-                int(_overlaps(box, others).sum()),
-                int(_crosses(box, starts, ends).sum()),
-                abs(side) != 1,
-                -min((_between(side, way) for way in ways), default=0.0),
-            )
-            for box, (side, _, _) in zip(boxes, SIDES, strict=True)
-        ]
-        best = min(range(len(SIDES)), key=costs.__getitem__)
-        chosen[name] = SIDES[best]
-        taken = np.vstack([taken, boxes[best]])
-    return chosen
+def layout(graph: GraphStructure) -> dict[Name, Point]:
+    """Where the groups stand on a drawing, the same at every call.
+
+    Groups with a place (:func:`known_places`) stand there, north up; the few without one at the mean of their
+    neighbours, or below. Without places, near groups stand near each other, and pieces side by side.
+    """
+    known = known_places(graph)
+    at = _completed(graph, known) if known else _in_pieces(graph)
+    return {name: at[name] for name in graph.names}
 
 
-def _box(here: Array, far: complex, ha: str, va: str, width: float) -> Array:
-    """What a name this wide covers: left, bottom, right and top, in points."""
-    wide, high = BESIDE_SIZE * width, BESIDE_SIZE * 1.2
-    left = here[0] + far.real - wide * {"left": 0.0, "center": 0.5, "right": 1.0}[ha]
-    bottom = here[1] + far.imag - high * {"bottom": 0.0, "center": 0.5, "top": 1.0}[va]
-    return np.array([left, bottom, left + wide, bottom + high])
+def _completed(graph: GraphStructure, known: Mapping[Name, Point]) -> dict[Name, Point]:
+    """All places, from those of most."""
+    at = dict(known)
+    points = np.array(list(known.values()))
+    low, span = points.min(axis=0), max(float(np.ptp(points, axis=0).max()), 1e-9)
+    left = [name for name in graph.names if name not in at]
+    turn = 0
+    while left:
+        near = {name: [at[other] for other in graph.neighbors(name) if other in at] for name in left}
+        placed = [name for name in left if near[name]]
+        if not placed:
+            break
+        for name in placed:  # a little aside: the mean of one neighbour is that neighbour
+            turn += 1
+            x, y = np.mean(near[name], axis=0)
+            at[name] = (x + 0.05 * span * math.cos(2.4 * turn), y + 0.05 * span * math.sin(2.4 * turn))
+        left = [name for name in left if name not in at]
+    for number, name in enumerate(left):
+        at[name] = (float(low[0]) + 0.08 * span * number, float(low[1]) - 0.12 * span)
+    return at
 
 
-def _overlaps(box: Array, boxes: Array) -> npt.NDArray[np.bool_]:
-    return np.asarray(((box[:2] < boxes[:, 2:]) & (boxes[:, :2] < box[2:])).all(axis=1))
+def _in_pieces(graph: GraphStructure) -> dict[Name, Point]:
+    """Connected pieces, each drawn for itself, in rows; one unit is about the distance of two groups."""
+    parts = graph.components()
+    if len(parts) == 1:
+        return _piece(graph)
+    pieces = [_lying(_piece(graph.subgraph(part))) for part in parts]
+    order = sorted(pieces, key=lambda piece: -float(np.ptp(list(piece.values()), axis=0)[1]))
+    sizes = [np.ptp(list(piece.values()), axis=0) + 1.0 for piece in order]
+    widest = max(max(float(size[0]) for size in sizes), math.sqrt(BREADTH * sum(float(size.prod()) for size in sizes)))
+    at: dict[Name, Point] = {}
+    x = top = high = 0.0
+    for piece, (wide, tall) in zip(order, sizes, strict=True):
+        if x > 0 and x + wide > widest + 1e-9:
+            x, top, high = 0.0, top - high, 0.0
+        high = max(high, float(tall))
+        low = np.min(list(piece.values()), axis=0)
+        for name, (px, py) in piece.items():
+            at[name] = (x + px - low[0] + 0.5, top - high / 2 - tall / 2 + 0.5 + py - low[1])
+        x += float(wide)
+    return at
 
 
-def _crosses(box: Array, starts: Array, ends: Array) -> npt.NDArray[np.bool_]:
-    """Which lines have a point in the box: those that enter it, across and up, before they leave it."""
-    along = ends - starts
-    along = np.where(along == 0, 1e-12, along)
-    first, second = (box[:2] - starts) / along, (box[2:] - starts) / along
-    enter, leave = np.minimum(first, second).max(axis=1), np.maximum(first, second).min(axis=1)
-    return np.asarray(np.maximum(enter, 0.0) < np.minimum(leave, 1.0))
-
-
-def _between(a: complex, b: complex) -> float:
-    """The angle between two directions."""
-    return abs(cmath.phase(a * b.conjugate()))
-
-
-def layout(graph: GraphStructure) -> dict[Name, Any]:
-    """Positions of the groups: the graph's own where it has them, else a layout that is the same at every call."""
+def _piece(graph: GraphStructure) -> dict[Name, Point]:
+    """Where the groups of one piece stand."""
     import networkx as nx
 
-    if graph.positions and all(name in graph.positions for name in graph.names):
-        return dict(graph.positions)
     drawn = graph.to_networkx()
-    if nx.is_connected(drawn) and len(graph) <= 200:
-        return dict(nx.kamada_kawai_layout(drawn, weight=None))
-    return dict(nx.spring_layout(drawn, seed=0))
+    exact = len(graph) <= EXACT
+    at = nx.kamada_kawai_layout(drawn, weight=None) if exact else nx.spring_layout(drawn, seed=0)
+    return {name: (float(x), float(y)) for name, (x, y) in at.items()}
+
+
+def _lying(at: Mapping[Name, Point]) -> dict[Name, Point]:
+    """A piece turned so that it is wider than tall, nearest groups at a distance of about 1."""
+    points: Array = np.array(list(at.values()))
+    if len(points) == 1:
+        return dict.fromkeys(at, (0.0, 0.0))
+    points = points - points.mean(axis=0)
+    points = points @ np.linalg.svd(points, full_matrices=False)[2].T
+    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    np.fill_diagonal(apart, np.inf)
+    points = points / (float(apart.min(axis=1).mean()) or 1.0)
+    return {name: (float(x), float(y)) for name, (x, y) in zip(at, points, strict=True)}

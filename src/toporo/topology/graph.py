@@ -19,7 +19,7 @@ import numpy as np
 
 from toporo.errors import DataError, GraphError, listed
 from toporo.files import open_text, parse_json, write_text
-from toporo.groups import name_from_json, name_to_json, named_from_json, plain_name
+from toporo.groups import is_missing, name_from_json, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, Positive, Share, as_type
 from toporo.topology.draw import draw_graph
 from toporo.topology.prior import Prior, make_prior
@@ -69,15 +69,26 @@ class GroupGraph(GraphStructure):
     ) -> GroupGraph:
         """From pairs ``(a, b)``, triples ``(a, b, length)`` or ``{(a, b): length}``, as :attr:`edges` gives them.
 
-        ``nodes`` adds groups that touch nobody.
+        ``(a,)`` or ``(a, None)`` is a group that touches nobody, and ``nodes`` adds others.
+
+        >>> GroupGraph.from_edges([("NY", "PA"), ("HI",)]).names
+        ('HI', 'NY', 'PA')
         """
         if isinstance(edges, Mapping):
             edges = [(*pair, length) for pair, length in edges.items()]
         lengths: dict[tuple[Name, Name], float] = {}
+        alone: dict[Name, None] = {}
         for number, edge in enumerate(edges):
             indexable = hasattr(edge, "__getitem__") and not isinstance(edge, str | Mapping)
-            if not indexable or len(edge) not in (2, 3):
-                raise GraphError(f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length).")
+            half = indexable and len(edge) == 3 and is_missing(edge[1]) and not is_missing(edge[2])
+            if not indexable or len(edge) not in (1, 2, 3) or half:
+                raise GraphError(
+                    f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length), or (a,) for a "
+                    "group that touches nobody."
+                )
+            if all(is_missing(cell) for cell in edge[1:]):
+                alone[plain_name(edge[0])] = None
+                continue
             pair = (plain_name(edge[0]), plain_name(edge[1]))
             length = _as_length(edge[2], f"edge {number}, {pair[0]!r}–{pair[1]!r}") if len(edge) == 3 else 1.0
             if pair in lengths and lengths[pair] != length:
@@ -86,7 +97,8 @@ class GroupGraph(GraphStructure):
                     f"({lengths[pair]:g} and {length:g}). Give each pair once."
                 )
             lengths[pair] = length
-        everyone = {name: None for pair in lengths for name in pair} | {plain_name(n): None for n in nodes or ()}
+        everyone = {name: None for pair in lengths for name in pair} | alone
+        everyone |= {plain_name(name): None for name in nodes or ()}
         if not everyone:
             raise GraphError("the edge list is empty: a graph needs at least one edge, or nodes=[...].")
         return cls(everyone, lengths)
@@ -167,6 +179,7 @@ class GroupGraph(GraphStructure):
     def from_csv(cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None) -> GroupGraph:
         """From a file of edges, which may be packed (.gz): two columns of names and optionally a third of lengths.
 
+        A group without an edge has a line of its own: its name alone, or an empty second cell (``HI`` or ``HI,``).
         Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
         ``from,to,length``, …) and none of them is a name further down. All names are text. ``path`` is the file,
         ``delimiter`` what stands between its cells.
@@ -187,22 +200,26 @@ class GroupGraph(GraphStructure):
         rows = [(n, row) for n, row in rows if any(row)]
         if header is None and rows:
             names = {cell for _, row in rows[1:] for cell in row[:2]}
-            header = all(cell.lower() in _HEADERS and cell not in names for cell in rows[0][1])
+            two = len(rows[0][1]) > 1  # a name alone is a group
+            header = two and all(cell.lower() in _HEADERS and cell not in names for cell in rows[0][1])
         if header:
             rows = rows[1:]
+        joined = any(len(row) > 1 and row[1] for _, row in rows)
         for n, row in rows:
-            if len(row) not in (2, 3) or not row[0] or not row[1]:
+            alone = _is_alone(row) and (joined or len(row) > 1)  # names alone and nothing else are no graph
+            if len(row) > 3 or not row[0] or not (alone or any(row[1:2])):
                 raise GraphError(
                     f"{file}, line {n}: found {row!r}, expected two group names and optionally a length "
-                    f"(separated by {delimiter!r})."
+                    f"(separated by {delimiter!r}), or one name for a group without an edge."
                 )
         if not rows:
             raise GraphError(f"{file} holds no edges: expected lines such as NY,PA or NY,PA,1.5.")
         hint = "" if header else " (if this line is a header, pass header=True)"
-        return cls.from_edges(
-            (row[0], row[1]) if len(row) == 2 else (row[0], row[1], _as_length(row[2], f"{file}, line {n}", hint))
+        edges = [
+            (*row[:2], _as_length(row[2], f"{file}, line {n}", hint)) if len(row) == 3 and row[1] else row[:2]
             for n, row in rows
-        )
+        ]
+        return cls.from_edges(edge if any(edge[1:]) else edge[:1] for edge in edges)
 
     # ------------------------------------------------------------------ other forms
 
@@ -291,11 +308,13 @@ class GroupGraph(GraphStructure):
         train: Iterable[Name] | None = None,
         test: Iterable[Name] | None = None,
         sizes: Mapping[Any, float] | None = None,
-        labels: bool | None = None,
+        labels: bool = True,
     ) -> Axes:
         """Draw the graph: train and test groups in two colours, a node's area by ``sizes`` (e.g. its centrality).
 
-        ``labels`` are shown for up to 60 groups unless said otherwise. Returns the matplotlib axes, ``ax`` if given.
+        Groups stand at their :attr:`positions`; states of the USA, by code or name, where they lie on a map. Names are
+        written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes,
+        ``ax`` if given.
         """
         return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
 
@@ -323,6 +342,11 @@ def _by_draw(pairs: Sequence[tuple[Any, list[float | None]]]) -> list[dict[Any, 
         raise DataError("its redrawn pairs do not have one length per resample.")
     every = zip(*(lengths for _, lengths in pairs), strict=True)
     return [{pair: x for (pair, _), x in zip(pairs, draw, strict=True) if x is not None} for draw in every]
+
+
+def _is_alone(row: Sequence[str]) -> bool:
+    """Whether a line is a group without an edge, and not an edge with another sign between its names."""
+    return not any(row[1:]) and (len(row) > 1 or not any(sign in row[0] for sign in "\t,;"))
 
 
 def _as_length(value: Any, where: str, hint: str = "") -> float:

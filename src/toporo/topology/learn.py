@@ -12,6 +12,7 @@ import numpy as np
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups
+from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
 from toporo.topology.graph import GroupGraph
@@ -197,7 +198,7 @@ def resample(prepared: GroupDiffusion, count: int, *, seed: int = 0, tol: float 
     in_order = np.argsort(prepared.place, kind="stable")  # of the points, so that the order of the rows does not matter
     members = [in_order[codes[in_order] == code] for code in range(len(prepared.ids.groups))]
     draws = []
-    for _ in range(count):
+    for _ in tracked(range(count), "resampling, to see which edges stay"):
         weights = np.zeros(len(codes))
         for rows in members:
             weights[rows] = rng.multinomial(len(rows), np.full(len(rows), 1.0 / len(rows)))

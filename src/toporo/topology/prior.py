@@ -296,7 +296,10 @@ def make_prior(
             f"resampling the points moves the learned prior by {prior.moved:.2f}, and it is {prior.uneven:.2f} from "
             "uniform: it is not to be told from chance"
         )
-        warn(f"{doubt}. All groups have the same weight instead. More points per group make a graph surer.")
+        warn(
+            f"another sample would give another prior: {doubt}. All groups have the same weight instead. More points "
+            "per group make a graph surer."
+        )
         even = Prior.uniform(names).weights
         prior = replace(prior, weights=even, measure="uniform", normalization=None, temperature=None, doubt=doubt)
     return prior

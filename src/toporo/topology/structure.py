@@ -107,6 +107,11 @@ class GraphStructure:
         return tuple(dict(draw) for draw in self._redrawn)
 
     @property
+    def isolated(self) -> tuple[Name, ...]:
+        """The groups that touch nobody."""
+        return tuple(name for name in self.names if not self._neighbors[name])
+
+    @property
     def is_weighted(self) -> bool:
         """Whether any edge has a length other than 1."""
         return any(length != 1.0 for length in self._edges.values())
@@ -182,6 +187,20 @@ class GraphStructure:
         positions = {n: at for n, at in self.positions.items() if n in kept} if self.positions else None
         stability = {pair: self._stability[pair] for pair in edges} if self._stability is not None else None
         return type(self)(kept, edges, origin=self.origin, positions=positions, stability=stability, redrawn=redrawn)
+
+    def with_positions(self, positions: Mapping[Name, tuple[float, float]] | None) -> Self:
+        """The same graph, drawn with its groups at ``positions``, ``{name: (x, y)}``, y upwards.
+
+        Groups without one stand among their neighbours; without any the layout decides.
+        """
+        return type(self)(
+            self.names,
+            self._edges,
+            origin=self.origin,
+            positions=positions,
+            stability=self._stability,
+            redrawn=self._redrawn,
+        )
 
     def adjacency(self, *, weighted: bool = False) -> Array:
         """The matrix in the order of :attr:`names`: 0/1, or lengths when ``weighted``."""

@@ -29,6 +29,7 @@ from toporo.errors import DataError, SettingError
 from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
+from toporo.progress import tracked
 from toporo.schema import Count, NonNegative, as_type
 from toporo.training.average import SWAD, WeightAverage, make_average
 from toporo.types import Name, Record
@@ -403,7 +404,7 @@ def train(
     run = Resumable(checkpoint, model, objective, optimizer, data, settings, average)
     history = run.resume()
     x, y, codes = tensors(data, device)
-    for epoch in range(len(history), settings.rounds):
+    for epoch in tracked(range(len(history), settings.rounds), "training the network"):
         model.train()
         objective.train()
         batches = torch.as_tensor(

@@ -1,0 +1,219 @@
+// What a page can do beyond being read: day and night, a group lit up wherever it stands, tables that sort, filter and
+// fold, lines that can be switched off. Without it the page shows all there is.
+(() => {
+  "use strict";
+  const LONG = 15, SHORT = 12, FEW_SERIES = 4;
+  const all = (query, within = document) => [...within.querySelectorAll(query)];
+  const make = (tag, props = {}, ...children) => {
+    const element = Object.assign(document.createElement(tag), props);
+    element.append(...children);
+    return element;
+  };
+
+  // ---- day and night
+  const root = document.documentElement, theme = document.getElementById("theme");
+  const wish = matchMedia("(prefers-color-scheme: dark)");
+  const stored = (value) => {
+    try {
+      if (value) localStorage.setItem("toporo-theme", value);
+      return localStorage.getItem("toporo-theme");
+    } catch { return null; }
+  };
+  let chosen = null;
+  const swatches = [];
+  const paint = () => {
+    const dark = (chosen || stored() || (wish.matches ? "dark" : "light")) === "dark";
+    root.dataset.theme = dark ? "dark" : "light";
+    theme.textContent = dark ? "☀ light" : "☾ dark";
+    theme.setAttribute("aria-label", dark ? "Show the page in light colours" : "Show the page in dark colours");
+    swatches.forEach((swatch) => swatch());
+  };
+  theme.hidden = false;
+  theme.addEventListener("click", () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    stored(chosen);
+    paint();
+  });
+  wish.addEventListener("change", paint);
+  paint();
+
+  // ---- one group, wherever it stands
+  const card = document.getElementById("card");
+  const places = new Map();
+  for (const element of all("[data-key]")) {
+    const key = element.dataset.key;
+    if (!places.has(key)) places.set(key, []);
+    places.get(key).push(element);
+  }
+  const facts = (key) => {
+    const pairs = new Map();
+    for (const row of (places.get(key) || []).filter((element) => element.tagName === "TR")) {
+      const heads = all("thead th", row.closest("table")).map((head) => head.textContent.trim());
+      [...row.cells].slice(1).forEach((cell, i) => {
+        const text = cell.textContent.trim();
+        if (text && text !== "–" && text.length < 60 && !pairs.has(heads[i + 1])) pairs.set(heads[i + 1], text);
+      });
+    }
+    return [...pairs].slice(0, 10);
+  };
+  let lit = null, pinned = null;
+  const light = (key, x, y) => {
+    if (lit !== key) {
+      for (const element of places.get(lit) || []) element.classList.remove("lit");
+      for (const element of places.get(key) || []) element.classList.add("lit");
+      lit = key;
+      card.replaceChildren();
+      if (key !== null) {
+        const list = make("dl");
+        for (const [name, value] of facts(key)) list.append(make("dt", { textContent: name }), make("dd", { textContent: value }));
+        card.append(make("b", { textContent: key }), list);
+      }
+    }
+    card.hidden = key === null;
+    if (key === null || x === undefined) return;
+    const left = Math.min(x + 16, innerWidth - card.offsetWidth - 8);
+    const top = y + 18 + card.offsetHeight > innerHeight ? y - card.offsetHeight - 14 : y + 18;
+    card.style.transform = `translate(${Math.max(left, 8)}px, ${Math.max(top, 8)}px)`;
+  };
+  const keyOf = (event) => {
+    const element = event.target.closest && event.target.closest("[data-key]");
+    return element ? element.dataset.key : null;
+  };
+  document.addEventListener("pointermove", (event) => {
+    if (event.pointerType !== "touch") light(keyOf(event) ?? pinned, event.clientX, event.clientY);
+  });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("button, a, input, summary")) return;
+    const key = keyOf(event);
+    pinned = key === pinned ? null : key;
+    light(pinned, event.clientX, event.clientY);
+  });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") { pinned = null; light(null); } });
+  root.addEventListener("pointerleave", () => light(pinned));
+  // With the keyboard: a figure or a table is one stop, arrows go from group to group.
+  for (const box of all(".plot, .scroll")) {
+    box.addEventListener("keydown", (event) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      const marks = all("[data-key]", box).filter((mark) => mark.getClientRects().length);
+      const keys = [...new Set(marks.map((mark) => mark.dataset.key))];
+      if (event.target !== box || !step || !keys.length) return;
+      event.preventDefault();
+      const at = keys.indexOf(lit), next = keys[at < 0 ? (step > 0 ? 0 : keys.length - 1) : (at + step + keys.length) % keys.length];
+      const mark = marks.find((each) => each.dataset.key === next);
+      mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+      const where = mark.getBoundingClientRect();
+      light(next, Math.min(where.right, innerWidth - 40), where.top);
+    });
+    box.addEventListener("blur", () => light(pinned));
+  }
+
+  // ---- tables
+  const NUMBER = /^[<>≤≥≈]?\s*([−-]?[\d,]*\.?\d+(?:e[+−-]?\d+)?)/i;
+  const value = (text) => {
+    const clean = text.trim();
+    if (clean === "∞" || clean === "no path") return Infinity;
+    const number = clean.match(NUMBER);
+    return number ? Number(number[1].replaceAll(",", "").replaceAll("−", "-")) : NaN;
+  };
+  const compare = (a, b) => {
+    const x = value(a), y = value(b);
+    if (!Number.isNaN(x) && !Number.isNaN(y)) return x - y;
+    if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x) ? 1 : -1;
+    return a.localeCompare(b);
+  };
+  for (const table of all("table.sortable")) {
+    const body = table.tBodies[0], rows = [...body.rows], heads = all("thead th", table);
+    let open = rows.length <= LONG, words = "";
+    const more = make("button", { type: "button", className: "plain" });
+    const count = make("span", { className: "soft" });
+    const show = () => {
+      let seen = 0, fits = 0;
+      for (const row of body.rows) {
+        const fit = !words || row.textContent.toLowerCase().includes(words);
+        fits += fit;
+        row.hidden = !fit || (!open && !words && seen >= SHORT);
+        seen += !row.hidden;
+      }
+      more.textContent = open ? `Show the first ${SHORT}` : `Show all ${rows.length} rows`;
+      more.hidden = Boolean(words);
+      count.textContent = words ? `${fits} of ${rows.length}` : "";
+    };
+    heads.forEach((head, i) => {
+      if (rows.length < 2) return;
+      const button = make("button", { type: "button", textContent: head.textContent });
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const before = head.getAttribute("aria-sort");
+        const down = before ? before === "ascending" : rows.some((row) => !Number.isNaN(value(row.cells[i].textContent)));
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const sorted = [...rows].sort((a, b) => {
+          const [x, y] = [a.cells[i].textContent, b.cells[i].textContent];
+          const missing = Number.isNaN(value(x)) - Number.isNaN(value(y));
+          return missing || (down ? -1 : 1) * compare(x, y);
+        });
+        body.append(...sorted);
+        show();
+      });
+    });
+    if (rows.length > LONG) {
+      const filter = make("input", { type: "search", placeholder: "Filter rows" });
+      filter.setAttribute("aria-label", "Filter the rows of the table below");
+      filter.addEventListener("input", () => { words = filter.value.trim().toLowerCase(); show(); });
+      more.addEventListener("click", () => { open = !open; show(); });
+      count.setAttribute("role", "status");
+      const box = table.closest(".scroll");
+      box.before(make("div", { className: "tools" }, filter, count));
+      box.after(make("div", { className: "more" }, more));
+      show();
+    }
+  }
+
+  // ---- lines that can be switched off
+  for (const figure of all("figure")) {
+    const marks = all("[data-series]", figure);
+    const drawn = (name) => marks.filter((mark) => mark.dataset.series === name);
+    const lines = (name) => drawn(name).filter((mark) => !mark.closest('[id*="legend"]'));
+    const names = [...new Set(marks.map((mark) => mark.dataset.series))].filter((name) => lines(name).length);
+    if (names.length < FEW_SERIES) continue;
+    const off = new Set();
+    const redraw = () => {
+      for (const name of names) for (const mark of drawn(name)) mark.classList.toggle("off", off.has(name));
+      buttons.forEach((button) => button.setAttribute("aria-pressed", String(!off.has(button.textContent))));
+    };
+    const toggle = (name, alone) => {
+      if (alone) names.forEach((other) => off[other === name ? "delete" : "add"](other));
+      else if (!off.delete(name)) off.add(name);
+      if (off.size === names.length) off.clear();
+      redraw();
+    };
+    const buttons = names.map((name) => {
+      const button = make("button", { type: "button", textContent: name, title: "Click: on or off. Double click: this one alone." });
+      const parts = lines(name).flatMap((line) => all('[style*="stroke: #"], [style*="fill: #"]', line));
+      const swatch = () => {
+        const style = parts.length && getComputedStyle(parts.find((part) => part.style.stroke) || parts[0]);
+        if (style) button.style.setProperty("--tone", style.stroke !== "none" ? style.stroke : style.fill);
+      };
+      swatches.push(swatch);
+      swatch();
+      button.addEventListener("click", () => toggle(name));
+      button.addEventListener("dblclick", () => toggle(name, true));
+      const dim = (on) => () => names.forEach((other) => drawn(other).forEach((mark) => mark.classList.toggle("dim", on && other !== name)));
+      button.addEventListener("pointerenter", dim(true));
+      button.addEventListener("pointerleave", dim(false));
+      button.addEventListener("focus", dim(true));
+      button.addEventListener("blur", dim(false));
+      return button;
+    });
+    const key = make("div", { className: "series" }, ...buttons);
+    key.setAttribute("role", "group");
+    key.setAttribute("aria-label", "Lines of the figure above: on or off");
+    figure.append(key);
+    names.forEach((name) => drawn(name).forEach((mark) => {
+      if (mark.closest('[id*="legend"]')) { mark.style.cursor = "pointer"; mark.addEventListener("click", () => toggle(name)); }
+    }));
+  }
+
+  // ---- on paper everything is open
+  addEventListener("beforeprint", () => all("details").forEach((fold) => { fold.open = true; }));
+})();

@@ -1,0 +1,129 @@
+"""Names on a drawing: whatever the picture, none is over another, and all stay inside."""
+
+from __future__ import annotations
+
+import io
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation, Text
+
+from toporo.estimators.explain import GroupRow
+from toporo.pages.maps import event_map
+from toporo.pages.model_figures import coefficient_figure, graph_figure
+from toporo.topology import GroupGraph
+from toporo.topology.labels import FIRST, LED
+
+SHORT, LONG = 3, 30
+#: Two floods that are near each other, and others.
+FLOODS = {"Bolivia": (-65.0, -15.0), "Ghana": (-1.2, 9.5), "India": (86.0, 25.5), "Nigeria": (6.5, 7.6),
+          "Somalia": (45.5, 3.0), "USA": (-95.0, 39.7)}  # fmt: skip
+
+
+def graph_of(count: int, letters: int, placed: bool) -> GroupGraph:
+    """Groups that touch those near them, some in pieces of their own; with their places or without."""
+    near = nx.random_geometric_graph(count, 1.4 / count**0.5, seed=count)
+    names = [f"{i:03d} and its surroundings, in short"[:letters] for i in range(count)]
+    at = {names[i]: tuple(place) for i, place in near.nodes(data="pos")}
+    return GroupGraph(names, {(names[a], names[b]): 1.0 for a, b in near.edges}, positions=at if placed else None)
+
+
+def shown(ax: Axes) -> list[Text]:
+    return [text for text in ax.texts if text.get_visible()]
+
+
+def check(ax: Axes) -> None:
+    """No two names overlap, and none leaves the axes, as the picture is drawn."""
+    ax.figure.draw_without_rendering()
+    texts = shown(ax)
+    boxes = np.array([Text.get_window_extent(text).extents for text in texts]).reshape(-1, 4)
+    over = (boxes[:, None, :2] < boxes[None, :, 2:]).all(axis=2) & (boxes[None, :, :2] < boxes[:, None, 2:]).all(axis=2)
+    np.fill_diagonal(over, val=False)
+    assert not over.any(), [texts[i].get_text() for i in np.flatnonzero(over.any(axis=1))]
+    frame = ax.get_window_extent()
+    assert (boxes[:, :2] >= frame.min - 1).all()
+    assert (boxes[:, 2:] <= frame.max + 1).all()
+
+
+@pytest.mark.parametrize("count", [15, 60, 200])
+@pytest.mark.parametrize("letters", [SHORT, LONG])
+@pytest.mark.parametrize("placed", [True, False])
+def test_no_name_is_over_another(count: int, letters: int, placed: bool) -> None:
+    graph = graph_of(count, letters, placed)
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    ax = figure.subplots()
+    graph.plot(ax, train=graph.names[: count // 2], test=graph.names[count // 2 :])
+    check(ax)
+    least = {15: 15, 60: 45, 200: 40}[count] if letters == LONG else {15: 15, 60: 60, 200: 120}[count]
+    assert len(shown(ax)) >= least
+    legend = ax.get_legend()
+    assert legend is not None
+    assert not any(legend.get_window_extent().overlaps(Text.get_window_extent(text)) for text in shown(ax))
+
+
+def test_names_are_placed_for_the_picture_that_is_made() -> None:
+    """A smaller one has room for fewer."""
+    graph = graph_of(40, LONG, placed=True)
+    figure = Figure(figsize=(12, 10), layout="constrained")
+    ax = figure.subplots()
+    graph.plot(ax)
+    counts = []
+    for size, dpi in (((12, 10), 100), ((3, 3), 100), ((12, 10), 40)):
+        figure.set_size_inches(size)
+        figure.set_dpi(dpi)
+        figure.savefig(io.BytesIO(), format="png", dpi="figure")
+        check(ax)
+        counts.append(len(shown(ax)))
+    assert counts[0] > 2 * counts[1]
+    assert abs(counts[0] - counts[2]) <= 3
+
+
+def test_important_names_come_first() -> None:
+    graph = graph_of(200, LONG, placed=True)
+    largest = dict.fromkeys(graph.names[100:110], 1.0)
+    ax = graph.plot(Figure(figsize=(8, 6.5)).subplots(), sizes=largest)
+    ax.figure.draw_without_rendering()
+    assert {name[:3] for name in largest} <= {text.get_text()[:3] for text in shown(ax)}
+
+
+def test_a_name_without_room_beside_its_node_stands_at_the_end_of_a_line() -> None:
+    names = [f"{i} of a crowd" for i in range(9)]
+    at = {name: (float(i % 3), float(i // 3)) for i, name in enumerate(names)} | {"west": (-50.0, 0), "east": (50.0, 0)}
+    graph = GroupGraph(at, dict.fromkeys(pairwise(names), 1.0), positions=at)
+    ax = graph.plot(Figure(figsize=(6, 5)).subplots())
+    check(ax)
+    far = [text for text in shown(ax) if isinstance(text, Annotation) and abs(complex(*text.xyann)) > 15]
+    (lines,) = [line for line in ax.lines if line.get_gid() is None]
+    assert len(far) >= 2
+    assert len(lines.get_xdata()) == 3 * len(far)  # start, end and a gap
+
+
+def test_of_many_names_only_the_first_have_lines() -> None:
+    graph = graph_of(LED + 20, LONG, placed=True)
+    ax = graph.plot(Figure(figsize=(5, 4)).subplots())
+    ax.figure.draw_without_rendering()
+    (lines,) = [line for line in ax.lines if line.get_gid() is None]
+    assert len(lines.get_xdata()) <= 3 * FIRST
+
+
+def test_nigeria_is_not_over_ghana() -> None:
+    figure = event_map(None, FLOODS, [name for name in FLOODS if name != "USA"], ["USA"])
+    check(figure.axes[0])
+    assert {text.get_text() for text in shown(figure.axes[0])} == set(FLOODS)
+
+
+def test_names_on_pages_keep_apart_too() -> None:
+    graph = graph_of(60, LONG, placed=False)
+    rows = [GroupRow(name, 5, 1.0 + i, None, 0.1, 1.0 + i % 7, None) for i, name in enumerate(graph.names[:40])]
+    figure = graph_figure(graph, rows, set(graph.names[40:]))
+    check(figure.axes[0])
+    assert len(shown(figure.axes[0])) >= 30
+    few = graph.subgraph(graph.names[:15])
+    panels = coefficient_figure(few, {title: dict.fromkeys(few.names, 1.0) for title in "abc"}, few.names[:9], "y")
+    for ax in panels.axes[:3]:
+        check(ax)
+        assert shown(ax)
