@@ -54,6 +54,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r".*",
+    "run_stale_examples": True,  # what they show depends on the sources, not on themselves alone
     "within_subsection_order": "gallery_look.Order",
     "remove_config_comments": True,
     "download_all_examples": False,

@@ -2,8 +2,8 @@
 A prior on a map of the states
 ==============================
 
-Records come from the east of the United States, predictions are for the west. Where would a random walk from the
-western states first meet the eastern ones? That is the harmonic prior: states on the front count most, and a state that
+Records come from the north of the United States, predictions are for the south. Where would a random walk from the
+southern states first meet the northern ones? That is the harmonic prior: states on the front count most, and a state that
 no walk can reach without crossing another counts nothing. Only the borders are needed, no data.
 
 Run it with: ``python examples/states_prior_map.py``
@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 from toporo.bench.tpt48 import SPLITS, border_graph
 from toporo.pages.maps import draw_states
 
-borders, split = border_graph(), SPLITS["east-west"]
+borders, split = border_graph(), SPLITS["north-south"]
 prior = borders.prior(split.train, split.test, measure="harmonic")
 print(f"{prior.effective_groups:.1f} of {len(prior.weights)} states in effect; saw: {', '.join(prior.saw)}")
 

@@ -189,7 +189,7 @@ class GraphStructure:
         return type(self)(kept, edges, origin=self.origin, positions=positions, stability=stability, redrawn=redrawn)
 
     def with_positions(self, positions: Mapping[Name, tuple[float, float]] | None) -> Self:
-        """The same graph, drawn with its groups at these places, ``{name: (x, y)}``, y upwards.
+        """The same graph, drawn with its groups at ``positions``, ``{name: (x, y)}``, y upwards.
 
         Groups without one stand among their neighbours; without any the layout decides.
         """
