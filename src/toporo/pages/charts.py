@@ -17,14 +17,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_rgb
+from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from toporo.errors import DataError
-from toporo.pages.render import Grid, Section
+from toporo.pages.render import GREYS, Grid, Section
 from toporo.text import printable, short_name
 from toporo.topology.draw import mark_group
 
@@ -267,10 +267,16 @@ def finite(value: float, of: str | None = None) -> float:
 
 
 def readable(fill: Any) -> str:
-    """Dark or white, whichever stands out more on the fill (relative luminance, WCAG 2)."""
+    """Dark or white, whichever stands out more on the fill (relative luminance, WCAG 2).
+
+    On greys, which change places in the dark, it changes with them.
+    """
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(fill)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return ON_LIGHT if (luminance + 0.05) / 0.055 > 1.05 / (luminance + 0.05) else ON_DARK
+    dark = (luminance + 0.05) / 0.055 > 1.05 / (luminance + 0.05)
+    if to_hex(fill) in GREYS:
+        return INK if dark else "#ffffff"
+    return ON_LIGHT if dark else ON_DARK
 
 
 def color_bar(figure: Figure, colored: Any, label: str, *, across: bool = False, **place: Any) -> Colorbar:
