@@ -232,7 +232,7 @@ def test_explain_prints_draws_and_writes_the_league(toporo: Run, fitted: Path) -
     assert done.code == 0, done.err
     league = load_model(fitted).estimator.league_
     assert done.out.count("It is carried by") == 1
-    assert "Errors are squared ones" in done.out
+    assert "Errors are squared, in groups left out" in done.out
     table = rows(Path("league.csv").read_text())
     assert [row["candidate"] for row in table] == [row.name for row in league]
     assert float(table[0]["vote"]) == league[0].vote

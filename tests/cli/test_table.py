@@ -355,6 +355,20 @@ def test_evaluate_compares_with_a_control(toporo: Run, fitted: Path) -> None:
     assert "other is a regression of 'x', model a regression of 'y'" in done.err
 
 
+def test_a_control_that_knows_other_groups_is_named_with_what_to_do(toporo: Run, fitted: Path) -> None:
+    assert toporo(*RIVER_FIT[:-1], "knows", "--test-groups", "lower").code == 0
+    assert toporo(*RIVER_FIT[:-1], "all").code == 0
+    asked = ("model", "new.csv", "--unseen", "--against")
+    for command in ("evaluate", "report"):
+        done = toporo(command, *asked, "knows")
+        assert (done.code, done.out) == (1, ""), "before anything is printed"
+        assert "they differ in group(s) 'mouth', 'lower'. Judge both on all groups (without --unseen), or" in done.err
+        done = toporo(command, *asked, "all")
+        assert (done.code, done.out) == (1, "")
+        assert "toporo: --against all: no row of the table is in groups that it was not trained on" in done.err
+        assert "fit it with the same --test-groups." in done.err
+
+
 def test_explain_prints_draws_and_writes(toporo: Run, fitted: Path) -> None:
     done = toporo("explain", "model", "--out", "groups.csv", "--plot", "groups.png")
     assert done.code == 0, done.err

@@ -192,6 +192,7 @@ def test_candidates_of_ones_own_and_those_that_fail() -> None:
     ("settings", "error", "message"),
     [
         ({"candidates": {"trees": Ridge()}}, SettingError, "candidates has 'trees': these are there already"),
+        ({"candidates": ["trees"]}, SettingError, "candidates is a list: expected estimators by name"),
         ({"candidates": {"a": 3}}, SettingError, "candidates has 'a': expected estimators"),
         ({"folds": 1}, SettingError, "folds"),
         ({"graph": [(0, 1)]}, GroupMismatchError, "not in the graph"),

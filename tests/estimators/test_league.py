@@ -71,6 +71,9 @@ def test_it_says_who_carries_it_and_what_the_graph_adds(model: AutoRegressor) ->
     first = model.league_[0]
     assert f"It is carried by {first.name} ({100 * first.vote:.0f} %)" in words
     assert "In what is left, the graph counts for 97 %: neighbours are alike." in words
+    follow = sum(row.vote for row in model.league_ if "kriged" in row.name)
+    assert follow > 0.005
+    assert f"candidates that may follow the graph themselves have {100 * follow:.0f} % of the votes." in words
     effects = model.effect(NEW)
     most = max(effects, key=lambda name: abs(effects[name].value))
     assert f"most in {most} ({abs(effects[most].value):.3g})" in words

@@ -410,9 +410,9 @@ def test_the_graph_shows_weights_as_areas_and_marks_test_groups() -> None:
     ax = figures.graph_figure(graph, rows, {"e"}).axes[0]
     others, held_out, trained = ax.collections[1:]
     assert [len(np.asarray(marks.get_offsets())) for marks in (others, held_out, trained)] == [2, 1, 2]
-    light, heavy = trained.get_sizes()
+    heavy, light = trained.get_sizes()  # light ones on top
     assert light < heavy
-    assert list(np.asarray(trained.get_array())) == [1.0, 2.0]
+    assert list(np.asarray(trained.get_array())) == [2.0, 1.0]
     assert {text.get_text() for text in ax.texts} == set("abcde")
 
 
@@ -471,6 +471,9 @@ def test_a_graph_of_states_stands_on_their_land() -> None:
     places = dict(zip(graph.names, np.asarray(ax.collections[-1].get_offsets()).tolist(), strict=True))
     assert places["New York"][0] < places["Vermont"][0] < places["New Hampshire"][0] < places["Maine"][0]
     assert places["New York"][1] < places["New Hampshire"][1] < places["Maine"][1]
+    abroad = GroupGraph.from_edges([*graph.edges, ("Maine", "Alaska"), ("Alaska", "Hawaii")])
+    panels = {"level": dict.fromkeys(abroad.names, 1.0)}
+    assert len(figures.coefficient_figure(abroad, panels, set(names), "y").axes[0].patches) == 48
     placed = GroupGraph(graph.names, graph.edges, positions={name: (0.0, float(i)) for i, name in enumerate(names)})
     assert not figures.graph_figure(placed, rows, set()).axes[0].patches
 

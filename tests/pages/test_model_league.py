@@ -90,7 +90,7 @@ def test_effects_of_two_classes_are_of_the_second(tmp_path: Path) -> None:
     model = fit(floods(), target="flood", graph=RIVER, test_groups=["mouth"])
     page = written(model, tmp_path, evaluation=model.evaluate(floods(1), resamples=20))
     assert "Effects are on log-odds, of “yes”." in page.text
-    assert "flood: added to the log-odds" in page.text
+    assert "flood: effect on the log-odds" in page.text
     beds = fit(floods(), target="bed", graph=RIVER, test_groups=["mouth"], exclude=["flood"])
     assert "root mean square over classes" in written(beds, tmp_path).text
 

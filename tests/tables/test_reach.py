@@ -184,7 +184,7 @@ def test_the_order_of_rows_makes_no_difference_to_whole_tables() -> None:
 def test_hops_count_against_the_most_that_validation_bridged() -> None:
     x, ids = some_rows()
     graph = chain()
-    reach = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=graph)
+    reach = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=graph, test_groups=["g12"])
     assert reach is not None
     assert reach.most_hops is not None
     hops = hops_from(graph, list(map(str, ids.groups)))
@@ -202,10 +202,23 @@ def test_folds_are_as_far_apart_as_the_test_groups() -> None:
     x, ids = some_rows()
     test = [f"g{place}" for place in range(12, 16)]
     far = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=chain(), test_groups=test)
-    near = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=chain())
+    near = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=chain(), test_groups=test[:1])
     assert far is not None
     assert near is not None
     assert (far.most_hops or 0) > (near.most_hops or 0)
+
+
+def test_hops_do_not_count_where_test_groups_were_not_named() -> None:
+    """Folds are groups drawn at random then, and have been next to others whatever is asked later."""
+    x, ids = some_rows()
+    reach = Reach.of(Linear(1.0, 1.0, 1.0), x, ids, graph=chain())
+    assert reach is not None
+    assert reach.most_hops is None
+    hops = hops_from(chain(), list(map(str, ids.groups))) or {}
+    rows = reach.of_rows(x[:2], np.array(["g17", "lost"], dtype=object), hops | {"lost": np.inf})
+    assert rows.reasons.tolist() == ["", "no path to any training group"]
+    assert rows.by_group["g17"].hops == 6
+    assert (reach.too_many(6), reach.too_many(np.inf)) == (False, True)
 
 
 def test_no_path_is_outside_unless_validation_met_it() -> None:

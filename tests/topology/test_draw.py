@@ -21,9 +21,10 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.legend import Legend
 from matplotlib.text import Annotation, Text
 
+from toporo.cli.common import graph_figure
 from toporo.errors import GroupMismatchError
 from toporo.topology import GroupGraph
-from toporo.topology.draw import DARK, LONGEST, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, layout
+from toporo.topology.draw import DARK, LONGEST, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, group_id, layout
 from toporo.topology.states import STATES
 
 CHAIN = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "x")])
@@ -73,7 +74,7 @@ def test_it_draws_on_the_given_axes_or_makes_new_ones() -> None:
 
 def test_a_nodes_area_grows_with_its_size() -> None:
     ax = CHAIN.plot(train=["a", "b", "c"], sizes={"c": 4.0, "b": 2.0})  # a has none
-    smallest, middle, largest = nodes(ax)["training groups"].get_sizes()
+    largest, middle, smallest = nodes(ax)["training groups"].get_sizes()  # small ones on top of large ones
     assert smallest < middle < largest
     assert largest - middle == pytest.approx(middle - smallest)
     assert nodes(ax)["other groups"].get_sizes() == pytest.approx([smallest])
@@ -193,7 +194,8 @@ def test_names_on_nodes_lie_within_them_and_names_beside_keep_clear(count: int, 
     graph.plot(ax, train=names, sizes={name: float(i % 4) for i, name in enumerate(names)})
     texts = written(ax)
     at, pixels = layout(graph), ax.figure.dpi / 72
-    areas = dict(zip(graph.names, nodes(ax)["training groups"].get_sizes(), strict=True))
+    order = sorted(graph.names, key=lambda name: -(names.index(str(name)) % 4))
+    areas = dict(zip(order, nodes(ax)["training groups"].get_sizes(), strict=True))
     assert len(texts) == count
     for name, text in texts.items():
         assert is_beside(text) or Text.get_window_extent(text).width < pixels * areas[name] ** 0.5
@@ -304,6 +306,13 @@ def test_a_map_has_one_scale_and_the_graphs_own_positions_come_first() -> None:
     assert framed.get_xlim() == (0, 1000)
 
 
+def test_a_picture_of_a_map_is_no_higher_than_the_map() -> None:
+    names = ("WA", "MT", "ND", "MN", "CA", "FL")
+    maps = [graph_figure(GroupGraph(part, {}).plot, 6) for part in (names, names[:4], "abcdef")]
+    ratios = [figure.get_figheight() / figure.get_figwidth() for figure in maps]
+    assert ratios[1] < ratios[0] < ratios[2] == pytest.approx(1 / 1.2)
+
+
 @pytest.mark.parametrize("lone", [1, 30])
 def test_groups_that_touch_nobody_do_not_press_the_others_together(lone: int) -> None:
     ring = [f"r{i}" for i in range(12)]
@@ -326,6 +335,7 @@ def test_every_group_has_one_area_for_the_mouse_on_its_node() -> None:
         assert hits[f"group:{name}"].get_alpha() == 0
     assert hits["group:a"].get_markersize() ** 2 > nodes(ax)["training groups"].get_sizes()[0]
     assert hits["group:a"].get_markersize() > hits["group:b"].get_markersize()
+    assert group_id("a\x1bb\ud800") == r"group:a\u001bb\ud800"  # a file of text can hold it
     text = io.StringIO()
     ax.figure.savefig(text, format="svg")
     assert all(f'<g id="group:{name}">' in text.getvalue() for name in CHAIN.names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from itertools import pairwise
 
 import networkx as nx
@@ -80,6 +81,14 @@ def test_names_are_placed_for_the_picture_that_is_made() -> None:
         counts.append(len(shown(ax)))
     assert counts[0] > 2 * counts[1]
     assert abs(counts[0] - counts[2]) <= 3
+
+
+def test_a_picture_can_be_copied() -> None:
+    figure = Figure(figsize=(6, 5))
+    graph_of(15, SHORT, placed=True).plot(figure.subplots())
+    again = pickle.loads(pickle.dumps(figure))  # our own
+    check(again.axes[0])
+    assert len(shown(again.axes[0])) == 15
 
 
 def test_important_names_come_first() -> None:

@@ -184,7 +184,7 @@ def say(message: str, *, err: bool = False) -> None:
 def tell(sentence: str) -> None:
     """A sentence for people on standard output: on a terminal no word is broken at the end of a line."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    say(sentence if width is None else fill(sentence, width, break_long_words=False, break_on_hyphens=False))
+    say(sentence if width is None else fill(sentence, width, **WHOLE_WORDS))
 
 
 def say_data(text: str) -> None:
@@ -406,6 +406,8 @@ if TYPE_CHECKING:
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+#: Names and options stay in one piece.
+WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 #: Width of tables where no terminal says another.
 WIDTH = 132
 
@@ -429,18 +431,30 @@ def print_table(
 
     Of more rows than ``most`` the first are shown, and how many more of that ``thing`` there are.
     """
+    from rich import box
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    table = Table()
-    for place, title in enumerate(titles):
-        table.add_column(
-            Text(printable(title, keep="")), justify="right" if place in numbers else "left", overflow="fold"
-        )
-    for row in rows[:most]:
-        table.add_row(*(Text(printable(cell, keep="")) for cell in row))
-    make_console(width=None if sys.stdout.isatty() else WIDTH).print(table)
-    say_more(len(rows) - len(rows[:most]), thing)
+    console = make_console(width=None if sys.stdout.isatty() else WIDTH)
+    heads = [printable(title, keep="") for title in titles]
+    cells = [[printable(cell, keep="") for cell in row] for row in rows[:most]]
+    widths = [max((cell_len(row[place]) for row in cells), default=0) for place in range(len(heads))]
+
+    def too_wide() -> bool:
+        lines = [max(map(cell_len, head.split("\n"))) for head in heads]
+        return sum(map(max, lines, widths)) + 3 * len(heads) >= console.width
+
+    if too_wide():  # heads on several lines, broken between words
+        longest = [max(map(cell_len, head.split()), default=1) for head in heads]
+        heads = [fill(head, room, **WHOLE_WORDS) for head, room in zip(heads, map(max, longest, widths), strict=True)]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)) if too_wide() else Table()
+    for place, head in enumerate(heads):
+        table.add_column(Text(head), justify="right" if place in numbers else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console.print(table)
+    say_more(len(rows) - len(cells), thing)
 
 
 def say_more(count: int, thing: str) -> None:
@@ -492,5 +506,8 @@ def graph_figure(draw: Callable[[Axes], object], groups: int) -> Figure:
 
     side = min(14.0, max(5.0, 1.5 * groups**0.5))
     figure = Figure(figsize=(1.2 * side, side), layout="constrained")
-    draw(figure.subplots())
+    ax = figure.subplots()
+    draw(ax)
+    if ax.get_aspect() != "auto" and ax.dataLim.width > 0:  # a map is as high as it is, for its width
+        figure.set_figheight(min(side, max(0.5 * side, 1.3 * side * ax.dataLim.height / ax.dataLim.width)))
     return figure

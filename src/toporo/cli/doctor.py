@@ -8,13 +8,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from toporo.cli.common import (
     PICTURES,
+    WHOLE_WORDS,
     Categorical,
     Delimiter,
     Exclude,
@@ -48,8 +49,6 @@ from toporo.text import many, number
 SHOWN = 8
 #: Width of text where no terminal says another.
 WIDTH = 100
-#: Options and names stay in one piece.
-_WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 #: How each severity looks on a terminal.
 LOOKS = {"serious": "bold red", "risky": "bold yellow", "note": "bold blue"}
 
@@ -168,13 +167,13 @@ def _show(diagnosis: Diagnosis, verbose: bool) -> None:
             )
         )
         for text, mark in ((finding.detail, "   "), (finding.step, "   → ")):
-            say(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **_WHOLE))
+            say(fill(text, console.width, initial_indent=mark, subsequent_indent=" " * len(mark), **WHOLE_WORDS))
     table = group_table(diagnosis, None if verbose else SHOWN)
     say("")
     print_table(table.columns, table.rows, numbers=table.numbers)
     say_more(table.left_out, "group")
     for sentence in _measured(diagnosis):
-        say(fill(sentence, console.width, **_WHOLE))
+        say(fill(sentence, console.width, **WHOLE_WORDS))
     say("")
     say(f"{first_step(facts['first'])} {facts['next']}")
 

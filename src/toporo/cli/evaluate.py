@@ -27,7 +27,7 @@ from toporo.cli.common import (
     tell,
     working,
 )
-from toporo.errors import GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.files import write_text
 from toporo.tables.contest import compare, constant_in_words, unfair
 from toporo.tables.evaluate import Evaluation
@@ -36,7 +36,7 @@ from toporo.tables.resample import Interval
 from toporo.text import hops_text, many, number
 
 #: Groups shown, the worst first; --verbose shows all.
-SHOWN = 12
+SHOWN = 10
 _DATA, _OUTPUT = "Data", "Output"
 
 
@@ -86,19 +86,21 @@ def evaluate(
     settings |= {"unseen": unseen, "skip_unknown_groups": skip_unknown_groups}
     with working("predicting", "nothing was written", quiet=as_json or quiet):
         judged, *others = judge(models, data, **settings)
-    other = others[0] if others else None
+        other = others[0] if others else None
+        gain = None if other is None else compare(judged, other)  # an error here comes before anything is printed
     if out is not None:
         write_text(out, judged.to_csv())
     if as_json:
         content = judged.to_dict() | (
-            {} if other is None else {"against": other.to_dict(), "gain": compare(judged, other).to_dict()}
+            {} if other is None or gain is None else {"against": other.to_dict(), "gain": gain.to_dict()}
         )
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
         _lead(judged, other, str(model), str(against))
         _show(judged, verbose)
-        if other is not None:
+        if other is not None and gain is not None:
             _compare(judged, other, str(model), str(against))
+            tell(gain.words(str(model), str(against)))
     if out is not None:
         say(f"by group: {out}", err=as_json)
 
@@ -112,12 +114,17 @@ def judge(models: Mapping[str, TableModel], data: str, **settings: Any) -> list[
     data : the table.
     settings : of :meth:`TableModel.evaluate`.
     """
-    judged = []
+    judged: list[Evaluation] = []
     for name, model in models.items():
         try:
             judged.append(model.evaluate(data_source(data), known_to=models.values(), **settings))
-        except GroupMismatchError as error:
-            raise GroupMismatchError(f"{name}: {error}" if len(models) > 1 else str(error)) from None
+        except (DataError, GroupMismatchError) as error:
+            if len(models) == 1:
+                raise
+            which = f"--against {name}" if judged else name
+            again = judged and settings.get("unseen") and isinstance(error, DataError)
+            remedy = " To judge both on groups new to both, fit it with the same --test-groups." if again else ""
+            raise type(error)(f"{which}: {error}{remedy}") from None
     if judged[0].skipped:
         say(f"toporo: {skipped_in_words(judged[0].skipped)}", err=True)
     return judged
@@ -157,6 +164,10 @@ def _lead(judged: Evaluation, other: Evaluation | None, name: str, control: str)
 def _show(judged: Evaluation, verbose: bool) -> None:
     metrics = list(judged.overall)
     shown = [name for name in metrics if name not in ("width", "set_size")]  # these are in the summary and in the CSV
+
+    def cell(name: str, scores: Mapping[str, Interval]) -> str:
+        return _interval(scores[name]) if verbose or name == judged.metric else number(scores[name].value, zeros=True)
+
     print_table(
         ["group", "rows", "hops", "trained on", *shown],
         [
@@ -165,7 +176,7 @@ def _show(judged: Evaluation, verbose: bool) -> None:
                 str(score.rows),
                 hops_text(score.hops),
                 "yes" if score.trained else "no",
-                *(_interval(score.metrics[name]) for name in shown),
+                *(cell(name, score.metrics) for name in shown),
             ]
             for score in judged.groups
         ],
@@ -179,12 +190,12 @@ def _show(judged: Evaluation, verbose: bool) -> None:
         lines[f"least covered ({least.group})"] = least.metrics
     print_table(
         ["", *metrics],
-        [[title, *(_interval(scores[name]) for name in metrics)] for title, scores in lines.items()],
+        [[title, *(cell(name, scores) for name in metrics)] for title, scores in lines.items()],
         numbers=range(1, 1 + len(metrics)),
     )
     tell(
         f"{many(len(judged.groups), 'group')}, worst first by {judged.metric}; in brackets {100 * judged.level:g} % "
-        f"intervals of {judged.resamples} bootstrap samples."
+        f"intervals of {judged.resamples:,} bootstrap samples{'' if verbose else ' (--verbose: of every column)'}."
     )
     if judged.by_hop:
         tell("Hops are edges to the nearest group that the model was trained on.")
@@ -215,11 +226,13 @@ def _compare(judged: Evaluation, other: Evaluation, name: str, control: str) -> 
     ]
     worst = [f"{e.worst.group}: {_interval(e.worst.metrics[metric])}" for e in (judged, other)]
     print_table([metric, name, control], [*rows, ["worst group", *worst]], numbers=[1, 2])
-    tell(compare(judged, other).words(name, control))
 
 
 def _interval(interval: Interval) -> str:
     if math.isnan(interval.value):
         return "–"
-    around = "" if math.isnan(interval.low) else f" [{number(interval.low)}, {number(interval.high)}]"
-    return f"{number(interval.value)}{around}"
+    if math.isnan(interval.low):
+        return number(interval.value, zeros=True)
+    ends = (interval.value, interval.low, interval.high)
+    value, low, high = (number(end, max(map(abs, ends))) for end in ends)
+    return f"{value} [{low}, {high}]"

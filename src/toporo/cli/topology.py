@@ -34,6 +34,7 @@ from toporo.cli.common import (
     say_data,
     say_more,
     split_names,
+    tell,
     working,
     write_picture,
 )
@@ -260,7 +261,8 @@ def topology(
         console.print(_edges(graph, test, None if verbose else SHOWN))
         if not verbose:
             say_more(len(graph.edges) - SHOWN, "edge")
-        say(_how(graph, test))
+        for sentence in _how(graph, test):
+            tell(sentence)
     for what, path in (("graph", out), ("distances", distances), ("picture", plot)):
         if path is not None:
             say(f"{what + ':':<10} {path}", err=as_json)
@@ -331,12 +333,12 @@ def _edges(graph: GroupGraph, test: list[str], most: int | None) -> Table:
     return table
 
 
-def _how(graph: GroupGraph, test: list[str]) -> str:
-    """How a graph was learned, for people."""
+def _how(graph: GroupGraph, test: list[str]) -> list[str]:
+    """How a graph was learned, for people, one sentence each."""
     how = graph.origin.details
     joined = f", {how['neighbors']} neighbours" if "neighbors" in how else ""
     lines = [
-        f"From {how['points']} points in {many(len(how['features']), 'feature')}"
+        f"From {many(how['points'], 'point')} in {many(len(how['features']), 'feature')}"
         f"{' (standardised)' if how['standardised'] else ''}: {how['kernel']} kernel{joined}, {how['scales']} scales, "
         f"Chebyshev order {how['order']}, {how['engine']} on {how['device']}; distances are within "
         f"{how['error']:.0e} of exact ones."
@@ -349,4 +351,4 @@ def _how(graph: GroupGraph, test: list[str]) -> str:
         lines.append(f"Without an edge: {listed(graph.isolated)}.")
     if graph.origin.saw_test_inputs:
         lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
-    return "\n".join(lines)
+    return lines

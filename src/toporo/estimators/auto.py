@@ -138,6 +138,11 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         return super().fit(x, y, _everyone(groups, row_count(x)), sample_weight)
 
     def _makers(self) -> dict[str, Maker]:
+        if not isinstance(self.candidates or {}, Mapping):
+            raise SettingError(
+                f"candidates is a {type(self.candidates).__name__}: expected estimators by name, such as "
+                '{"mine": RandomForestRegressor()}, which are added to the usual ones.'
+            )
         own = dict(self.candidates or {})
         usual = self._usual()
         if not own.keys().isdisjoint(usual):

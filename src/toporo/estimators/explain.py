@@ -230,7 +230,7 @@ class GroupTable(RowTable[GroupRow]):
         said: tuple[str, ...] = ()
         if self.in_effect is not None:
             groups, rows = self.in_effect
-            said = (f"By their weights, {groups:.1f} groups and {rows:.0f} rows are in effect.",)
+            said = (f"By their weights, {groups:.1f} groups and {rows:,.0f} rows are in effect.",)
         if self.capped >= 0.0005:
             said += (
                 f"{100 * self.capped:.2g} % of the prior was taken from groups of few rows, so that a column has "

@@ -108,8 +108,8 @@ class LeagueTable(RowTable[Standing]):
         return (
             *self.about.get("words", ()),
             *self.remarks,
-            "Errors are squared ones in groups left out, over those of the safe mean, which votes are drawn to; worst "
-            "is the part of the groups where a candidate does worst.",
+            "Errors are squared, in groups left out, and relative to the safe mean that votes lean towards (1 is as "
+            "good); worst is the part of the groups where a candidate does worst.",
             "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
         )
 
@@ -156,6 +156,10 @@ class LeaguePart:
             words.append("There is no graph, so nothing is added for the group.")
         else:
             words.append(counts("In what is left, the graph counts", self.gate_, "graph"))
+            follow = [row for row in self.league_ if "kriged" in row.name and row.vote > 0]
+            if follow:
+                votes = share(math.fsum(row.vote for row in follow))
+                words.append(f"Beside that, candidates that may follow the graph themselves have {votes} of the votes.")
         if new and self.gate_ >= UNLIKELY:
             most = max(new, key=lambda name: new[name])
             unit = "" if not hasattr(self, "classes_") else " in log-odds"

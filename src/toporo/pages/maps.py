@@ -21,7 +21,7 @@ from toporo.pages import charts
 from toporo.pages.charts import INK, SOFT, WIDTH
 from toporo.pages.figures import TopologyRuns, draw_counted_edges, hop_title, require_same, short_number
 from toporo.pages.outlines import Outlines, Point, load_land, load_outlines
-from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, draw_graph, mark_group
+from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, as_map, draw_graph, mark_group
 from toporo.topology.graph import GroupGraph
 from toporo.topology.states import state_codes
 from toporo.types import Name
@@ -147,6 +147,19 @@ def draw_state_land(ax: Axes, codes: Iterable[str], at: Iterable[Point]) -> Fram
     frame = (float(west), float(east), float(south), float(north))
     _show(ax, frame)
     return frame
+
+
+def draw_ground(ax: Axes, graph: GroupGraph, at: Mapping[Name, Point]) -> Frame | None:
+    """What a graph stands on: the land of states, whose frame is returned; one scale where it has positions; nothing.
+
+    ``at`` is the graph's layout.
+    """
+    codes = {} if graph.positions else state_codes(graph.names)
+    if codes:
+        return draw_state_land(ax, codes.values(), at.values())
+    if graph.positions:
+        as_map(ax)
+    return None
 
 
 def _show(ax: Axes, frame: Frame) -> None:

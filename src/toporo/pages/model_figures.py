@@ -20,28 +20,16 @@ from toporo.estimators.explain import GroupRow
 from toporo.estimators.league import Standing
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
-from toporo.pages.maps import contiguous_states, draw_state_land, draw_states
+from toporo.pages.maps import contiguous_states, draw_ground, draw_states
 from toporo.pages.model_words import OUTSIDE
 from toporo.pages.outlines import load_outlines
 from toporo.tables.contest import metric_name
 from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.resample import Interval
 from toporo.text import short_name, sign_width
-from toporo.topology.draw import (
-    DARK,
-    EDGE_COLOR,
-    FIRM_COLOR,
-    OTHER_COLOR,
-    TEST_COLOR,
-    TRAIN_COLOR,
-    add_hits,
-    as_map,
-    known_places,
-    layout,
-)
+from toporo.topology.draw import DARK, EDGE_COLOR, FIRM_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.labels import NodeNames
-from toporo.topology.states import state_codes
 from toporo.training.loop import RoundRecord
 
 #: Groups with a row of their own in a figure; the table has them all.
@@ -78,17 +66,16 @@ def graph_figure(
     """
     by_name: dict[Any, GroupRow] = {row.group: row for row in rows}
     at = layout(graph)
-    codes = {} if graph.positions else state_codes(graph.names)
     trained = [name for name in graph.names if name in by_name]
+    trained.sort(key=lambda name: -by_name[name].weight)  # small nodes on top of large ones
     held_out = [name for name in graph.names if name in test and name not in by_name]
     others = [name for name in graph.names if name not in by_name and name not in test]
     base = 240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0
     figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)), square=True)
-    if codes:
-        west, east, south, north = draw_state_land(ax, codes.values(), at.values())
+    frame = draw_ground(ax, graph, at)
+    if frame is not None:
+        west, east, south, north = frame
         figure.set_figheight(min(7.5, 0.85 * figure.get_figwidth() * (north - south) / (east - west) + 0.4))
-    elif graph.positions:
-        as_map(ax)
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.6, zorder=1))
     if others:
@@ -106,7 +93,7 @@ def graph_figure(
     ax.margins(0.1)
     sizes = dict.fromkeys(others, 0.3 * base) | dict.fromkeys(held_out, 0.5 * base) | areas
     reach = {name: math.sqrt(sizes[name]) / 2 for name in graph.names}
-    order = [*sorted(trained, key=lambda name: -by_name[name].weight), *held_out, *others]
+    order = [*trained, *held_out, *others]
     texts = {name: short_name(name, 18 if len(graph) > 20 else 24) for name in order}
     NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
     add_hits(ax, at, reach)
@@ -408,8 +395,7 @@ def _colored_graph(
 ) -> None:  # fmt: skip
     """Groups in the colours of their values; those not trained on are squares."""
     size = (150.0 if len(graph) <= 20 else 80.0 if len(graph) <= 80 else 36.0) / math.sqrt(columns)
-    if known_places(graph):
-        as_map(ax)
+    draw_ground(ax, graph, at)
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.7, alpha=0.6, zorder=1))
     for names, looks in (

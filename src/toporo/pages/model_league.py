@@ -90,11 +90,11 @@ def _effect_section(model: TableModel, graph: GroupGraph, table: LeagueTable) ->
     for place, title in list(enumerate(of_class))[-1 if len(of_class) == 2 else None :][:MOST_PANELS]:
         values = {row["group"]: float(np.atleast_1d(row["effect"])[place]) for row in table.about["effects"]}
         panels[short_name(title, 40) if title else "effect of the group"] = values
-    unit = f"{short_name(model.target, 40)}: " + ("added" if model.classes is None else "added to the log-odds")
+    unit = f"{short_name(model.target, 40)}: effect" + ("" if model.classes is None else " on the log-odds")
     text = (
         "What the neighbours of a group suggest, and of a training group its own rows: what the candidates, fitted "
-        "without it, leave of it. It is added to predictions in groups that were not trained on; in others the "
-        "candidates have seen the rows themselves."
+        "without it, leave of it. Only in groups that were not trained on is it added to predictions; in training "
+        "groups nothing is, as the candidates have seen the rows themselves."
         f"{f' The first {MOST_PANELS} of {len(of_class)} classes.' if len(of_class) > MOST_PANELS else ''}"
     )
     figure = figures.coefficient_figure(graph, panels, set(model.groups), unit)

@@ -3,6 +3,8 @@
 (() => {
   "use strict";
   const LONG = 15, SHORT = 12, FEW_SERIES = 4;
+  // Of what tables know of a group, what its card shows first.
+  const FIRST = /^(rows|prior|weight|loss|hops|edges away|to a test group|effect|rmse|accuracy)/i;
   const all = (query, within = document) => [...within.querySelectorAll(query)];
   const make = (tag, props = {}, ...children) => {
     const element = Object.assign(document.createElement(tag), props);
@@ -54,7 +56,8 @@
         if (text && text !== "–" && text.length < 60 && !pairs.has(heads[i + 1])) pairs.set(heads[i + 1], text);
       });
     }
-    return [...pairs].slice(0, 10);
+    const rank = ([name]) => (FIRST.test(name) ? 0 : 1);
+    return [...pairs].sort((a, b) => rank(a) - rank(b)).slice(0, 10);
   };
   let lit = null, pinned = null;
   const light = (key, x, y) => {

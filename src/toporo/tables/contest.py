@@ -335,11 +335,11 @@ class Contest:
         lines = []
         for entrant in self.entrants:
             here, there = entrant.regions, entrant.test
-            line = [entrant.name, entrant.kind, "left out" if here is None else _number(here.error.value)]
-            line += [_number(math.nan if here is None else here.accuracy)] if classes else []
-            line += ["", ""] if here is None else [_number(here.ratio), _signed(here.difference)]
+            line = [entrant.name, entrant.kind, "left out" if here is None else number(here.error.value)]
+            line += [number(math.nan if here is None else here.accuracy)] if classes else []
+            line += ["", ""] if here is None else [number(here.ratio), _signed(here.difference)]
             if self.test_groups:
-                line += ["", ""] if there is None else [_number(there.error.value), _number(there.ratio)]
+                line += ["", ""] if there is None else [number(there.error.value), number(there.ratio)]
             lines.append(line)
         return titles, lines
 
@@ -387,18 +387,16 @@ def _plain(judged: Judgement | None) -> dict[str, Any] | None:
     }
 
 
-def _number(value: float) -> str:
-    return number(value)
-
-
 def _signed(interval: Interval) -> str:
     """A difference with its interval."""
     if math.isnan(interval.value):
         return "–"
     if interval.value == interval.low == interval.high == 0:
         return "0"
-    ends = "" if math.isnan(interval.low) else f" [{interval.low:+.2g}, {interval.high:+.2g}]"
-    return f"{interval.value:+.2g}{ends}"
+    ends = [interval.value] if math.isnan(interval.low) else [interval.value, interval.low, interval.high]
+    texts = [number(end, max(map(abs, ends)), digits=2) for end in ends]
+    value, *around = [f"+{text}" if end > 0 else text for end, text in zip(ends, texts, strict=True)]
+    return f"{value} [{', '.join(around)}]" if around else value
 
 
 # ---------------------------------------------------------------- words

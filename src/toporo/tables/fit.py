@@ -238,6 +238,7 @@ def _estimator(
     """The estimator to fit: a model and its settings."""
     if model == "auto":
         return _auto(task, graph, test_groups, wanted)
+    wanted = dict(wanted)
     method = wanted.pop("method", "tro")
     if model == "kriged":
         return _kriged(task, method, ids, graph, wanted)

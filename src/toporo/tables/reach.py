@@ -177,7 +177,8 @@ class Reach:
     rows : some of the training rows, scaled and weighted, without the inputs that have no weight.
     usual : the mean distance between two of them.
     limit : the largest distance that is inside, over the usual one.
-    most_hops : from a group held out to the nearest one kept, at most; None without a graph.
+    most_hops : from a group held out to the nearest one kept, at most; None without a graph or without test groups,
+        and then only groups to which no path leads are too far.
     pathless : whether no path led from one of them to any that was kept.
     """
 
@@ -243,7 +244,8 @@ class Reach:
             rows=np.ascontiguousarray(rows),
             usual=usual,
             limit=max(_whisker(held) / usual, LEAST),
-            most_hops=None if not hops else max([1, *(int(hop) for hop in hops if math.isfinite(hop))]),
+            # Without test groups folds are groups drawn at random, most of them next to others: hops tell nothing then.
+            most_hops=max([1, *(int(hop) for hop in hops if math.isfinite(hop))]) if hops and test_groups else None,
             pathless=math.inf in hops,
         )
 
@@ -278,15 +280,16 @@ class Reach:
         beyond = np.clip(apart, 0.0, FARTHEST)
         values = np.maximum(distance / self.limit, beyond.max(axis=1, initial=0.0) / BEYOND)
         away, no_path = np.zeros(len(x)), math.inf
-        if self.most_hops is not None and groups is not None and hops is not None:
+        most = self.most_hops or 0
+        if groups is not None and hops is not None:
             no_path = len(hops) + 1.0  # longer than any path, unless validation met such a case
-            counted = {name: hop if math.isfinite(hop) else no_path for name, hop in hops.items()}
+            counted = {name: no_path if math.isinf(hop) else hop if most else 0.0 for name, hop in hops.items()}
             away = np.array([counted.get(name, 0.0) for name in groups.tolist()])
             away[(away == no_path) & self.pathless] = 0.0
-            values = np.maximum(values, away / self.most_hops)
+            values = np.maximum(values, away / max(most, 1))
         reasons = np.full(len(x), "", dtype=object)
         out = np.flatnonzero(values > 1.0)
-        far, many_hops = distance[out] > self.limit, away[out] > (self.most_hops or math.inf)
+        far, many_hops = distance[out] > self.limit, away[out] > most
         kinds = np.stack([far, np.where(many_hops, away[out], 0.0), (beyond[out] > BEYOND).sum(axis=1)], axis=1)
         for kind in np.unique(kinds, axis=0):
             reasons[out[(kinds == kind).all(axis=1)]] = _reason(*kind.tolist(), no_path=no_path)

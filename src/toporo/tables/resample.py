@@ -280,14 +280,21 @@ def in_words(gain: Interval, other: str, metric: str) -> str:
     'better by 0.5 (0.1 to 0.9) than old in RMSE'
     >>> in_words(Interval(0.5, -0.1, 0.9), "old", "RMSE")
     'not clearly different from old in RMSE (better by 0.5, from 0.1 worse to 0.9 better)'
+    >>> in_words(Interval(0.5, -0.00001, 0.9), "old", "RMSE")
+    'not clearly different from old in RMSE (better by 0.5, from 0.000 worse to 0.9 better)'
     """
     if gain.value == 0 and not (gain.low < 0 or gain.high > 0):
         return f"as good as {other} in {metric}"
-    direction, size = ("better" if gain.value > 0 else "worse"), number(abs(gain.value))
+    most = np.nanmax(np.abs([gain.value, gain.low, gain.high]))
+
+    def shown(value: float) -> str:  # a tiny end beside large ones needs no powers of ten
+        return number(value, like=float(most)) if abs(value) < 1e-3 * most else number(value)
+
+    direction, size = ("better" if gain.value > 0 else "worse"), shown(abs(gain.value))
     if math.isnan(gain.low) or math.isnan(gain.high):
         return f"{direction} by {size} than {other} in {metric} (without an interval)"
     if clear(gain):
         low, high = sorted((abs(gain.low), abs(gain.high)))
-        return f"{direction} by {size} ({number(low)} to {number(high)}) than {other} in {metric}"
-    ends = f"from {number(-gain.low)} worse to {number(gain.high)} better"
+        return f"{direction} by {size} ({shown(low)} to {shown(high)}) than {other} in {metric}"
+    ends = f"from {shown(-gain.low)} worse to {shown(gain.high)} better"
     return f"not clearly different from {other} in {metric} ({direction} by {size}, {ends})"

@@ -40,9 +40,14 @@ EXACT = 200
 BREADTH = 1.5
 
 
+def group_id(name: object) -> str:
+    """What the artists of a group are called in an SVG: ``<g id="group:NAME">``."""
+    return f"group:{printable(str(name))}"
+
+
 def mark_group(artist: Artist, name: object) -> None:
-    """Let an artist stand for a group: pages light up all that stands for one."""
-    artist.set_gid(f"group:{name}")
+    """Let an artist stand for a group, by its :func:`group_id`: pages light up all that stands for one."""
+    artist.set_gid(group_id(name))
 
 
 def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> None:
@@ -56,9 +61,10 @@ def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> Non
     """
     from matplotlib.lines import Line2D
 
-    for name, points in reach.items():
+    for name, points in sorted(reach.items(), key=lambda item: -item[1]):  # small ones on top
         x, y = at[name]
-        hit = Line2D([x], [y], ls="", marker="o", ms=2 * points + 4, mew=0, color=DARK, alpha=0, zorder=9)
+        size = math.ceil(2 * points + 4)  # whole points: an SVG then holds each size once
+        hit = Line2D([x], [y], ls="", marker="o", ms=size, mew=0, color=DARK, alpha=0, zorder=9, clip_on=False)
         mark_group(hit, name)
         hit.set_in_layout(False)
         ax.add_line(hit)
@@ -101,6 +107,7 @@ def draw_graph(
     for title, color, shape, names in kinds:
         if not names:
             continue
+        names = sorted(names, key=lambda name: -given.get(name, 0.0))  # small nodes on top of large ones
         areas = [base * (1.0 + 4.0 * (given.get(name, 0.0) / largest if largest > 0 else 0.0)) for name in names]
         nx.draw_networkx_nodes(
             drawn,
@@ -193,11 +200,11 @@ def _names(
     sizes: Mapping[Name, float],
 ) -> None:
     """Names on nodes that would hold the widest of them, so that nodes of one size look alike; the others beside."""
-    from toporo.topology.labels import NodeNames, text_widths  # matplotlib, which most calls do without
+    from toporo.topology.labels import NodeNames, widest  # matplotlib, which most calls do without
 
     order = sorted(graph.names, key=lambda name: (-sizes.get(name, 0.0), -len(graph.neighbors(name))))
     texts = {name: shown_name(name) for name in order}
-    needed = abs(complex(ON_SIZE * max(text_widths(ax, texts.values())), ON_SIZE * CAPITAL)) / 2
+    needed = abs(complex(ON_SIZE * widest(ax, texts.values()), ON_SIZE * CAPITAL)) / 2
     within = {name: (color, ON_SIZE) for name, color in on.items() if reach[name] - 0.4 >= needed}
     NodeNames(ax, at, reach, texts, graph.edges, size=BESIDE_SIZE, on=within)
 

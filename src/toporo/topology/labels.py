@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,6 +38,8 @@ SIDES: tuple[tuple[complex, tuple[float, float]], ...] = (
     (-0.8 - 0.8j, (1.0, 1.0)),
     (-0.8 + 0.8j, (1.0, 0.0)),
 )
+#: Names that are tried at most, and measured to know the widest.
+MOST, MEASURED = 300, 40
 #: How far away, in points beyond the node, and in how many directions a name may stand at the end of a line.
 FAR, DIRECTIONS = (10.0, 18.0, 28.0, 40.0, 54.0, 70.0), 16
 #: A name less than so many points from another node could be that one's.
@@ -147,7 +150,7 @@ class NodeNames(Artist):
     ax : the axes.
     at : where all nodes stand.
     reach : from the middle of a node to its border, in points.
-    texts : what is written, by node; the most important first. Nodes may be left out.
+    texts : what is written, by node; the most important first. Nodes may be left out, and of very many are.
     edges : pairs of nodes.
     size : of the text, in points.
     on : by node, the colour of a name that may stand on it, and its size.
@@ -166,6 +169,7 @@ class NodeNames(Artist):
     ) -> None:
         super().__init__()
         self._ax = ax
+        texts = dict(islice(texts.items(), MOST))
         index = {name: number for number, name in enumerate(at)}
         self._points = np.array([tuple(point) for point in at.values()], dtype=np.float64).reshape(-1, 2)
         self._reach = np.array([reach[name] for name in at], dtype=np.float64)
@@ -186,7 +190,7 @@ class NodeNames(Artist):
         self._lines.set_in_layout(False)
         beside = [text for text, inside in zip(texts.values(), self._on, strict=True) if not inside]
         if beside and ax.get_autoscale_on():
-            _make_room(ax, size * max(text_widths(ax, beside)))
+            _make_room(ax, size * widest(ax, beside))
         ax.add_line(self._lines)
         self.set_zorder(-100.0)  # names are placed before anything is drawn
         self.set_in_layout(False)
@@ -264,17 +268,19 @@ def _scaled(box: Bbox, scale: float) -> Array:
     return np.array([box.x0, box.y0, box.x1, box.y1]) * scale
 
 
-def text_widths(ax: Axes, texts: Iterable[str]) -> list[float]:
-    """How wide texts are, in ems."""
+def widest(ax: Axes, texts: Iterable[str]) -> float:
+    """How wide the widest text is, in ems; of many, the longest are measured."""
+    longest = sorted(set(texts), key=lambda text: -len(text) - _broad_signs(text))[:MEASURED]
     sample = ax.text(0.5, 0.5, "", size=100.0, transform=ax.transAxes)
-    dpi, widths = ax.figure.dpi, []
+    widths = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # said when the picture is made
-        for text in texts:
+        for text in longest:
             sample.set_text(text)
-            widths.append(float(sample.get_window_extent().width) * 72.0 / dpi / 100.0 + 0.4 * _broad_signs(text))
+            ems = float(sample.get_window_extent().width) * 72.0 / ax.figure.dpi / 100.0
+            widths.append(ems + 0.4 * _broad_signs(text))
     sample.remove()
-    return widths
+    return max(widths, default=0.0)
 
 
 def _broad_signs(text: str) -> int:
