@@ -3,8 +3,8 @@ A prior on a map of the states
 ==============================
 
 Records come from the north of the United States, predictions are for the south. Where would a random walk from the
-southern states first meet the northern ones? That is the harmonic prior: states on the front count most, and a state that
-no walk can reach without crossing another counts nothing. Only the borders are needed, no data.
+southern states first meet the northern ones? That is the harmonic prior: states on the front count most, and a state
+that no walk can reach without crossing another counts nothing. Only the borders are needed, no data.
 
 Run it with: ``python examples/states_prior_map.py``
 """
