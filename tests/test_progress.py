@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toporo import progress
-from toporo.progress import Progress, Watch, tracked
+from toporo.progress import Progress, Watch, all_quiet, tracked
 
 
 class Terminal(io.StringIO):
@@ -278,6 +278,13 @@ def test_a_quiet_watch_silences_the_parts(monkeypatch: pytest.MonkeyPatch, caplo
         run(3, None)
         time.sleep(0.05)
     assert (terminal.getvalue(), caplog.messages) == ("", [])
+
+
+def test_quiet_is_known_below() -> None:
+    assert not all_quiet()
+    for quiet in (True, False):
+        with Watch("working", quiet=quiet):
+            assert all_quiet() == quiet
 
 
 def test_a_function_is_told_under_a_watch_too() -> None:

@@ -196,7 +196,7 @@ class Watch:
     """
 
     def __init__(self, title: str, *, quiet: bool = False) -> None:
-        self._title = title
+        self._title, self.quiet = title, quiet
         self._parts: list[Progress] = []
         self._start = self._last = time.monotonic()
         self._share = 0.0
@@ -300,6 +300,12 @@ class Watch:
                 if self._over.wait(LOOK_EVERY):
                     break
             self._console = None
+
+
+def all_quiet() -> bool:
+    """Whether a :class:`Watch` is on that shows nothing."""
+    watch = _WATCH.get()
+    return watch is not None and watch.quiet
 
 
 def above_bar(text: str) -> bool:

@@ -20,6 +20,7 @@ from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_flo
 from tests.bench.tiny_images import write_tiny
 from toporo.bench import runner
 from toporo.bench.domainbed import SPECS
+from toporo.cli.common import RunProgress
 from toporo.models import NETWORKS, ResNet, save_weights
 
 Run = Callable[..., Any]
@@ -94,7 +95,7 @@ def test_every_benchmark_gives_a_table_a_results_file_and_a_report(
     assert content["about"]["settings"]["rounds"] == 2
     no_report(monkeypatch)
     again = toporo(*arguments, "--json")
-    assert "4/4 runs (4 found from before)" in again.err
+    assert " runs (" not in again.err, "JSON comes without progress"
     assert json.loads(again.out) == content["rows"]
 
 
@@ -127,20 +128,26 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
 
 
 @pytest.mark.usefixtures("unwritten")
-def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(toporo: Run, tmp_path: Path) -> None:
+def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
+    toporo: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bucket = write_floods(tmp_path / "data")
     chip = next(name for name in chip_names() if name.startswith("India"))
     image, label = make_chip(chip)
     write_chip(bucket, chip, np.full_like(image, np.nan), label)
     done = toporo(
         "reproduce", "sen1floods11", "--data", "data", *QUICK, "--network", "unet", "--methods", "erm",
-        "--test", "Bolivia,Mekong", "--json",
+        "--test", "Bolivia,Mekong",
     )  # fmt: skip
     assert done.code == 0, done.err
     line = f"toporo: left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)"
     lines = done.err.splitlines()
     assert lines.count(line) == 1
     assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")
+    with RunProgress("sen1floods11", quiet=True) as shown:
+        shown.report(1, 2, None)
+        shown.say("left out: a chip")
+    assert capsys.readouterr().err == "toporo: left out: a chip\n", "no progress"
 
 
 # ---------------------------------------------------------------------- interrupted
@@ -170,12 +177,16 @@ def test_an_interrupt_says_that_the_same_command_goes_on(
     assert len(calls) == 4 + 5
 
 
+#: Folders for results: of a command that is killed, and of one that is not.
+OUTS = ("killed", "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unwritten")
 def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: Run, data: Path, tmp_path: Path) -> None:
     arguments = (
         "reproduce", "sen1floods11", "--data", data, *QUICK, "--network", "unet", "--methods", "erm,tro-data",
-        "--test", "Bolivia,India", "--json", "--out",
+        "--test", "Bolivia,India", "--markdown", "--out",
     )  # fmt: skip
     command = [sys.executable, "-m", "toporo", *map(str, arguments), "killed"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
@@ -186,10 +197,11 @@ def test_after_a_kill_the_same_command_goes_on_and_gives_the_same_rows(toporo: R
                 break
         running.stderr.read()
     assert not (tmp_path / "killed/results.json").exists()
-    again, whole = toporo(*arguments, "killed"), toporo(*arguments, "whole")
+    again, whole = (toporo(*arguments, out) for out in OUTS)
     assert "found from before" in again.err
     assert "0/4 runs (starting)" in whole.err
-    assert json.loads(again.out) == json.loads(whole.out)
+    assert again.out == whole.out
+    assert len({json.dumps(json.loads((tmp_path / out / "results.json").read_text())["rows"]) for out in OUTS}) == 1
 
 
 # ---------------------------------------------------------------------- tables made before

@@ -237,7 +237,7 @@ def test_reach_adds_a_number_and_a_reason(toporo: Run, model: Path) -> None:
     assert list(rows[0]) == ["station", "prediction", "reach", "outside"]
     assert [float(row["reach"]) <= 1 for row in rows] == [True, False, True]
     assert [row["outside"] for row in rows] == ["", "far from any training row; 1 input far out of range", ""]
-    assert "outside of what validation has seen: 1 rows\n" in done.err
+    assert "outside of what validation has seen: 1 row\n" in done.err
     lines = toporo("predict", "model", "-", "--reach", "--json", stdin=table).out.splitlines()
     assert json.loads(lines[1])["outside"] == rows[1]["outside"]
     assert toporo("predict", "model", "-", "--reach", "--out", "p.parquet", stdin=table).code == 0

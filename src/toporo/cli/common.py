@@ -24,7 +24,7 @@ import typer
 
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
-from toporo.progress import Bar, Watch, above_bar, make_console
+from toporo.progress import Bar, Watch, above_bar, all_quiet, make_console
 from toporo.registry import Registry
 from toporo.text import many, printable, write_data
 
@@ -354,8 +354,9 @@ class SayingHandler(logging.Handler):
     """Lines of the log, said."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say the line of a record."""
-        say(f"toporo: {self.format(record)}", err=True)
+        """Say the line of a record, unless a command is to be quiet and nothing is the matter."""
+        if record.levelno >= logging.WARNING or not all_quiet():
+            say(f"toporo: {self.format(record)}", err=True)
 
 
 @contextmanager
@@ -387,6 +388,13 @@ class RunProgress(Bar):
     def __exit__(self, *exception: object) -> None:
         super().__exit__(*exception)
         self._silent.__exit__(None, None, None)
+
+    def say(self, text: str) -> None:
+        """A remark that is no progress: quiet does not silence it."""
+        if self.quiet:
+            say(f"toporo: {text}", err=True)
+        else:
+            super().say(text)
 
     def report(self, done: int, total: int, job: Any, speed: float | None = None) -> None:
         """So many runs are done, this job the last of them; without a job, none has ended yet."""

@@ -140,7 +140,8 @@ def compare(
     if out is not None:
         from toporo.pages.compare import write_comparison  # matplotlib, which most calls do without
 
-        write_comparison(contest, out)
+        with working("drawing the page", out, quiet=as_json or quiet):
+            write_comparison(contest, out)
     if as_json:
         say_data(json.dumps(contest.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:

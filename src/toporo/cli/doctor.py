@@ -120,7 +120,8 @@ def doctor(
             command = command.replace(written, typed)
         diagnosis = replace(diagnosis, facts={**diagnosis.facts, "next": command})
     if plot is not None or out is not None:
-        _draw(diagnosis, plot, out)
+        with working("drawing", "not everything was written", quiet=as_json or quiet):
+            _draw(diagnosis, plot, out)
     if as_json:
         say_data(json.dumps(diagnosis.to_dict(), indent=1, ensure_ascii=False, allow_nan=False))
     else:

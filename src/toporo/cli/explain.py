@@ -9,6 +9,7 @@ from typing import Annotated
 from toporo.cli.common import (
     PICTURES,
     ModelFolder,
+    Quiet,
     Verbose,
     check_writable,
     graph_figure,
@@ -19,6 +20,7 @@ from toporo.cli.common import (
     say_data,
     say_more,
     tell,
+    working,
     write_picture,
 )
 from toporo.estimators.explain import MOST_BELOW
@@ -43,6 +45,7 @@ def explain(
         ),
     ] = None,
     as_json: Annotated[bool, option("Print the table as JSON.", _OUTPUT, "--json", metavar="")] = False,
+    quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Show what a model is made of: candidates by vote, groups by weight.
@@ -59,12 +62,13 @@ def explain(
     """
     check_writable("-", {"--out": out, "--plot": plot}, endings={"--plot": PICTURES})
     refuse_inside(model, {"--out": out, "--plot": plot})
-    loaded = load_model(model)
-    table = loaded.explain()
-    if out is not None:
-        write_text(out, table.to_csv())
-    if plot is not None:
-        write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
+    with working("reading the model", "not everything was written", quiet=as_json or quiet):
+        loaded = load_model(model)
+        table = loaded.explain()
+        if out is not None:
+            write_text(out, table.to_csv())
+        if plot is not None:
+            write_picture(plot, lambda: graph_figure(loaded.estimator.plot, len(loaded.graph or table)))
     if as_json:
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))

@@ -38,7 +38,7 @@ from toporo.errors import SettingError, listed
 from toporo.files import replacing
 from toporo.progress import Progress
 from toporo.tables.model import Prediction, TableModel, load_model, skipped_in_words
-from toporo.text import write_data
+from toporo.text import many, write_data
 
 _DATA, _OUTPUT = "Data", "Output"
 #: How --out is written, by the end of its name.
@@ -266,13 +266,13 @@ class _Counts:
         self.beyond += reach.outside.mean() * rows
 
     def say(self) -> None:
-        lines = [f"{self.rows} rows predicted"]
+        lines = [f"{many(self.rows, 'row')} predicted"]
         if self.skipped:
             lines.append(skipped_in_words(self.skipped))
         if self.beyond:
             about = "" if self.looked_at == self.rows else "about "
             hint = "" if self.asked else " (--reach says which and why)"
-            lines.append(f"outside of what validation has seen: {about}{round(self.beyond)} rows{hint}")
+            lines.append(f"outside of what validation has seen: {about}{many(round(self.beyond), 'row')}{hint}")
         if +self.filled:
             lines.append(f"missing values filled in: {_counted(self.filled)}")
         if +self.outside:

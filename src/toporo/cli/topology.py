@@ -251,7 +251,10 @@ def topology(
         _write_distances(distances, learned.distances)
     if plot is not None:
         train = [name for name in graph.names if name not in test] if test else None
-        write_picture(plot, lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph)))
+        with working("drawing the graph", plot, quiet=as_json or quiet):
+            write_picture(
+                plot, lambda: graph_figure(lambda ax: graph.plot(ax, train=train, test=test or None), len(graph))
+            )
     if as_json:
         say_data(graph.to_json())
     else:
