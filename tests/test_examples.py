@@ -230,11 +230,9 @@ def test_flood_tiles_finds_water_in_a_flood_not_trained_on(run: Run, tmp_path: P
 SHOWN = {
     "compare_candidates.py": "Kriged is best; the graph helps",
     "distance_matrix.py": "12 groups, distances to within ",
-    "error_by_hops.py": "'8': ",
     "intervals_coverage.py": "groups left out (toporo): 9",
     "kriged_coefficients.py": "the rows speak for the graph: ",
     "league_of_auto.py": "It is carried by ",
-    "losses_by_group.py": "group DRO: mean in training ",
     "penalty_choice.py": "chosen: λ = ",
     "reach_of_rows.py": "far from any training row",
     "region_folds.py": "fold 4: ",
