@@ -31,7 +31,7 @@ def options_of(*names: str) -> set[str]:
 
 
 def all_options() -> set[str]:
-    """Of every command that has no commands of its own."""
+    """Of every command that has no commands of its own, and of the command line itself."""
     import typer.main
 
     from toporo.cli import app
@@ -39,7 +39,7 @@ def all_options() -> set[str]:
     group: Any = typer.main.get_command(app)
     context = group.context_class(group)
     commands = [group.resolve_command(context, [name])[1] for name in group.list_commands(context)]
-    return {option for each in commands for parameter in each.params for option in parameter.opts}
+    return {option for each in (group, *commands) for parameter in each.params for option in parameter.opts}
 
 
 def leaves() -> list[tuple[str, ...]]:

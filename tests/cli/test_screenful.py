@@ -102,6 +102,19 @@ def test_a_narrow_table_breaks_no_words(capsys: pytest.CaptureFixture[str], monk
     assert max(map(len, lines)) <= 40
 
 
+def test_no_number_is_broken_where_there_is_no_room_for_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_at_a_terminal(monkeypatch, 32)
+    row = ["a name of three words", "8,040 [7,900, 8,180]", "123,456,789", "0.5812345678"]
+    print_table(["group", "rmse", "mae", "r2"], [row], numbers=[1, 2, 3])
+    lines = bare(capsys.readouterr().out)
+    assert lines[-1] == "No room for r2."
+    assert max(map(len, lines)) <= 32
+    for word in ("8,040", "[7,900,", "8,180]", "123,456,789", "three"):
+        assert word in "\n".join(lines)
+
+
 def test_more_rows_than_asked_for_are_counted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

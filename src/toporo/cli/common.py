@@ -18,7 +18,7 @@ from functools import partial
 from os.path import realpath  # unlike Path.resolve, it bears links in a loop
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 
 import typer
 
@@ -420,6 +420,8 @@ if TYPE_CHECKING:
 
 #: Kinds of pictures, with what keeps the time of writing out of each.
 PICTURES: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+#: A longer name is broken where there is little room.
+LONG_WORD = 24
 #: Names and options stay in one piece.
 WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 #: Width of tables where no terminal says another.
@@ -443,6 +445,7 @@ def print_table(
 ) -> None:
     """A table on standard output, as wide as the terminal; columns of ``numbers`` stand to the right.
 
+    Where there is little room, heads and cells break between words, and the last columns of numbers are left out.
     Of more rows than ``most`` the first are shown, and how many more of that ``thing`` there are.
     """
     from rich import box
@@ -453,21 +456,33 @@ def print_table(
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
     heads = [printable(title, keep="") for title in titles]
     cells = [[printable(cell, keep="") for cell in row] for row in rows[:most]]
-    widths = [max((cell_len(row[place]) for row in cells), default=0) for place in range(len(heads))]
-
-    def too_wide() -> bool:
-        lines = [max(map(cell_len, head.split("\n"))) for head in heads]
-        return sum(map(max, lines, widths)) + 3 * len(heads) >= console.width
-
-    if too_wide():  # heads on several lines, broken between words
-        longest = [max(map(cell_len, head.split()), default=1) for head in heads]
-        heads = [fill(head, room, **WHOLE_WORDS) for head, room in zip(heads, map(max, longest, widths), strict=True)]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)) if too_wide() else Table()
-    for place, head in enumerate(heads):
-        table.add_column(Text(head), justify="right" if place in numbers else "left", overflow="fold")
+    places, room = list(range(len(heads))), console.width
+    own = [max((cell_len(row[place]) for row in cells), default=0) for place in places]
+    widths = [max(own[place], cell_len(heads[place]), 1) for place in places]
+    table = Table()
+    if sum(widths) + 3 * len(heads) >= room:
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        words = [" ".join([heads[place], *(row[place] for row in cells)]).split() for place in places]
+        least = [max(map(cell_len, each), default=1) for each in words]
+        least = [size if place in numbers else min(size, LONG_WORD) for place, size in enumerate(least)]
+        while (
+            sum(least[place] + 2 for place in places) >= room and (last := max({*places} & {*numbers}, default=1)) > 1
+        ):
+            places.remove(last)
+        widths = [max(size, each) for size, each in zip(own, least, strict=True)]
+        while sum(widths[place] + 2 for place in places) >= room:
+            widest = max(places, key=lambda place: widths[place] - least[place])
+            if widths[widest] <= least[widest]:
+                break
+            widths[widest] -= 1
+    for place in places:
+        justify: Literal["right", "left"] = "right" if place in numbers else "left"
+        table.add_column(Text(heads[place]), justify=justify, overflow="fold", width=widths[place])
     for row in cells:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(row[place]) for place in places))
     console.print(table)
+    if len(places) < len(heads):
+        say(f"No room for {', '.join(titles[place] for place in range(len(heads)) if place not in places)}.")
     say_more(len(rows) - len(cells), thing)
 
 

@@ -154,7 +154,11 @@ def _show(diagnosis: Diagnosis, verbose: bool) -> None:
         f"{facts['source']}: {many(facts['rows'], 'row')}, {many(facts['groups'], 'group')}, "
         f"{many(len(facts['features']), 'feature')}, {target}"
     )
-    counts = [f"{diagnosis.count(severity)} {severity}" for severity in SEVERITIES if diagnosis.count(severity)]
+    counts = [
+        many(count, severity, "notes" if severity == "note" else severity)
+        for severity in SEVERITIES
+        if (count := diagnosis.count(severity))
+    ]
     say(f"Findings: {', '.join(counts) or 'none'}")
     for place, finding in enumerate(diagnosis.findings, 1):
         console.print()
