@@ -346,7 +346,13 @@ def _graph(
 
 
 def written(value: float, kind: str) -> str:
-    """A number to be shown, or a date."""
+    """A number to be shown, or a date; what may be a year has no sign between its thousands.
+
+    >>> written(2007.0, "number"), written(8040.0, "number")
+    ('2007', '8,040')
+    """
+    if kind == "number" and 1000 <= value < 3000 and value == int(value):
+        return str(int(value))
     return shown(value, digits=6) if kind == "number" else Numbers(np.array([value]), kind).as_text().levels[0]
 
 
