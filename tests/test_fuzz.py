@@ -135,7 +135,7 @@ def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
 
 @pytest.mark.slow
 def test_many_damaged_files_are_read_or_refused(fuzz: Any) -> None:
-    failures = _failures(_outcomes(fuzz, 300))
+    failures = _failures(_outcomes(fuzz, 150))
     assert not failures, "\n".join(failures)
 
 

@@ -16,6 +16,13 @@ SWEEP = (
     sys.executable, "-m", "toporo", "reproduce", "dg15", "--seeds", "1", "--methods", "erm,sd,tro-physical",
     "--source", "generated", "--jobs", "2", "--out",
 )  # fmt: skip
+#: How a sweep is struck: the signal, whether its workers get it too, and what it says.
+WAYS = {
+    "kill": (signal.SIGTERM, False, "terminated"),
+    "a batch system's kill": (signal.SIGTERM, True, "terminated"),
+    "Ctrl-C": (signal.SIGINT, True, "interrupted"),
+    "kill -9": (signal.SIGKILL, False, ""),
+}
 #: When a sweep is struck: what is then in its folder.
 MOMENTS = {"as workers start": "", "in a run": "runs/*.main.checkpoint", "after a run": "runs/*-s0-????????????.json"}
 
@@ -29,20 +36,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_data", "interrupts")
-@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS)
 @pytest.mark.parametrize(
-    ("number", "everybody", "said"),
+    ("way", "moment"),
     [
-        (signal.SIGTERM, False, "terminated"),
-        (signal.SIGTERM, True, "terminated"),
-        (signal.SIGINT, True, "interrupted"),
-        (signal.SIGKILL, False, ""),
+        ("kill", "as workers start"),
+        ("kill", "in a run"),
+        ("a batch system's kill", "after a run"),
+        ("Ctrl-C", "in a run"),
+        ("Ctrl-C", "after a run"),
+        ("kill -9", "in a run"),
     ],
-    ids=["kill", "a batch system's kill", "Ctrl-C", "kill -9"],
 )
 def test_workers_end_with_their_parent_and_the_same_command_goes_on(
-    number: signal.Signals, everybody: bool, said: str, moment: str, undisturbed: bytes, tmp_path: Path
+    way: str, moment: str, undisturbed: bytes, tmp_path: Path
 ) -> None:
+    """Every way and every moment; `make torture` strikes at all of them."""
+    number, everybody, said = WAYS[way]
+    moment = MOMENTS[moment]
     # A checkpoint of a short run is there for a moment only: a sweep that was not caught in one is started again.
     for folder in (tmp_path / str(attempt) for attempt in range(10)):
         victim = subprocess.Popen(

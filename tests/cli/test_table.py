@@ -362,7 +362,7 @@ def test_a_control_that_knows_other_groups_is_named_with_what_to_do(toporo: Run,
     for command in ("evaluate", "report"):
         done = toporo(command, *asked, "knows")
         assert (done.code, done.out) == (1, ""), "before anything is printed"
-        assert "they differ in group(s) 'mouth', 'lower'. Judge both on all groups (without --unseen), or" in done.err
+        assert "Judge both on all groups (without --unseen), fit both with the same test groups, or" in done.err
         done = toporo(command, *asked, "all")
         assert (done.code, done.out) == (1, "")
         assert "toporo: --against all: no row of the table is in groups that it was not trained on" in done.err

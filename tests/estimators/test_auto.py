@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import joblib
@@ -273,7 +274,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
 
 def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1e6, 0.01))
-    monkeypatch.setattr(auto.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(auto, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     with pytest.warns(TopoRoWarning, match=r"the budget of 0.16 s was spent before 'trees with context'"):
         model, (x, _, g, _) = fitted("linear", budget=0.16)
     assert {"constant", "linear", "trees"} == set(model.votes_)

@@ -64,7 +64,7 @@ def test_a_single_group_has_no_interval() -> None:
 def test_other_rows_or_tasks_are_an_error() -> None:
     model = fit_table(river(), target="y", group="station", penalty=1.0)
     whole, part = model.evaluate(river()), model.evaluate(only(river(), station=["upper", "lower"]))
-    with pytest.raises(DataError, match=r"not judged by the same rows: they differ in group.* 'm"):
+    with pytest.raises(DataError, match=r"not judged by the same rows: they differ in \d group.* 'm"):
         compare(whole, part)
     classes = fit_table(floods(), target="flood", group="station", penalty=1.0)
     with pytest.raises(SettingError, match="a regression cannot be compared with a classification"):

@@ -28,7 +28,7 @@ from toporo.files import write_text
 from toporo.tables.model import load_model
 
 #: Lines shown; --verbose shows all.
-SHOWN = 25
+SHOWN = 18
 _OUTPUT = "Output"
 
 
@@ -77,7 +77,10 @@ def explain(
         say(table[:most].lines())
         say_more(len(table) - most, "line")
         if below := table.below(None if verbose else MOST_BELOW):
-            say(below)
+            blank, title, *lines = below.split("\n")
+            say(blank)
+            tell(title)
+            say("\n".join(lines))
         for note in table.notes:
             tell(note)
     for what, path in (("table", out), ("picture", plot)):
