@@ -119,10 +119,12 @@ def test_more_rows_than_asked_for_are_counted(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look_at_a_terminal(monkeypatch)
-    print_table(["group"], [["a"], ["b"], ["c"]], most=2, thing="group")
+    print_table(["group"], [["a"], ["b"], ["c"], ["d"]], most=2, thing="group")
     lines = bare(capsys.readouterr().out)
-    assert lines[-1] == "… 1 more group (--verbose)"
+    assert lines[-1] == "… 2 more groups (--verbose)"
     assert " c " not in "\n".join(lines)
+    print_table(["group"], [["a"], ["b"], ["c"]], most=2, thing="group")
+    assert " c " in "\n".join(bare(capsys.readouterr().out)), "one alone is not left out"
 
 
 def test_sentences_break_between_words_on_a_terminal_alone(

@@ -455,7 +455,7 @@ def print_table(
 
     console = make_console(width=None if sys.stdout.isatty() else WIDTH)
     heads = [printable(title, keep="") for title in titles]
-    cells = [[printable(cell, keep="") for cell in row] for row in rows[:most]]
+    cells = [[printable(cell, keep="") for cell in row] for row in rows[: shown_of(len(rows), most)]]
     places, room = list(range(len(heads))), console.width
     own = [max((cell_len(row[place]) for row in cells), default=0) for place in places]
     widths = [max(own[place], cell_len(heads[place]), 1) for place in places]
@@ -484,6 +484,15 @@ def print_table(
     if len(places) < len(heads):
         say(f"No room for {', '.join(titles[place] for place in range(len(heads)) if place not in places)}.")
     say_more(len(rows) - len(cells), thing)
+
+
+def shown_of(count: int, most: int | None) -> int:
+    """How many of so many lines are shown, of which at most so many have room: one alone is not left out.
+
+    >>> shown_of(9, 10), shown_of(11, 10), shown_of(12, 10), shown_of(12, None)
+    (9, 11, 10, 12)
+    """
+    return count if most is None or count <= most + 1 else most
 
 
 def say_more(count: int, thing: str) -> None:

@@ -19,6 +19,7 @@ from toporo.cli.common import (
     say,
     say_data,
     say_more,
+    shown_of,
     tell,
     working,
     write_picture,
@@ -73,7 +74,7 @@ def explain(
         content = {**table.about, table.key: table.to_dict()} if table.about else table.to_dict()
         say_data(json.dumps(content, indent=1, ensure_ascii=False))
     else:
-        most = len(table) if verbose else SHOWN
+        most = shown_of(len(table), None if verbose else SHOWN)
         say(table[:most].lines())
         say_more(len(table) - most, "line")
         if below := table.below(None if verbose else MOST_BELOW):

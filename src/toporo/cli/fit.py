@@ -39,6 +39,7 @@ from toporo.cli.common import (
     say_data,
     say_more,
     seconds,
+    shown_of,
     tell,
     working,
 )
@@ -350,7 +351,7 @@ def _show(model: TableModel, verbose: bool) -> None:
     elif model.estimator.penalty_ is not None:
         say(f"Penalty: {model.estimator.penalty_:g}.")
     table = model.explain()
-    most = len(table) if verbose else SHOWN
+    most = shown_of(len(table), None if verbose else SHOWN)
     say(f"{table.who}{f', the {most} {table.first} of {len(table)}' if len(table) > most else ''}:")
     say(table[:most].lines())
     say_more(len(table) - most, "line")

@@ -288,7 +288,7 @@ def in_words(gain: Interval, other: str, metric: str) -> str:
     most = np.nanmax(np.abs([gain.value, gain.low, gain.high]))
 
     def shown(value: float) -> str:  # a tiny end beside large ones needs no powers of ten
-        return number(value, like=float(most)) if abs(value) < 1e-3 * most else number(value)
+        return number(value, like=float(most)) if abs(value) < 1e-4 <= most else number(value)
 
     direction, size = ("better" if gain.value > 0 else "worse"), shown(abs(gain.value))
     if math.isnan(gain.low) or math.isnan(gain.high):
