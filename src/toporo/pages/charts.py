@@ -20,6 +20,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
@@ -141,9 +142,13 @@ def to_svg(name: str, figure: Figure) -> str:
     return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
 
 
+def _legends(figure: Figure) -> list[Legend]:
+    own = (*figure.legends, *(ax.get_legend() for ax in figure.axes))
+    return [legend for legend in own if legend is not None]
+
+
 def _name_series(figure: Figure) -> None:
     """Mark lines and bands that have a label, and what a key says of them, by that label."""
-    legends = [legend for legend in (*figure.legends, *(ax.get_legend() for ax in figure.axes)) if legend is not None]
     for ax in figure.axes:
         labelled: list[tuple[Any, Any]] = [(artist, artist.get_label()) for artist in ax.lines]
         for box in ax.containers:
@@ -152,7 +157,7 @@ def _name_series(figure: Figure) -> None:
         for artist, label in labelled:
             if artist.get_gid() is None and label and not str(label).startswith("_"):
                 artist.set_gid(f"series:{label}")
-    for legend in legends:
+    for legend in _legends(figure):
         for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
             for part in (handle, text):
                 if part is not None:
@@ -220,8 +225,7 @@ def alternative(figure: Figure) -> str:
             up = f"up: {ax.get_ylabel()}" if ax.get_ylabel() else ""
             parts.append(", ".join(filter(None, [title, across, up])))
     bars = [ax.get_xlabel() or ax.get_ylabel() for ax in figure.axes if ax.get_label() == "<colorbar>"]
-    legends = [legend for legend in (*figure.legends, *(ax.get_legend() for ax in figure.axes)) if legend is not None]
-    names = list(dict.fromkeys(text.get_text() for legend in legends for text in legend.get_texts()))
+    names = list(dict.fromkeys(text.get_text() for legend in _legends(figure) for text in legend.get_texts()))
     parts += [f"colours: {label}" for label in bars if label]
     parts += [f"key: {'; '.join(names)}"] if names else []
     return " ".join(". ".join(filter(None, parts)).split())
@@ -330,12 +334,13 @@ def name_rows(
     keys : whose rows they are, if that is not what is written.
     rest : whether there is one more row.
     """
+    keys = names if keys is None else keys
     names = [short_name(name, NARROW_NAME) for name in names] if is_narrow() else names
     count = len(names) + rest
     for ax in axes:
         for i in range(0, count, 2):
             ax.axhspan(i - 0.5, i + 0.5, color=SHADE, lw=0, zorder=0)
-        for i, key in enumerate(names if keys is None else keys):
+        for i, key in enumerate(keys):
             mark_group(ax.axhspan(i - 0.5, i + 0.5, facecolor="none", lw=0, zorder=9), key)
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="y", length=0)
