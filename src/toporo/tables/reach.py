@@ -10,6 +10,9 @@ the distances of their rows to those kept are what validation has seen, and a ro
 of these (a box and whisker plot's: 1.5 times the middle half above it) is outside. So is a row of a group that is more
 hops from any training group than a group held out was from those kept, and one with an input that is more than a
 standard deviation out of its range in training.
+
+Hops count only where test groups were named. That was settled with errors of the development tables in view
+(``benchmarks/reach.py``): without names, groups held out are drawn at random, and hops told nothing of errors.
 """
 
 from __future__ import annotations
