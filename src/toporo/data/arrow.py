@@ -49,6 +49,8 @@ _BLOCK, _HEAD = 1 << 22, 1 << 22
 _ALWAYS, _RATIO = 1 << 28, 1000
 #: How a message of Feather begins, since its version 0.15.
 _CONTINUES = 0xFFFFFFFF
+#: Types of text, by name, for older pyarrow lacks some.
+STRINGS = ("string", "large_string", "string_view")
 _LABEL = re.compile(r"__index_level_\d+__")
 
 
@@ -92,7 +94,7 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
             where, kind = spelled(source), format_of(source, format)
             if "\0" in where:
                 raise DataError(f"no such file: {where!r}. A name of a file has no NUL in it.")
-            with _in_words(where, kind):
+            with in_words(where, kind):
                 stream = stack.enter_context(Path(source).open("rb"))
                 if kind == "csv":
                     tabs = Path(_unpacked_name(source)).suffix.lower() in (".tsv", ".tab")
@@ -102,7 +104,7 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
                     opened = _OPEN[kind](_Within(stream, where, kind), where)
         elif callable(getattr(source, "read", None)):  # a data frame may have a column of this name
             where, kind = "standard input", format_of("", format)
-            with _in_words(where, kind):
+            with in_words(where, kind):
                 if kind == "csv":
                     opened = _open_csv(source, where, delimiter, tabs=False)
                 else:
@@ -154,7 +156,7 @@ def _unpacked(stream: io.BufferedReader, where: str) -> BinaryIO:
 
 
 @contextmanager
-def _in_words(where: str, kind: str) -> Iterator[None]:
+def in_words(where: str, kind: str) -> Iterator[None]:
     """What goes wrong while a file is opened or read is a :class:`DataError`."""
     import pyarrow as pa
 
@@ -240,7 +242,7 @@ def _open_csv(stream: BinaryIO, where: str, delimiter: str, *, tabs: bool) -> Op
         start = rest or _take(stream, 1)
         if not start:
             return
-        with _in_words(where, "csv"):
+        with in_words(where, "csv"):
             yield from _csv_batches(_Joined(start, stream), where, delimiter, len(header), places, rows)
 
     return Opened(where, tuple(header), True, batches)
@@ -435,20 +437,22 @@ class _Within(io.RawIOBase):
         return _ALWAYS + _RATIO * self.size
 
 
-def _open_parquet(file: _Within, where: str) -> Opened:
+def open_parquet(file: Any, where: str, row_groups: Sequence[int] | None = None) -> Opened:
+    """A Parquet file, or some of its row groups."""
     from pyarrow import parquet
 
     opened = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)  # a row group need not fit into memory
     given = opened.schema_arrow.names
-    names = _column_names(opened.schema_arrow, where)
+    names = column_names(opened.schema_arrow, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
-        with _in_words(where, "parquet"):
-            for batch in opened.iter_batches(batch_size=rows, columns=[given[place] for place in places]):
+        with in_words(where, "parquet"):
+            columns = [given[place] for place in places]
+            for batch in opened.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups):
                 batch.validate(full=True)
                 yield [batch.column(given[place]) for place in places]
 
-    return Opened(where, names, False, batches, most=file.most)
+    return Opened(where, names, False, batches, most=getattr(file, "most", math.inf))
 
 
 def _open_feather(file: _Within, where: str) -> Opened:
@@ -457,12 +461,12 @@ def _open_feather(file: _Within, where: str) -> Opened:
     whole = file.read(6) == b"ARROW1"  # else the same without an index at the end
     file.seek(0)
     start = ipc.open_file if whole else ipc.open_stream
-    names = _column_names(start(file).schema, where)
+    names = column_names(start(file).schema, where)
     if max(_unpacked_sizes(file, whole), default=0) > file.most:
         raise DataError(trap(where))
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
-        with _in_words(where, "feather"):
+        with in_words(where, "feather"):
             file.seek(0)
             wanted = sorted(places)
             reader = start(file, options=ipc.IpcReadOptions(included_fields=wanted))
@@ -535,7 +539,7 @@ def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
                 yield sum(max(0, at(part, "<q")[0]) for part, size in parts if size >= 8)
 
 
-_OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": _open_parquet, "feather": _open_feather}
+_OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": open_parquet, "feather": _open_feather}
 
 
 def _open_memory(source: Any) -> Opened:
@@ -564,7 +568,7 @@ def _open_memory(source: Any) -> Opened:
             f"cannot read a table from {type(source).__name__}: expected a path, a stream of bytes, a data frame of "
             "pandas, polars or pyarrow, or a mapping of names to columns."
         )
-    names = _column_names(table.schema, where)
+    names = column_names(table.schema, where)
 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         for batch in table.select(list(places)).to_batches(max_chunksize=rows):
@@ -573,7 +577,7 @@ def _open_memory(source: Any) -> Opened:
     return Opened(where, names, False, batches, unusable)
 
 
-def _column_names(schema: Any, where: str) -> tuple[str, ...]:
+def column_names(schema: Any, where: str) -> tuple[str, ...]:
     """The names of the columns; row labels that pandas wrote beside them, and named itself, are none."""
     labels = _row_labels(schema.metadata or {})
     stripped = tuple("" if name in labels else name.strip() for name in schema.names)
@@ -657,3 +661,16 @@ def _absent(value: Any) -> bool:
         return bool(value != value)
     except (TypeError, ValueError):
         return type(value).__name__ == "NAType"
+
+
+def kind_of(kind: Any) -> str | None:
+    """What a column of a type of pyarrow is to us."""
+    from pyarrow import types
+
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
+        return "number"
+    if types.is_date(kind) or types.is_timestamp(kind):
+        return "date"
+    if types.is_dictionary(kind):
+        return None if kind_of(kind.value_type) is None else "text"
+    return "text" if types.is_boolean(kind) or str(kind) in STRINGS else None

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from toporo.data.arrow import Opened, open_table, shown, trap
+from toporo.data.arrow import STRINGS, Opened, kind_of, shown, trap
+from toporo.data.dataset import open_table
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -24,7 +25,6 @@ Rows = npt.NDArray[Any] | Sequence[int] | Sequence[bool] | slice
 #: How an absent number is written, in small letters; an absent group is an empty cell and nothing else.
 MISSING = frozenset({"", "nan", "na", "n/a", "#n/a", "null", "none"})
 _KINDS = {"number": "a number", "date": "a date (2024-05-31, perhaps with a time)", "text": "text"}
-_STRINGS = ("string", "large_string", "string_view")  # by name, for older pyarrow lacks some
 _PORTION = 65_536  # rows read at a time
 _DAY = 86_400_000_000  # in microseconds
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d(:\d\d){0,2}([.,]\d+)?(Z|[+-]\d\d:?\d\d)?)?", flags=re.ASCII)
@@ -278,7 +278,7 @@ def _typed(arrays: Sequence[Any], table: Opened, name: str, as_text: bool) -> Co
     import pyarrow as pa
 
     column = pa.chunked_array(arrays)
-    kind = "cells" if table.cells else _kind(column.type)
+    kind = "cells" if table.cells else kind_of(column.type)
     if kind is None:
         return f"it holds values of type {column.type}, which are neither numbers nor dates nor text"
     if as_text or kind == "text":
@@ -300,7 +300,7 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
     import pyarrow as pa
 
     column = pa.chunked_array([array])
-    stored = _kind(column.type)
+    stored = kind_of(column.type)
     if kind == "text" and stored is not None:
         return _as_texts(column)
     if stored == "text" and not pa.types.is_boolean(column.type):
@@ -330,19 +330,6 @@ def _check_finite(values: Array, where: str, name: str, first: int) -> None:
             f"{where} holds {int(infinite.sum())} infinite value(s) (first: row {first + int(infinite.argmax())}, "
             f"column {name!r}). Correct them, empty those cells, or exclude the column."
         )
-
-
-def _kind(kind: Any) -> str | None:
-    """What a column of a type of pyarrow is to us."""
-    from pyarrow import types
-
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
-        return "number"
-    if types.is_date(kind) or types.is_timestamp(kind):
-        return "date"
-    if types.is_dictionary(kind):
-        return None if _kind(kind.value_type) is None else "text"
-    return "text" if types.is_boolean(kind) or str(kind) in _STRINGS else None
 
 
 def _values(column: Any, kind: str) -> Array:
@@ -461,7 +448,7 @@ def _decoded(column: Any) -> Any:
     if not pa.types.is_dictionary(column.type):
         return column
     values = column.type.value_type
-    plain = pa.large_string() if str(values) in _STRINGS else values  # not all kernels know all kinds of strings
+    plain = pa.large_string() if str(values) in STRINGS else values  # not all kernels know all kinds of strings
     return pa.chunked_array([part.dictionary.cast(plain).take(part.indices) for part in column.chunks], plain)
 
 
@@ -479,8 +466,8 @@ def _as_texts(column: Any) -> Texts:
     import pyarrow as pa
 
     column = _decoded(column)
-    if pa.types.is_floating(column.type) or _kind(column.type) == "date":
-        kind = _kind(column.type) or ""
+    if pa.types.is_floating(column.type) or kind_of(column.type) == "date":
+        kind = kind_of(column.type) or ""
         return Numbers(_values(column, kind), kind).as_text()
     encoded = _strings(column).dictionary_encode().combine_chunks()
     chunks = encoded.chunks if isinstance(encoded, pa.ChunkedArray) else [encoded]
