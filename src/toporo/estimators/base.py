@@ -27,12 +27,13 @@ from toporo.estimators.rows import (
     group_ids,
     learn_graph_of,
     left_in_effect,
-    linear_scores,
 )
 from toporo.estimators.settings import Settings, check_settings
+from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
+from toporo.robust.moments import GroupMoments
 from toporo.text import printable
 from toporo.topology.draw import TRAIN_COLOR
 from toporo.topology.graph import GroupGraph
@@ -214,6 +215,11 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         rows = Rows.prepare(
             x, target, ids, weights, classes=classes, standardize=settings.standardize, center=settings.fit_intercept
         )
+        self._fit_rows(rows, settings, named=groups is not None)
+        return self
+
+    def _fit_rows(self, rows: Rows | Summary, settings: Settings, *, named: bool = True) -> None:
+        """Fit to rows that were measured; ``named`` says whether somebody named their groups."""
         graph, test = self._topology(rows, settings)
         own = rows.in_effect
         maker = PriorMaker(
@@ -224,14 +230,13 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         self._remember(rows, maker, prior, test)
         if prior is not None and prior.doubt:
             maker = replace(maker, doubted=True)
-        if alone and groups is not None:
-            warn(f"all {len(rows.x)} rows are of one group, {rows.groups.names[0]!r}: {self._ordinary()}.")
-        if settings.network:
+        if alone and named:
+            warn(f"all {rows.count} rows are of one group, {rows.groups.names[0]!r}: {self._ordinary()}.")
+        if settings.network and isinstance(rows, Rows):
             self._fit_network(rows, prior, settings)
         else:
             self._fit_linear(rows, maker, prior, settings)
-        self.rows_in_effect_ = left_in_effect(self.group_weights_, rows.ids, own, self.n_features_in_)
-        return self
+        self.rows_in_effect_ = left_in_effect(self.group_weights_, rows.sizes, own, self.n_features_in_)
 
     # ------------------------------------------------------------ before the fit
 
@@ -249,12 +254,17 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     def _ids(self, groups: Any, rows: int) -> GroupIds:
         return ids_or_one(self, groups, rows, self._ordinary())
 
-    def _topology(self, rows: Rows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
-        return graph_and_test(
-            self, rows.groups, lambda: learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed)
-        )
+    def _topology(self, rows: Rows | Summary, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
+        def learn() -> GroupGraph:
+            if isinstance(rows, Rows):
+                return learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed)
+            raise SettingError("a graph is learned from rows, and there are only their moments: learn it beforehand.")
 
-    def _remember(self, rows: Rows, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None) -> None:
+        return graph_and_test(self, rows.groups, learn)
+
+    def _remember(
+        self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None
+    ) -> None:
         """What of the groups is known before the fit."""
         self.topology_, self.test_groups_, self.prior_ = maker.graph, test, prior
         self.group_sizes_ = rows.sizes
@@ -267,13 +277,15 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     # ------------------------------------------------------------ the fit
 
-    def _fit_linear(self, rows: Rows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
+    def _fit_linear(
+        self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, settings: Settings
+    ) -> None:
         labels = getattr(self, "classes_", np.empty(0)).tolist()
         model = linear.fit(rows, prior, maker, self.test_groups_, settings, labels=labels)
         self._set_coefficients(np.ascontiguousarray(model.coef.T), model.intercept)
         self.group_weights_ = dict(model.solved.weights)
         if rows.classes is None:
-            self.group_losses_ = rows.losses(linear_scores(rows.x, model.coef, model.intercept))
+            self.group_losses_ = rows.losses_of(model.coef, model.intercept)
         else:
             self.group_losses_ = dict(model.solved.losses)
         self.penalty_, self.choice_, self.fit_ = model.solved.penalty, model.choice, model.solved
@@ -455,6 +467,26 @@ class RegressorPart(GroupEstimator):
 
     def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
         return target, None
+
+    def fit_moments(self, moments: GroupMoments, low: Array, high: Array) -> Self:
+        """Fit a linear model to rows of which only the moments are at hand: to all of a table larger than memory, say.
+
+        Parameters
+        ----------
+        moments : of inputs and, in the last column, the target, by group; means and scatter decide the model.
+        low, high : the least and the largest value of each of these columns.
+
+        Returns
+        -------
+        The estimator itself, fitted; the same as :meth:`fit` makes it from the rows, but for rounding.
+        """
+        settings = check_settings(self, classes=False)
+        if settings.network:
+            raise SettingError("a network is trained on rows, not on their moments: use fit, or model='linear'.")
+        self.n_features_in_, self._one_column = len(low) - 1, True
+        summary = Summary.of(moments, low, high, standardize=settings.standardize, center=settings.fit_intercept)
+        self._fit_rows(summary, settings)
+        return self
 
     def _set_coefficients(self, coef: Array, intercept: Array) -> None:
         if self._one_column:

@@ -17,6 +17,7 @@ from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
 from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
+from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
@@ -24,6 +25,7 @@ from toporo.robust.divergences import best_response
 from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
 from toporo.robust.group_losses import chunks
 from toporo.robust.kriged import LEVELS, MODELS, SOLVED, KrigedFit, fit_kriged
+from toporo.robust.moments import GroupMoments
 from toporo.robust.panel import fit_panel
 from toporo.types import Array, Name
 
@@ -117,10 +119,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         time : of a panel, every row's time step, as a number or a date: what training groups have in common at a step,
             all of them or neighbours, is then carried over to groups never trained on (:mod:`toporo.robust.panel`).
         """
-        one_of(self.context, "context", CONTEXTS)
-        number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
-        if self.penalty is not None:
-            number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
+        self._check_settings()
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
@@ -138,18 +137,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.scaling_ = Scaling.of(x, shares, center=True, what="X")
         self.target_scaling_ = Scaling.of(target, shares, center=True, what="y")
         self.target_scaling_.check_squares("y")
-        self.topology_ = None if self.graph is None else as_graph(self.graph)
-        _check_memory(len(ids.groups), x.shape[1], 0 if self.topology_ is None else len(self.topology_.names))
-        modes, places = placed(self.topology_, ids.groups, self._modes)
         scaled = self.scaling_.apply(x)
         self.range_ = scaled.min(axis=0), scaled.max(axis=0)
         factors = GroupFactors.from_rows(scaled, self.target_scaling_.apply(target), ids, shares)
-        wanted = {
-            name: parts
-            for name, parts in (MODELS if self._slopes else LEVELS).items()
-            if name == "one model" or (len(ids.groups) > 1 and (self.context != "none" or "omega_c" not in parts))
-        }
-        self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
+        modes, places, wanted = self._krige(factors)
         self.weights_: dict[Name, float] | None = None
         if self.penalty is not None and len(ids.groups) > 1:
             factors, shares = self._against_the_worst(
@@ -163,6 +154,55 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             left = self._left(scaled, self.target_scaling_.apply(target), ids)
             self.panel_ = fit_panel(left, ids, times, modes, places, np.ones(len(x)) if shares is None else shares)
             self.saw_ += ("targets of training groups at the same time",)
+        return self
+
+    def _check_settings(self) -> None:
+        one_of(self.context, "context", CONTEXTS)
+        number(self.local, "local", "a share from 0 up to 1", least=0.0, below=1.0 + SMALL)
+        if self.penalty is not None:
+            number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
+
+    def _krige(self, factors: GroupFactors) -> tuple[GraphModes, Any, dict[str, tuple[str, ...]]]:
+        """Fit to factors of scaled rows; modes and places in the graph, and the models that were tried."""
+        groups = factors.groups
+        self.topology_ = None if self.graph is None else as_graph(self.graph)
+        _check_memory(len(groups), factors.width, 0 if self.topology_ is None else len(self.topology_.names))
+        modes, places = placed(self.topology_, groups, self._modes)
+        wanted = {
+            name: parts
+            for name, parts in (MODELS if self._slopes else LEVELS).items()
+            if name == "one model" or (len(groups) > 1 and (self.context != "none" or "omega_c" not in parts))
+        }
+        self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
+        return modes, places, wanted
+
+    def fit_moments(self, moments: GroupMoments, low: Array, high: Array) -> Self:
+        """Fit to rows of which only the moments are at hand: to all of a table larger than memory, say.
+
+        Parameters
+        ----------
+        moments : of inputs and, in the last column, the target, by group.
+        low, high : the least and the largest value of each of these columns.
+
+        Returns
+        -------
+        The estimator itself, fitted; the same as :meth:`fit` makes it from the rows, but for rounding.
+        """
+        self._check_settings()
+        if self.penalty is not None:
+            raise SettingError("a penalty weighs groups by their rows, and there are only moments: leave it out.")
+        self.n_features_in_, self._one_column = len(low) - 1, True
+        summary = Summary.of(moments, low, high, standardize=True, center=True)
+        self.scaling_, self.target_scaling_ = summary.inputs, summary.targets
+        d, scaled = summary.width, summary.scaled()
+        self.range_ = tuple(self.scaling_.apply(end[None, :d])[0] for end in (low, high))
+        factors = scaled.factors(1)
+        self._krige(factors)
+        self.weights_, self.panel_ = None, None
+        self.groups_, self.group_sizes_ = summary.groups, summary.sizes
+        squares = np.einsum("gjj->j", scaled.scatter)[:d]
+        self.spread_ = _spread_of(squares, factors.means, scaled.mass)
+        self._weigh()
         return self
 
     def _weigh(self) -> None:
@@ -437,7 +477,12 @@ def _times(time: Any, rows: int) -> Array:
 
 def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:
     """Variances of the columns between groups and within them."""
-    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
-    within = weights @ (scaled - means[ids.codes]) ** 2 / max(1.0, weights.sum() - len(ids.groups))
+    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups))
+    return _spread_of(np.asarray(weights @ (scaled - means[ids.codes]) ** 2), means, sizes)
+
+
+def _spread_of(squares: Array, means: Array, sizes: Array) -> tuple[Array, Array]:
+    """The same from sums of squares within groups, the groups' means and their rows."""
+    within = squares / max(1.0, sizes.sum() - len(sizes))
     between = means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
     return np.maximum(between - within * np.mean(1 / sizes), 0.0), within

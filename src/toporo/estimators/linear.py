@@ -14,6 +14,7 @@ from toporo.choice.penalty import Losses, NoChoiceError, PenaltyChoice, PriorMak
 from toporo.errors import warn
 from toporo.estimators.rows import Rows, draw
 from toporo.estimators.settings import PENALTY, RIDGE, Settings
+from toporo.estimators.summary import Summary
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
@@ -65,11 +66,13 @@ class LinearFit:
         return SolveRecord(**{name: getattr(self.solved, name) for name in SolveRecord.__dataclass_fields__})
 
 
-def prepare(rows: Rows, intercept: bool) -> Losses:
+def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
     """The losses by group of scaled data, without a scaled copy of the inputs.
 
     The losses keep centred inputs, which only remain to be divided.
     """
+    if isinstance(rows, Summary):
+        return rows.squared_losses(_target_units(rows), intercept=intercept)
     x, scale = _measurable(rows)
     losses: Losses
     if rows.targets is None:
@@ -90,7 +93,7 @@ def prepare(rows: Rows, intercept: bool) -> Losses:
 
 
 def _chosen(
-    rows: Rows,
+    rows: Rows | Summary,
     losses: Losses,
     maker: PriorMaker,
     test: Sequence[Name] | None,
@@ -119,7 +122,7 @@ def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
 
 
 def fit(
-    rows: Rows,
+    rows: Rows | Summary,
     prior: Prior | None,
     maker: PriorMaker,
     test: Sequence[Name] | None,
@@ -163,7 +166,7 @@ def fit(
     return LinearFit(coef, intercept, solved, choice)
 
 
-def ridge_for(rows: Rows, weights: Mapping[Name, float], settings: Settings) -> float:
+def ridge_for(rows: Rows | Summary, weights: Mapping[Name, float], settings: Settings) -> float:
     r"""The ridge that was given, or one for the rows that weights of groups leave in effect.
 
     .. math:: \rho = \max(0.001, 0.1 \, d / n)
@@ -174,12 +177,12 @@ def ridge_for(rows: Rows, weights: Mapping[Name, float], settings: Settings) -> 
         return settings.ridge
     if len(rows.groups) == 1:
         return RIDGE
-    return max(RIDGE, PER_ROW * int(rows.x.shape[1]) / rows_in_effect(weights, rows.in_effect))
+    return max(RIDGE, PER_ROW * rows.width / rows_in_effect(weights, rows.in_effect))
 
 
-def _fewer(rows: Rows, losses: Losses, settings: Settings, labels: Sequence[Any]) -> Losses:
+def _fewer(rows: Rows | Summary, losses: Losses, settings: Settings, labels: Sequence[Any]) -> Losses:
     """What a penalty is chosen on: for a logistic model, not all of many rows."""
-    if rows.classes is not None and len(rows.x) > MOST_ROWS:
+    if isinstance(rows, Rows) and rows.classes is not None and rows.count > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), settings.seed))
         if len(np.unique(some.y)) == rows.classes:
             losses = prepare(some, settings.fit_intercept)
@@ -188,7 +191,7 @@ def _fewer(rows: Rows, losses: Losses, settings: Settings, labels: Sequence[Any]
     return losses
 
 
-def _target_units(rows: Rows) -> Array:
+def _target_units(rows: Rows | Summary) -> Array:
     """Of each output: a model that knows only the means then has squared errors of 1 in all."""
     if rows.targets is None:
         return np.ones(1)

@@ -74,8 +74,14 @@ class Scaling:
             # In units of the farthest value no square overflows.
             squares = [_sum(((values[part] - middle) / unit) ** 2, weights, part) for part in parts]
             scale = unit * np.sqrt(np.sum(squares, axis=0) / mass)
+        return cls.known(middle, scale, low, high, what=what)
+
+    @classmethod
+    def known(cls, middle: Array, scale: Array, low: Array, high: Array, *, what: str) -> Scaling:
+        """Where means and deviations are known, and the range of every column: of a constant one exactly its value."""
         if not (np.isfinite(middle).all() and np.isfinite(scale).all()):
             raise DataError(f"{what} holds numbers too large to be added up: give it in a larger unit.")
+        middle = np.where(middle == 0.0, middle, np.clip(middle, low, high))  # zero is also where nothing is subtracted
         varies = scale > CONSTANT * np.abs(middle)
         if (scale[varies] < SMALLEST).any():
             raise DataError(f"{what} holds numbers too small to be divided by: give it in a smaller unit.")
@@ -155,6 +161,16 @@ class Rows:
         return self.ids.groups
 
     @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return int(self.x.shape[1])
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.x)
+
+    @property
     def outputs(self) -> int:
         """How many numbers, or classes, there are to predict."""
         return self.y.shape[1] if self.classes is None else self.classes
@@ -192,6 +208,10 @@ class Rows:
             own = np.take_along_axis(scores, self.y[:, None], axis=1)[:, 0]
             rows = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
         return _means(rows, self.ids, self.weights)
+
+    def losses_of(self, coef: Array, intercept: Array) -> dict[Name, float]:
+        """By group: those of a linear model in the units of the data."""
+        return self.losses(linear_scores(self.x, coef, intercept))
 
     def warn_of_one_class(self, penalty: float | None) -> None:
         """Say which groups have rows of one class only, unless the penalty leaves no worst case to meet."""
@@ -261,22 +281,26 @@ def counted(
 
 
 def left_in_effect(
-    weights: Mapping[Name, float], ids: GroupIds, own: Mapping[Name, float], columns: int, *, quiet: bool = False
+    weights: Mapping[Name, float],
+    sizes: Mapping[Name, int],
+    own: Mapping[Name, float],
+    columns: int,
+    *,
+    quiet: bool = False,
 ) -> float:
     """Rows in effect, with a warning where they are fewer than ten per column: which groups, and what to do.
 
     Parameters
     ----------
-    weights, own : by group: its weight, and its rows in effect.
-    ids : every row's group.
+    weights, sizes, own : by group: its weight, its rows, and its rows in effect.
     columns : how many columns of features there are.
     quiet : whether the weights are those of the rows, which nobody chose; a single group's always are.
     """
-    rows, sizes = rows_in_effect(weights, own), sizes_of(ids)
+    rows = rows_in_effect(weights, own)
     if not quiet and len(weights) > 1 and too_few(rows, columns):
         shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
-            f"{math.floor(rows)} of {many(len(ids), 'row')} are in effect for {many(columns, 'column')}, fewer than "
+            f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, fewer than "
             f"{PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, a more "
             "even prior or fewer columns, or merge small groups."
         )

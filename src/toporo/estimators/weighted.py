@@ -45,6 +45,7 @@ from toporo.estimators.rows import (
     left_in_effect,
     parts_of,
     refuse_no_weight,
+    sizes_of,
 )
 from toporo.groups import GroupIds, Groups
 from toporo.robust.divergences import best_response, get_divergence
@@ -153,7 +154,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
             self.losses_ = names.named(losses)
         self.group_weights_ = names.named(q)
         self.estimator_ = _fitted(self.estimator, named, table, q)
-        by = self.group_weights_, table.ids, own, columns
+        by = self.group_weights_, sizes_of(table.ids), own, columns
         self.rows_in_effect_ = left_in_effect(*by, quiet=self.weights == "rows")
         return self
 

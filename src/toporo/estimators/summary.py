@@ -1,0 +1,109 @@
+"""Training rows that are known by their moments alone, for models that need no more of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from toporo.estimators.rows import Scaling
+from toporo.groups import Groups
+from toporo.robust.group_losses import SquaredLosses
+from toporo.robust.moments import GroupMoments
+from toporo.types import Array, Name
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What a regression needs of rows: their moments by group, and the range of every column.
+
+    Where an estimator has :class:`~toporo.estimators.rows.Rows`, it may have this.
+
+    Attributes
+    ----------
+    moments : of [x, y], in the units of the data.
+    low, high : the least and the largest value of every column of [x, y].
+    outputs : how many of these columns, the last, are targets.
+    inputs, targets : how columns are scaled.
+    """
+
+    moments: GroupMoments
+    low: Array
+    high: Array
+    outputs: int
+    inputs: Scaling
+    targets: Scaling
+
+    #: The target is a number.
+    classes = None
+
+    @classmethod
+    def of(
+        cls, moments: GroupMoments, low: Array, high: Array, *, outputs: int = 1, standardize: bool, center: bool
+    ) -> Summary:
+        """Measure the columns."""
+        d = len(low) - outputs
+        inputs, targets = Scaling.none(d), Scaling.none(outputs)
+        if standardize:
+            mean, variance = moments.mean, moments.variance
+            middle = mean if center else np.zeros(len(low))
+            spread = np.sqrt(variance if center else variance + mean**2)
+            inputs = Scaling.known(middle[:d], spread[:d], low[:d], high[:d], what="X")
+            targets = Scaling.known(middle[d:], spread[d:], low[d:], high[d:], what="y")
+            targets.check_squares("y")
+        return cls(moments, low, high, outputs, inputs, targets)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups, all of which occur."""
+        return self.moments.groups
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return len(self.low) - self.outputs
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.moments.rows.sum())
+
+    @property
+    def sizes(self) -> dict[Name, int]:
+        """Rows by group."""
+        return {name: int(count) for name, count in zip(self.groups, self.moments.rows, strict=True)}
+
+    @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return self.groups.named(self.moments.mass**2 / self.moments.squares)
+
+    def squared_losses(self, units: Array, *, intercept: bool) -> SquaredLosses:
+        """Losses by group of scaled inputs, and of targets in these units.
+
+        Parameters
+        ----------
+        units : of the targets.
+        intercept : whether models have one.
+        """
+        # Inputs are left where they are: the losses subtract their mean, or nothing.
+        center = np.append(np.zeros(self.width), self.targets.center)
+        scaled = self.moments.scaled(center, np.append(self.inputs.scale, units))
+        return scaled.squared_losses(self.outputs, intercept=intercept)
+
+    def scaled(self) -> GroupMoments:
+        """Moments of scaled columns."""
+        return self.moments.scaled(
+            np.append(self.inputs.center, self.targets.center), np.append(self.inputs.scale, self.targets.scale)
+        )
+
+    def losses_of(self, coef: Array, intercept: Array) -> dict[Name, float]:
+        """By group: mean squared error over rows and outputs of a linear model in the units of the data."""
+        d, moments = self.width, self.moments
+        way = np.concatenate([-coef, np.eye(self.outputs)])  # from [x, y] to what is left
+        left = moments.means[:, d:] - moments.means[:, :d] @ coef - intercept
+        within = np.einsum("jk,gji,ik->g", way, moments.scatter, way, optimize=True) / moments.mass
+        return self.groups.named(np.maximum(within + (left**2).sum(axis=1), 0.0) / self.outputs)
+
+    def warn_of_one_class(self, penalty: float | None) -> None:
+        """Numbers have none."""
