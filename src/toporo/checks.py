@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from toporo.errors import SettingError, UnknownNameError
+
+_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9,
+          "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
 def as_number(value: Any) -> float:
@@ -83,3 +87,25 @@ def one_of(value: Any, kind: str, names: Iterable[str]) -> str:
     if value not in known:
         raise UnknownNameError(kind, value, known)
     return str(value)
+
+
+def parse_memory(limit: int | float | str | None) -> int | None:
+    """Bytes from a number or a text such as ``"4GiB"`` or ``"800 MB"``; None where there is no limit.
+
+    >>> parse_memory("2GiB"), parse_memory("500MB"), parse_memory("1024")
+    (2147483648, 500000000, 1024)
+    """
+    if limit is None:
+        return None
+    if isinstance(limit, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", limit)
+        unit = _UNITS.get(match[2].upper()) if match else None
+        value = float(match[1]) * unit if match and unit else -1.0
+    else:
+        try:
+            value = float(limit)
+        except (TypeError, ValueError):
+            value = -1.0
+    if not 1 <= value < float("inf"):
+        raise SettingError(f"memory_limit is {limit!r}: expected a number of bytes or a text such as '4GiB'.")
+    return int(value)

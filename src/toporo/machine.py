@@ -14,10 +14,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toporo.errors import SettingError
+from toporo.text import human
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 T = TypeVar("T")
+
+#: Bytes without which no portion of a table can be worked on.
+LEAST_ROOM = 1 << 26
 
 
 def cores() -> int:
@@ -66,6 +72,34 @@ def free_bytes() -> int | None:
     except (OSError, StopIteration, ValueError):
         return None
     return int(0.9 * 1024 * kilobytes)
+
+
+def used_bytes() -> int:
+    """The memory that this process takes; where the system does not tell, the most that it has taken so far."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else 1024 * most
+
+
+def room(limit: int) -> int:
+    """Bytes that this process may still take under a limit of its memory.
+
+    Parameters
+    ----------
+    limit : bytes of the whole process, program and libraries included.
+    """
+    used = used_bytes()
+    if limit < used + LEAST_ROOM:
+        raise SettingError(
+            f"the memory limit is {human(limit)}, but the program itself takes {human(used)}: expected at least "
+            f"{human(used + LEAST_ROOM)}. Raise the limit."
+        )
+    return limit - used
 
 
 @contextmanager

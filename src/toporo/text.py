@@ -86,6 +86,18 @@ def number(value: float | None, like: float | None = None, *, digits: int = 3, z
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
+def human(size: float) -> str:
+    """Bytes for people.
+
+    >>> human(3 * 2**30)
+    '3.0 GiB'
+    """
+    if size < 1024:
+        return f"{size:.0f} bytes"
+    power = min(int(math.log(size, 1024)), 4)
+    return f"{size / 1024**power:.1f} {('', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
 def time_text(seconds: float) -> str:
     """A time to wait, for people.
 

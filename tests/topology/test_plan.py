@@ -11,8 +11,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from toporo import machine
+from toporo.checks import parse_memory
 from toporo.errors import SettingError
-from toporo.topology.plan import Plan, free_memory, graph_bytes, human, make_plan, parse_memory
+from toporo.text import human
+from toporo.topology.plan import Plan, free_memory, graph_bytes, make_plan
 
 quick = settings(deadline=None, max_examples=150)
 

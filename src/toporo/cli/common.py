@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 
 import typer
 
+from toporo.checks import parse_memory
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
 from toporo.progress import Bar, Watch, above_bar, all_quiet, make_console
@@ -72,6 +73,18 @@ def seconds(text: str | None) -> float | None:
     if parts is None or parts[2] not in UNITS or float(parts[1]) <= 0:
         raise typer.BadParameter(f"{text!r} is no time above 0, such as 90s, 2min or 1h.")
     return float(parts[1]) * UNITS[parts[2]]
+
+
+def memory(text: str) -> int:
+    """Bytes from an option, as a number or with a unit.
+
+    >>> memory("2GiB"), memory("500MB")
+    (2147483648, 500000000)
+    """
+    try:
+        return parse_memory(text) or 0
+    except SettingError:
+        raise typer.BadParameter(f"{text!r} is no size above 0, such as 2GiB, 500MB or a number of bytes.") from None
 
 
 def data_source(text: str) -> str | BinaryIO:
@@ -219,6 +232,17 @@ DropMissing = Annotated[
     bool,
     option(
         "Leave out rows that lack target, group or weight; else they are an error.", _DATA, "--drop-missing", metavar=""
+    ),
+]
+MemoryLimit = Annotated[
+    int | None,
+    option(
+        "Memory that the command may take in all, e.g. 2GiB: tables are read in portions that fit.",
+        _DATA,
+        "--memory-limit",
+        parser=memory,
+        metavar="SIZE",
+        show_default="none",
     ),
 ]
 Quiet = Annotated[bool, option("Show no progress.", "Output", "--quiet", "-q", metavar="")]

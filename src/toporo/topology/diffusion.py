@@ -27,11 +27,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from toporo.checks import whole
+from toporo.checks import parse_memory, whole
 from toporo.errors import DataError, SettingError, UnknownNameError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
+from toporo.text import human
 from toporo.topology.engine import Engine
 from toporo.topology.neighbors import BACKENDS, locality_order, nearest
 from toporo.topology.operator import (
@@ -58,10 +59,8 @@ from toporo.topology.plan import (
     choose_device,
     free_memory,
     graph_bytes,
-    human,
     make_engine,
     make_plan,
-    parse_memory,
 )
 from toporo.types import Array
 

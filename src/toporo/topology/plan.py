@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,12 +12,9 @@ import torch
 from toporo.errors import SettingError, UnknownNameError
 from toporo.machine import free_bytes
 from toporo.progress import logger
+from toporo.text import human
 from toporo.topology.engine import Engine, TorchEngine
 from toporo.topology.operator import DiffusionOperator
-
-_UNITS = {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9,
-          "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
-
 
 ENGINES = ("auto", "numba", "torch", "triton")
 #: Multiplications below which compiling (numba) or moving to the GPU takes longer than the work.
@@ -209,33 +204,3 @@ def free_memory(device: str) -> int | None:
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch's own, to be reused
         return int(0.9 * (torch.cuda.mem_get_info(device)[0] + cached))
     return free_bytes()
-
-
-def parse_memory(limit: int | float | str | None) -> int | None:
-    """Bytes from a number or a text such as ``"4GiB"`` or ``"800 MB"``."""
-    if limit is None:
-        return None
-    if isinstance(limit, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-zA-Z]*)\s*", limit)
-        unit = _UNITS.get(match[2].upper()) if match else None
-        value = float(match[1]) * unit if match and unit else -1.0
-    else:
-        try:
-            value = float(limit)
-        except (TypeError, ValueError):
-            value = -1.0
-    if not 1 <= value < float("inf"):
-        raise SettingError(f"memory_limit is {limit!r}: expected a number of bytes or a text such as '4GiB'.")
-    return int(value)
-
-
-def human(size: float) -> str:
-    """Bytes for people.
-
-    >>> human(3 * 2**30)
-    '3.0 GiB'
-    """
-    if size < 1024:
-        return f"{size:.0f} bytes"
-    power = min(int(math.log(size, 1024)), 4)
-    return f"{size / 1024**power:.1f} {('', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
