@@ -43,6 +43,7 @@ class Piece:
     format : ``"csv"``, ``"parquet"`` or ``"feather"``.
     row_groups : of a Parquet file; None of others.
     rows : how many there are; None where only reading tells.
+    first : the number of its first row in the file, where the one after the header is 1.
     keys : columns that the folders' names say, by name.
     """
 
@@ -50,6 +51,7 @@ class Piece:
     format: str
     row_groups: tuple[int, ...] | None = None
     rows: int | None = None
+    first: int = 1
     keys: tuple[tuple[str, str], ...] = ()
 
 
@@ -342,13 +344,13 @@ def _look(piece: Piece, delimiter: str) -> tuple[_Schema, list[Piece]]:
 def _spans(piece: Piece, counts: Sequence[int]) -> list[Piece]:
     spans: list[Piece] = []
     groups: list[int] = []
-    rows = 0
+    rows, first = 0, 1
     for place, count in enumerate(counts):
         groups.append(place)
         rows += count
         if rows >= PIECE_ROWS or place == len(counts) - 1:
-            spans.append(replace(piece, row_groups=tuple(groups), rows=rows))
-            groups, rows = [], 0
+            spans.append(replace(piece, row_groups=tuple(groups), rows=rows, first=first))
+            groups, rows, first = [], 0, first + rows
     return spans
 
 

@@ -350,14 +350,39 @@ def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> R
         known = column.values[~column.missing] if lacking else column.values
         if not len(known):
             return "empty"
-        low, high = float(known.min()) + 0.0, float(known.max()) + 0.0  # + 0.0: no negative zero
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise DataError(f"column {name!r} holds infinite values. Correct them, or leave the column out.")
-        if low == high and not lacking:
-            return "constant"
-        return NumberRule(name, column.kind, _median(known), lacking, low, high)
+        return number_rule(name, column.kind, float(known.min()), float(known.max()), lacking, median_of(known))
     counts = np.bincount(column.codes[column.codes >= 0], minlength=len(column.levels))
     count_of = {level: int(count) for level, count in zip(column.levels, counts, strict=True) if count}
+    return category_rule(name, count_of, lacking, most_levels, required)
+
+
+def number_rule(name: str, kind: str, low: float, high: float, lacking: bool, median: float) -> NumberRule | str:
+    """The rule for a column of numbers, or the reason why it has none.
+
+    Parameters
+    ----------
+    name, kind : the column, and ``"number"`` or ``"date"``.
+    low, high : its range.
+    lacking : whether a value is missing.
+    median : of those that are not.
+    """
+    low, high = low + 0.0, high + 0.0  # no negative zero
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise DataError(f"column {name!r} holds infinite values. Correct them, or leave the column out.")
+    return "constant" if low == high and not lacking else NumberRule(name, kind, median, lacking, low, high)
+
+
+def category_rule(
+    name: str, count_of: Mapping[str, int], lacking: bool, most_levels: int, required: bool
+) -> CategoryRule | str:
+    """The rule for a column of text, or the reason why it has none.
+
+    Parameters
+    ----------
+    name, count_of : the column, and how many rows have which level.
+    lacking : whether a value is missing.
+    most_levels, required : see :meth:`Encoder.fit`; whether the column was named.
+    """
     if not count_of:
         return "empty"
     if len(count_of) == 1 and not lacking:
@@ -372,7 +397,7 @@ def _find_rule(name: str, column: Column, most_levels: int, required: bool) -> R
     return CategoryRule(name, tuple(sorted(kept)), other=len(kept) < len(count_of), missing=lacking)
 
 
-def _median(values: Array) -> float:
+def median_of(values: Array) -> float:
     """The middle value, or half way between the two in the middle."""
     upper = len(values) // 2
     lower = (len(values) - 1) // 2

@@ -134,12 +134,43 @@ class Frame:
         column = self[name]
         return column if isinstance(column, Texts) else column.as_text()
 
+    @classmethod
+    def joined(cls, frames: Sequence[Frame]) -> Frame:
+        """Portions of one table as one frame.
+
+        Parameters
+        ----------
+        frames : with the same columns, in the order of the rows.
+        """
+        first = frames[0]
+        columns = {name: _joined([frame.columns[name] for frame in frames]) for name in first.names}
+        return replace(first, columns=columns)
+
     def distinct(self, name: str) -> int:
         """How many different values a column has, not counting that one is missing."""
         column = self[name]
         if isinstance(column, Texts):
             return len(column.levels)
         return len(np.unique(column.values[~column.missing]))
+
+
+def _joined(parts: Sequence[Column]) -> Column:
+    if isinstance(parts[0], Numbers):
+        return Numbers(np.concatenate([part.values for part in parts if isinstance(part, Numbers)]), parts[0].kind)
+    texts = [part for part in parts if isinstance(part, Texts)]
+    levels = sorted({level for part in texts for level in part.levels})
+    place_of = {level: place for place, level in enumerate(levels)}
+    # The last entry is for code -1, which is a missing value.
+    codes = [np.array([*(place_of[level] for level in part.levels), -1], np.int32)[part.codes] for part in texts]
+    return Texts(np.concatenate(codes), tuple(levels))
+
+
+class OtherKindError(DataError):
+    """A cell is not of the kind that its column was taken for."""
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
 
 
 def read_frame(
@@ -161,7 +192,8 @@ def read_frame(
     Parameters
     ----------
     source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a stream of bytes, a data frame
-        of pandas, polars or pyarrow, or a mapping of names to sequences.
+        of pandas, polars or pyarrow, a mapping of names to sequences, or a :class:`Frame`. A folder, a pattern or an
+        address is a table of many files: see :mod:`toporo.data.dataset`.
     text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
     columns : the only ones to read; all unless given.
     exclude : columns not to read.
@@ -169,6 +201,8 @@ def read_frame(
     delimiter : what stands between the cells of a CSV file.
     """
     as_text = _names(text)
+    if isinstance(source, Frame):
+        return _of_frame(source, as_text, columns, exclude)
     with open_table(source, format=format, delimiter=delimiter) as table:
         places = _chosen(table, columns, exclude)
         unusable = {name: table.unusable[name] for name in places if name in table.unusable}
@@ -232,16 +266,65 @@ def stream_frames(
         for name in places:
             if name in table.unusable:
                 raise _unusable(name, table.where, table.unusable[name])
-        first = 1
-        for arrays in table.batches(list(places.values()), rows):
-            frame = Frame({}, table.where, first)
-            for name, array in zip(places, arrays, strict=True):
-                frame.columns[name] = _of_kind(array, kinds[name], table, name, first)
-            if len(frame):
-                yield frame
-            first += len(frame)
-        if first == 1:
+        some = False
+        for frame in frames_of(table, {name: kinds[name] for name in places}, rows):
+            some = True
+            yield frame
+        if not some:
             raise _no_rows(table.where)
+
+
+def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, first: int = 1) -> Iterator[Frame]:
+    """Portions of columns that an opened table has.
+
+    Parameters
+    ----------
+    table : opened.
+    kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
+    rows : of a portion at most.
+    first : the number of the first row.
+    """
+    for arrays in table.batches([table.names.index(name) for name in kinds], rows):
+        frame = Frame({}, table.where, first)
+        for name, array in zip(kinds, arrays, strict=True):
+            frame.columns[name] = _of_kind(array, kinds[name], table, name, first)
+        if len(frame):
+            yield frame
+        first += len(frame)
+
+
+def guess_kinds(table: Opened, names: Sequence[str], rows: int = _PORTION) -> tuple[dict[str, str], Frame]:
+    """What columns of cells seem to hold by the first rows, and these rows.
+
+    Parameters
+    ----------
+    table : opened.
+    names : the columns to look at.
+    rows : how many of them.
+    """
+    arrays = next(iter(table.batches([table.names.index(name) for name in names], rows)), None)
+    if arrays is None:
+        raise _no_rows(table.where)
+    frame = Frame({}, table.where)
+    for name, array in zip(names, arrays, strict=True):
+        column = _typed([array], table, name, False)
+        if isinstance(column, str):
+            frame.unusable[name] = column
+        else:
+            frame.columns[name] = column
+    return {name: column.kind for name, column in frame.columns.items()}, frame
+
+
+def _of_frame(frame: Frame, text: set[str], columns: Iterable[str] | None, exclude: Iterable[str]) -> Frame:
+    """A frame as if it were read."""
+    out, only = _names(exclude), None if columns is None else _names(columns)
+    for name in sorted(out | (only or set())):
+        if name not in frame.columns and name not in frame.unusable:
+            raise UnknownNameError("column", name, frame.names)
+    kept = [name for name in frame.names if name not in out and (only is None or name in only)]
+    unusable = {name: why for name, why in frame.unusable.items() if name not in out}
+    whole = {name: frame.text(name) if name in text else frame[name] for name in kept}
+    return replace(frame, columns=whole, unusable=unusable)
 
 
 def _names(given: Iterable[str]) -> set[str]:
@@ -306,9 +389,10 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
     if stored == "text" and not pa.types.is_boolean(column.type):
         values, odd = _parsed(_strings(column), _number_cells if kind == "number" else _date_cells)
         if odd is not None:
-            raise DataError(
+            raise OtherKindError(
                 f"{table.where}, row {first + odd}, column {name!r}: {shown(str(column[odd]))} is not {_KINDS[kind]}, "
-                "which is what the column must hold. Correct the cell, or leave it empty if the value is not known."
+                "which is what the column must hold. Correct the cell, or leave it empty if the value is not known.",
+                name,
             )
     elif stored == kind:
         values = _values(column, kind)

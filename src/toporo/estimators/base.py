@@ -19,15 +19,7 @@ from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
-from toporo.estimators.rows import (
-    EVERYONE,
-    Rows,
-    Scaling,
-    counted,
-    group_ids,
-    learn_graph_of,
-    left_in_effect,
-)
+from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, left_in_effect
 from toporo.estimators.settings import Settings, check_settings
 from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph, check_groups
@@ -277,9 +269,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     # ------------------------------------------------------------ the fit
 
-    def _fit_linear(
-        self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, settings: Settings
-    ) -> None:
+    def _fit_linear(self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
         labels = getattr(self, "classes_", np.empty(0)).tolist()
         model = linear.fit(rows, prior, maker, self.test_groups_, settings, labels=labels)
         self._set_coefficients(np.ascontiguousarray(model.coef.T), model.intercept)

@@ -162,7 +162,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         if self.penalty is not None:
             number(self.penalty, "penalty", "a number from 0 up, or None", least=0.0, infinite=True)
 
-    def _krige(self, factors: GroupFactors) -> tuple[GraphModes, Any, dict[str, tuple[str, ...]]]:
+    def _krige(self, factors: GroupFactors) -> tuple[GraphModes | None, list[int], dict[str, tuple[str, ...]]]:
         """Fit to factors of scaled rows; modes and places in the graph, and the models that were tried."""
         groups = factors.groups
         self.topology_ = None if self.graph is None else as_graph(self.graph)
@@ -477,7 +477,7 @@ def _times(time: Any, rows: int) -> Array:
 
 def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:
     """Variances of the columns between groups and within them."""
-    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups))
+    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups)).astype(np.float64)
     return _spread_of(np.asarray(weights @ (scaled - means[ids.codes]) ** 2), means, sizes)
 
 

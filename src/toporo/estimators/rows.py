@@ -300,9 +300,9 @@ def left_in_effect(
     if not quiet and len(weights) > 1 and too_few(rows, columns):
         shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
-            f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, fewer than "
-            f"{PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, a more "
-            "even prior or fewer columns, or merge small groups."
+            f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, "
+            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, "
+            "a more even prior or fewer columns, or merge small groups."
         )
     return rows
 

@@ -1,8 +1,8 @@
 r"""What linear models need to know of rows, group by group, gathered a portion at a time.
 
-Of group e with rows :math:`z_i` and weights :math:`w_i` that is :math:`n_e = \sum w_i`, the mean :math:`\bar z_e` and the
-scatter :math:`S_e = \sum w_i (z_i - \bar z_e)(z_i - \bar z_e)^\top`. Those of two portions give those of both (Chan, Golub
-& LeVeque, 1983):
+Of group e with rows :math:`z_i` and weights :math:`w_i` that is :math:`n_e = \sum w_i`, the mean :math:`\bar z_e` and
+the scatter :math:`S_e = \sum w_i (z_i - \bar z_e)(z_i - \bar z_e)^\top`. Those of two portions give those of both
+(Chan, Golub & LeVeque, 1983):
 
 .. math:: S = S_a + S_b + \frac{n_a n_b}{n_a + n_b} (\bar z_a - \bar z_b)(\bar z_a - \bar z_b)^\top.
 
@@ -90,6 +90,12 @@ class GroupMoments:
         whole.means[np.ix_(at, own)] = self.means
         whole.scatter[np.ix_(at, own, own)] = self.scatter
         return whole
+
+    def only(self, slots: Sequence[Hashable]) -> GroupMoments:
+        """Those of some of the columns."""
+        own = _places(self.slots, slots)
+        scatter = np.ascontiguousarray(self.scatter[:, own][:, :, own])
+        return replace(self, slots=tuple(slots), means=self.means[:, own], scatter=scatter)
 
     def mapped(self, slots: Sequence[Hashable], matrix: Array) -> GroupMoments:
         """Those of :math:`A z`, with A = ``matrix`` (new columns × columns) and new names."""

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from toporo.cluster import LOCAL
 from toporo.coordinates import read_coordinates
-from toporo.data.encode import CategoryRule, Encoder
-from toporo.data.frame import Frame, Numbers
+from toporo.data.encode import CategoryRule
+from toporo.data.frame import Numbers
 from toporo.errors import SettingError, UnknownNameError, warn
 from toporo.estimators import (
     AutoClassifier,
@@ -25,9 +26,10 @@ from toporo.estimators import (
 from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
+from toporo.tables.large import Large, find_large, read_large
 from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
-from toporo.tables.read import listed_names, prepare_table, written
+from toporo.tables.read import PreparedTable, listed_names, prepare_table, written
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -48,8 +50,6 @@ KRIGED: dict[str, Any] = {"classification": KrigedClassifier, "regression": Krig
 TRO_ONLY = ("penalty", "radius", "prior", "normalization", "temperature", "divergence")
 #: Settings of a fit alone, which a fitted model does not keep: whom it tells what it tries, and where it goes on.
 OF_FIT = ("report", "resume")
-#: Of whole numbers, so many different ones are still worth a word that they could be classes.
-FEW_NUMBERS = 10
 
 
 def fit_table(
@@ -75,6 +75,8 @@ def fit_table(
     intervals: bool = False,
     format: str | None = None,  # noqa: A002  # as read_frame calls it
     delimiter: str = ",",
+    memory_limit: int | str | None = None,
+    engine: str = LOCAL,
     **settings: Any,
 ) -> TableModel:
     """Fit a model to a table whose rows come in groups.
@@ -82,7 +84,8 @@ def fit_table(
     Parameters
     ----------
     source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns by
-        name.
+        name; or a table of many files: a folder (``state=NY/…`` in it gives a column), a pattern such as
+        ``"sales/*.parquet"``, an address such as ``"s3://bucket/sales"``.
     target, group : columns. Group names are text, as written.
     graph : which groups touch: a GroupGraph, a file of edges (CSV, Parquet, Feather; a group without an edge stands
         alone on its line) or a graph's JSON, a list of edges, … See :func:`toporo.graphs.as_graph`.
@@ -115,6 +118,11 @@ def fit_table(
         kriged models of numbers have intervals of their own.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
+    memory_limit : bytes that the process may take, as a number or a text such as ``"2GiB"``; half of what is free
+        unless given. A table that does not fit is read in portions: linear and kriged models of numbers are fitted to
+        sums over all rows, logistic ones in several passes over them, others to rows that are drawn.
+    engine : ``"local"``, or ``"ray"`` or a Ray cluster's address, to read the portions of a table there. The same
+        portions are added up in the same order, so the model is the same.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
         ``folds``, ``budget``, … of votes, ``random_state`` of both.
 
@@ -141,65 +149,68 @@ def fit_table(
             "coordinates say where a graph's groups are drawn, and there is no graph: give one (graph=, --graph), have "
             "one learned (learn_graph=True, --learn-graph), or leave the coordinates out."
         )
-    ready = prepare_table(
-        source,
-        target=target,
-        group=group,
-        graph=graph,
-        learn_graph=learn_graph,
-        test_groups=test_groups,
-        task=task,
-        features=features,
-        exclude=exclude,
-        categorical=categorical,
-        weight=weight,
-        drop_missing=drop_missing,
-        skip_unknown_groups=skip_unknown_groups,
-        format=format,
-        delimiter=delimiter,
-    )
-    table, frame, train, apart, encoder = ready.table, ready.frame, ready.train, ready.apart, ready.encoder
-    kind, x, y, ids, weights = ready.task, ready.x, ready.y, ready.ids, ready.weights
-    topology, asked = ready.graph, list(ready.test_groups)
+    asked: dict[str, Any] = {
+        "target": target, "group": group, "graph": graph, "learn_graph": learn_graph, "test_groups": test_groups,
+        "task": task, "features": features, "exclude": exclude, "categorical": categorical, "weight": weight,
+        "drop_missing": drop_missing, "skip_unknown_groups": skip_unknown_groups,
+    }  # fmt: skip
+    reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
+    dataset = find_large(source, memory_limit, engine, **reading)
+    large = None
+    if dataset is not None:
+        measured = model in ("linear", "kriged")
+        large = read_large(dataset, asked, measured=measured, memory_limit=memory_limit, engine=engine)
+        source = large.drawn
+        asked |= {"graph": large.graph, "skip_unknown_groups": False, "exclude": ()}  # which was done
+    ready = prepare_table(source, **asked, **reading)
+    # Of a large table all rows decide these models; others have those that were drawn.
+    whole = model == "linear" or (model == "kriged" and ready.task == "regression")
+    if large is not None:
+        ready = large.prepared(ready, str(model), whole=whole)
+    x, y, ids, weights, topology = ready.x, ready.y, ready.ids, ready.weights, ready.graph
     if places is not None and topology is not None:
         topology = places.place(topology)
-    if model == "auto" and topology is not None and topology.redrawn and asked:
-        prior = learned_prior(topology, ids.groups.names, asked)  # type: ignore[arg-type]  # names in tables are text
+    aim = list(ready.test_groups)
+    if model == "auto" and topology is not None and topology.redrawn and aim:
+        prior = learned_prior(topology, ids.groups.names, aim)  # type: ignore[arg-type]  # names in tables are text
         if prior is not None and prior.doubt:
             warn(f"another sample would give another prior: {prior.doubt}. Candidates weigh all groups alike instead.")
-    estimator = _estimator(kind, model, ids, topology, asked, wanted)
-    if model == "auto":  # candidates get rows that count
-        x, y, ids, weights = counted(x, y, ids, weights)
-    estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
-    reach = Reach.of(estimator, x, ids, graph=topology, test_groups=asked, sample_weight=weights)
-    wants = model == "linear" or (intervals and (model != "kriged" or kind == "classification"))
-    aim = asked if topology is not None else ()
-    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=aim) if wants else None
+    estimator = _estimator(ready.task, model, ids, topology, aim, wanted)
+    if large is not None and whole:
+        large.fit(estimator, ready)
+    else:
+        if model == "auto":  # candidates get rows that count
+            x, y, ids, weights = counted(x, y, ids, weights)
+        estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
+    reach = Reach.of(estimator, x, ids, graph=topology, test_groups=aim, sample_weight=weights)
+    wants = model == "linear" or (intervals and (model != "kriged" or ready.task == "classification"))
+    to = aim if topology is not None else ()
+    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=to) if wants else None
+    roles = (target, group, weight)
+    notes = ready if large is None else large
     return TableModel(
         estimator=estimator,
-        encoder=encoder,
-        task=kind,
+        encoder=ready.encoder,
+        task=ready.task,
         target=target,
         group=group,
         weight=weight,
         graph=topology,
-        test_groups=tuple(asked),
+        test_groups=ready.test_groups,
         columns=(
-            *(_column(name, frame, train, encoder, (target, group, weight), kind) for name in frame.names),
+            *(_column(name, ready, notes, roles) for name in ready.frame.names),
             *(ColumnInfo(name, "left out", "", "excluded") for name in exclude),
-            *(ColumnInfo(name, "left out", "", why) for name, why in frame.unusable.items()),
+            *(ColumnInfo(name, "left out", "", why) for name, why in ready.frame.unusable.items()),
         ),
         about={
             "source": ready.source,
-            "rows": len(train),
-            "rows_set_aside": int(apart.sum()),
-            "rows_dropped": len(table) - len(train) - int(apart.sum()),
+            **notes.counts,
             "groups": len(ids.groups),
-            "constant": _constant(y, weights, kind),
+            "constant": notes.constant(ready.task),
             "method": wanted.get("method", "tro") if model not in ("auto", "kriged") else model,
             "toporo": __version__,
         },
-        reach=reach,
+        reach=reach if reach is None or large is None else large.reach(reach, ready.encoder),
         held_out=held_out,
     )
 
@@ -311,21 +322,22 @@ def _fitted(estimator: Any, x: Array, y: npt.NDArray[Any], **rows: Any) -> Any:
 
 
 def _column(
-    name: str, frame: Frame, train: Frame, encoder: Encoder, roles: tuple[str, str, str | None], task: str
+    name: str, ready: PreparedTable, notes: PreparedTable | Large, roles: tuple[str, str, str | None]
 ) -> ColumnInfo:
-    column = frame[name]
+    """What a column is, with what is known of the rows that the model was fitted to."""
+    column, encoder = ready.frame[name], ready.encoder
     kind = column.kind if isinstance(column, Numbers) else "text"
     target, group, weight = roles
     if name == target:
-        return ColumnInfo(name, "target", kind, _target_note(train, name, task))
+        return ColumnInfo(name, "target", kind, notes.target_note(ready.task))
     if name == group:
-        return ColumnInfo(name, "group", "text", many(len(frame.text(name).levels), "group"))
+        return ColumnInfo(name, "group", "text", many(notes.group_count, "group"))
     if name == weight:
         return ColumnInfo(name, "weight", kind)
     rule = next((rule for rule in encoder.rules if rule.name == name), None)
     if rule is None:
         return ColumnInfo(name, "left out", kind, encoder.left_out.get(name, "not asked for"))
-    missing = int(train[name].missing.sum())
+    missing = notes.missing(name)
     lacking = f"{missing} missing, " if missing else ""
     if isinstance(rule, CategoryRule):
         rest = " and 'other'" if rule.other else ""
@@ -333,31 +345,3 @@ def _column(
     low, high, fill = (written(value, rule.kind) for value in (rule.low, rule.high, rule.fill))
     filled = f", filled with {fill}" if missing else ""
     return ColumnInfo(name, "feature", rule.kind, f"{lacking}{low} to {high}{filled}")
-
-
-def _target_note(train: Frame, name: str, task: str) -> str:
-    if task == "classification":
-        labels = train.text(name)
-        counts = np.bincount(labels.codes, minlength=len(labels.levels))
-        shown = ", ".join(f"{level} ({count})" for level, count in list(zip(labels.levels, counts, strict=True))[:6])
-        return f"{len(labels.levels)} classes: {shown}{', …' if len(labels.levels) > 6 else ''}"
-    column = train[name]
-    values, kind = (column.values, column.kind) if isinstance(column, Numbers) else (np.zeros(1), "number")
-    few = len(np.unique(values))
-    classes = kind == "number" and _whole(values) and few <= FEW_NUMBERS
-    hint = f"; {few} whole numbers: if they are classes, say so (task)" if classes else ""
-    return f"{written(values.min(), kind)} to {written(values.max(), kind)}{hint}"
-
-
-def _whole(values: Array) -> bool:
-    return bool((values == np.round(values)).all())
-
-
-def _constant(y: npt.NDArray[Any], weights: Array | None, task: str) -> float | str:
-    """What a model must beat: the mean of the target, or the commonest class."""
-    weights = None if weights is None else weights / weights.max()  # only their ratios count
-    if task == "regression":
-        largest = float(np.abs(y).max()) or 1.0  # sums of huge numbers would be infinite
-        return largest * float(np.average(y / largest, weights=weights))
-    labels, codes = np.unique(y, return_inverse=True)
-    return str(labels[np.bincount(codes, weights).argmax()])

@@ -34,6 +34,8 @@ NEARLY_ALL = 0.95
 _SIGNS = str.maketrans("\u2212", "-", "$€£¥%'\u00a0\u202f")
 _NUMBER = re.compile(r"[+-]?\d+(,\d+)*([.]\d+)?", flags=re.ASCII)
 _DATE = re.compile(r"\d{1,4}[/.]\d{1,2}[/.]\d{1,4}", flags=re.ASCII)
+#: Of whole numbers, so many different ones are still worth a word that they could be classes.
+FEW_NUMBERS = 10
 #: Why a column may have been taken for text against what was meant, and what to do about it.
 _TAKEN_FOR_TEXT = {
     "a few of many values are no numbers": "Correct such cells, or leave them empty, if they are to be numbers.",
@@ -132,6 +134,54 @@ class PreparedTable:
     target: str
     group: str
     source: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows that a model is fitted to, and others."""
+        trained, apart = len(self.train), int(self.apart.sum())
+        return {"rows": trained, "rows_set_aside": apart, "rows_dropped": len(self.table) - trained - apart}
+
+    @property
+    def group_count(self) -> int:
+        """Groups that have rows, test groups among them."""
+        return len(self.frame.text(self.group).levels)
+
+    def missing(self, name: str) -> int:
+        """How many values a column lacks in the training rows."""
+        return int(self.train[name].missing.sum())
+
+    def target_note(self, task: str) -> str:
+        """A few words on the target."""
+        column = self.train[self.target]
+        if task == "classification":
+            labels = self.train.text(self.target)
+            counts = np.bincount(labels.codes, minlength=len(labels.levels))
+            return classes_in_words(dict(zip(labels.levels, counts.tolist(), strict=True)))
+        values, kind = (column.values, column.kind) if isinstance(column, Numbers) else (np.zeros(1), "number")
+        return numbers_in_words(float(values.min()), float(values.max()), kind, np.unique(values))
+
+    def constant(self, task: str) -> float | str:
+        """What a model must beat: the mean of the target, or the commonest class."""
+        weights = None if self.weights is None else self.weights / self.weights.max()  # only their ratios count
+        if task == "regression":
+            largest = float(np.abs(self.y).max()) or 1.0  # sums of huge numbers would be infinite
+            return largest * float(np.average(self.y / largest, weights=weights))
+        labels, codes = np.unique(self.y, return_inverse=True)
+        return str(labels[np.bincount(codes, weights).argmax()])
+
+
+def classes_in_words(counts: Mapping[str, int]) -> str:
+    """How many classes there are, and the first of them with their rows."""
+    shown = ", ".join(f"{level} ({count})" for level, count in list(counts.items())[:6])
+    return f"{len(counts)} classes: {shown}{', …' if len(counts) > 6 else ''}"
+
+
+def numbers_in_words(low: float, high: float, kind: str, distinct: Array) -> str:
+    """The range of a target; of a few whole numbers, that they could be classes."""
+    few = len(distinct)
+    classes = kind == "number" and few <= FEW_NUMBERS and bool((distinct == np.round(distinct)).all())
+    hint = f"; {few} whole numbers: if they are classes, say so (task)" if classes else ""
+    return f"{written(low, kind)} to {written(high, kind)}{hint}"
 
 
 def prepare_table(

@@ -1,0 +1,501 @@
+"""From a table that may be larger than memory to what a fit needs: sums over all rows, and some of the rows.
+
+Linear and kriged models of numbers are fitted to the sums, so to all rows; logistic models in several passes over
+them. Other models are fitted to rows that were drawn: see :class:`toporo.tables.survey.Drawn`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from toporo.checks import parse_memory
+from toporo.cluster import LOCAL, check_engine, cluster
+from toporo.data.dataset import Dataset, find_dataset, is_dataset
+from toporo.data.encode import Encoder, median_of
+from toporo.data.frame import Frame, Numbers, OtherKindError, guess_kinds
+from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError, warn
+from toporo.graphs import as_graph, with_text_names
+from toporo.machine import cores, free_bytes, room
+from toporo.progress import Progress
+from toporo.robust.moments import GroupMoments
+from toporo.tables.model import skipped_in_words
+from toporo.tables.reach import Reach
+from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
+from toporo.tables.survey import TARGET, Plan, Survey, survey_piece, values_between
+from toporo.text import many, spelled
+from toporo.topology.graph import GroupGraph
+from toporo.types import Array
+
+#: Rows drawn of a table whose sums decide the model, and at most for models that need rows.
+DRAWN, MOST_DRAWN = 100_000, 1_000_000
+#: Bytes a cell takes at most while a table is fitted to in memory: as read, as numbers, encoded, scaled; and drawn.
+IN_MEMORY, AS_DRAWN = 48, 160
+#: Bytes a cell of a portion takes on its way into sums.
+ON_ITS_WAY = 40
+#: Rows of a portion, at most and at least.
+PORTION, LEAST_PORTION = 1 << 16, 1 << 10
+#: Bytes of text that stand for a cell of a CSV file, and how many times smaller it may be as gzip.
+CELL, PACKED = 6, 5
+
+
+def find_large(
+    source: Any,
+    memory_limit: Any,
+    engine: str,
+    *,
+    format: str | None,  # noqa: A002  # as read_frame calls it
+    delimiter: str,
+) -> Dataset | None:
+    """The table of a source, if it is to be read in portions: it does not fit into memory, or others are to read it.
+
+    Parameters
+    ----------
+    source, memory_limit, engine, format, delimiter : as for ``fit_table``.
+    """
+    check_engine(engine)
+    memory = memory_left(memory_limit)
+    if not isinstance(source, str | os.PathLike | Dataset):
+        if engine != LOCAL:
+            raise SettingError(f"engine {engine!r} reads files, and this is {type(source).__name__}: give a path.")
+        return None
+    try:
+        dataset = find_dataset(source, format=format, delimiter=delimiter)
+    except TopoRoError:
+        if engine != LOCAL or is_dataset(source):
+            raise
+        return None  # reading it says what is wrong
+    return dataset if engine != LOCAL or not fits(dataset, memory) else None
+
+
+def read_large(dataset: Dataset, asked: Mapping[str, Any], *, measured: bool, memory_limit: Any, engine: str) -> Large:
+    """Survey a table for a fit.
+
+    Parameters
+    ----------
+    dataset : the table.
+    asked : as :func:`toporo.tables.read.prepare_table` takes it.
+    measured, memory_limit, engine : as for :meth:`Large.read` and ``fit_table``.
+    """
+    target, group, weight, features = (asked[name] for name in ("target", "group", "weight", "features"))
+    exclude, categorical = (listed_names(asked[name], name) for name in ("exclude", "categorical"))
+    named = None if features is None else listed_names(features, "features")
+    roles = {"the target": target, "the group": group} | ({"the weight": weight} if weight is not None else {})
+    check_roles(roles, named or [], exclude, categorical)
+    graph = None if asked["graph"] is None else with_text_names(as_graph(asked["graph"]))
+    known = [str(name) for name in graph.names] if graph is not None and asked["skip_unknown_groups"] else None
+    large = Large.read(
+        dataset,
+        target=target,
+        group=group,
+        weight=weight,
+        features=named,
+        exclude=exclude,
+        categorical=categorical,
+        test_groups=[str(name) for name in listed_names(asked["test_groups"], "test_groups")],
+        known=known,
+        drop_missing=asked["drop_missing"],
+        measured=measured,
+        memory=memory_left(memory_limit),
+        engine=engine,
+    )
+    return replace(large, graph=graph)
+
+
+def fits(dataset: Dataset, limit: int) -> bool:
+    """Whether a table can be fitted to in memory.
+
+    Parameters
+    ----------
+    dataset : the table.
+    limit : bytes that there are.
+    """
+    cells = dataset.size / CELL if dataset.rows is None else float(dataset.rows) * len(dataset.names)
+    packed = PACKED if dataset.rows is None and dataset.pieces[0].path.endswith(".gz") else 1
+    return cells * packed * IN_MEMORY <= limit
+
+
+def memory_left(limit: Any) -> int:
+    """Bytes that a fit may take: those of the limit that was given, else half of what is free."""
+    given = parse_memory(limit)
+    if given is not None:
+        return room(given)
+    free = free_bytes()
+    return 1 << 62 if free is None else free // 2
+
+
+@dataclass(frozen=True, eq=False)
+class Large:
+    """A table that was surveyed.
+
+    Attributes
+    ----------
+    dataset, plan, survey : the table, how it was read, and what was found.
+    engine : where pieces are read.
+    unusable : columns that are neither numbers nor dates nor text, each with the reason.
+    graph : over the groups, if one is given.
+    """
+
+    dataset: Dataset
+    plan: Plan
+    survey: Survey
+    engine: str
+    unusable: dict[str, str]
+    graph: GroupGraph | None = None
+
+    @classmethod
+    def read(
+        cls,
+        dataset: Dataset,
+        *,
+        target: str,
+        group: str,
+        weight: str | None,
+        features: Sequence[str] | None,
+        exclude: Iterable[str],
+        categorical: Iterable[str],
+        test_groups: Iterable[str],
+        known: Iterable[str] | None,
+        drop_missing: bool,
+        measured: bool,
+        memory: int,
+        engine: str = LOCAL,
+    ) -> Large:
+        """Read a table once, or again where a column turns out to be something else than its first rows say.
+
+        Parameters
+        ----------
+        dataset : the table.
+        target, group, weight, features, exclude, categorical, test_groups, drop_missing : as for ``fit_table``.
+        known : the groups of the graph, others than which are skipped; None: nobody is.
+        measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
+        memory : bytes that there are.
+        engine : where pieces are read.
+        """
+        kinds, head, unusable = _kinds(dataset, [group, *categorical], exclude)
+        for name in (target, group, *([weight] if weight else []), *(features or []), *categorical):
+            if name in unusable:
+                raise DataError(f"{dataset.where}: column {name!r} cannot be used: {unusable[name]}. Leave it out.")
+            if name not in kinds:
+                raise UnknownNameError("column", name, kinds)
+        roles = {target, group, weight}
+        used = [name for name in kinds if name not in roles] if features is None else list(features)
+        total = dataset.rows if dataset.rows is not None else _about_rows(dataset, head)
+        room_drawn = memory // (4 * AS_DRAWN * len(kinds))
+        wanted = max(1000, min(DRAWN if measured else MOST_DRAWN, room_drawn))
+        workers = min(cores(), len(dataset.pieces))
+        plan = Plan(
+            kinds=kinds,
+            features=tuple(used) if measured else (),
+            required=frozenset(categorical) | frozenset(features or ()),
+            target=target,
+            group=group,
+            weight=weight,
+            fills={
+                name: median_of(column.values[~column.missing])
+                for name, column in head.columns.items()
+                if isinstance(column, Numbers) and not column.missing.all()
+            },
+            kept={},
+            test_groups=frozenset(test_groups),
+            known=None if known is None else frozenset(known),
+            drop_missing=drop_missing,
+            moments=measured,
+            rows=max(LEAST_PORTION, min(PORTION, memory // (4 * workers * ON_ITS_WAY * len(kinds)))),
+            wanted=wanted,
+            share=min(1.0, wanted / max(total, 1)),
+            most_bytes=memory // (4 * workers),
+        )
+        while True:
+            survey = _surveyed(dataset, plan, engine)
+            again = survey if isinstance(survey, Plan) else _known_levels(survey, plan)
+            if again is None:
+                return cls(dataset, plan, survey, engine, unusable)  # type: ignore[arg-type]  # a plan is gone over again
+            plan = again
+
+    @property
+    def called(self) -> str:
+        """What the table is called: without folders, and without what follows an address."""
+        return spelled(PurePosixPath(self.dataset.where.partition("?")[0]).name)
+
+    @property
+    def drawn(self) -> Frame:
+        """Rows that were drawn."""
+        if self.survey.drawn is None:
+            raise DataError(f"{self.dataset.where}: no row has what a fit needs, so none is left.")
+        return replace(self.survey.drawn.frame, where=self.dataset.where, first=1, unusable=self.unusable)
+
+    def prepared(self, ready: PreparedTable, model: str, *, whole: bool) -> PreparedTable:
+        """What was prepared of the rows drawn, with all that all rows are needed for; says so if a model has not those.
+
+        Parameters
+        ----------
+        ready : of the rows drawn.
+        model : what is fitted.
+        whole : whether all rows decide it.
+        """
+        ready = replace(ready, source=self.called)
+        if self.survey.skipped:
+            warn(f"{skipped_in_words(self.survey.skipped)}.")
+        if not whole:
+            if len(ready.train) < self.survey.trained:
+                warn(sample_in_words(len(ready.train), self.survey.trained, model))
+            return ready
+        others = [name for name in ready.frame.names if name not in self.plan.features]
+        roles = {self.plan.target, self.plan.group, self.plan.weight}
+        reasons = {name: "excluded" if name in roles else "not among the features named" for name in others}
+        encoder = self.encoder(ready.train, ready.frame.unusable | reasons)
+        return replace(ready, encoder=encoder, x=encoder.transform(ready.train).matrix)
+
+    def fit(self, estimator: Any, ready: PreparedTable) -> None:
+        """Fit an estimator to all rows."""
+        estimator.fit_moments(*self.inputs(ready.encoder))
+
+    def reach(self, reach: Reach, encoder: Encoder) -> Reach:
+        """The range of inputs is that of all rows."""
+        if not self.plan.features:
+            return reach
+        _, low, high = self.survey.inputs(encoder, self.plan)
+        return replace(reach, low=low[:-1], high=high[:-1])
+
+    # ------------------------------------------------------------ for the record
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows that a model is fitted to, and others; and those drawn, where the model has no others."""
+        trained, apart = self.survey.trained, self.survey.apart
+        counts = {"rows": trained, "rows_set_aside": apart, "rows_dropped": self.survey.rows - trained - apart}
+        return counts | ({} if self.plan.features else {"rows_drawn": len(self.drawn)})
+
+    @property
+    def group_count(self) -> int:
+        """Groups that have rows, test groups among them."""
+        return len(self.survey.groups)
+
+    def missing(self, name: str) -> int:
+        """How many values a column lacks in the training rows, as far as they were counted."""
+        if name in self.survey.levels:
+            return self.survey.levels[name][""]
+        return self.survey.spans[name].missing if name in self.survey.spans else 0
+
+    def _labels(self) -> dict[str, int]:
+        """Classes and their rows."""
+        if self.plan.target in self.survey.levels:
+            return dict(
+                sorted((level, count) for level, count in self.survey.levels[self.plan.target].items() if level)
+            )
+        values = np.array(sorted(self.survey.values))
+        texts = Numbers(values, self.plan.kinds[self.plan.target]).as_text().tolist()
+        counts = [self.survey.values[value] for value in values.tolist()]
+        return dict(sorted(zip(map(str, texts), counts, strict=True)))
+
+    def target_note(self, task: str) -> str:
+        """A few words on the target."""
+        if task == "classification":
+            return classes_in_words(self._labels())
+        span, kind = self.survey.spans[self.plan.target], self.plan.kinds[self.plan.target]
+        return numbers_in_words(span.low, span.high, kind, np.array(sorted(self.survey.values)))
+
+    def constant(self, task: str) -> float | str:
+        """What a model must beat: the mean of the target, or the commonest class."""
+        if task == "classification":
+            labels = self._labels()
+            return max(labels, key=lambda label: (labels[label], label))
+        moments = self.survey.moments
+        if moments is None:
+            raise DataError("no row is left to train on.")
+        return float(moments.mean[moments.slots.index(TARGET)])
+
+    def encoder(self, train: Frame, left_out: Mapping[str, str]) -> Encoder:
+        """How columns become numbers by all rows.
+
+        The median of a column that lacks values is exact, for the model depends on it; that of another one, which only
+        stands in for values that will be missing, is of the rows drawn.
+
+        Parameters
+        ----------
+        train : rows drawn, those to train on.
+        left_out : other columns, and why they are not used.
+        """
+        numbers = {name: train.columns[name] for name in self.plan.features if self.plan.kinds[name] != "text"}
+        known = {
+            name: np.sort(column.values[~column.missing])
+            for name, column in numbers.items()
+            if isinstance(column, Numbers)
+        }
+        medians = {name: self._within(name, median_of(values)) for name, values in known.items() if len(values)}
+        lacking = {
+            name: known[name]
+            for name in medians
+            if self.survey.spans[name].missing and self.survey.spans[name].known > len(known[name])
+        }
+        medians |= self._exact(lacking)
+        for name in numbers:  # all of the few values may be in rows that were not drawn
+            medians.setdefault(name, self._within(name, self.plan.fills.get(name, 0.0)))
+        return self.survey.encoder(self.plan, medians, left_out)
+
+    def _within(self, name: str, value: float) -> float:
+        span = self.survey.spans[name]
+        return min(max(value, span.low), span.high) if span.known else 0.0
+
+    def _exact(self, samples: Mapping[str, Array]) -> dict[str, float]:
+        """Medians over all training rows, from brackets that rows drawn give; wider ones where they miss it."""
+        medians: dict[str, float] = {}
+        width, left = 0.01, dict(samples)
+        while left:
+            brackets = {name: _bracket(values, width) for name, values in left.items()}
+            below = dict.fromkeys(left, 0)
+            inside: dict[str, list[Array]] = {name: [] for name in left}
+            for found in over_pieces(self.engine, values_between, self.dataset, self.plan, brackets, title="medians"):
+                for name, (count, values) in found.items():
+                    below[name] += count
+                    inside[name].append(values)
+            for name in list(left):
+                values, count = np.sort(np.concatenate(inside[name])), self.survey.spans[name].known
+                lower, upper = (count - 1) // 2 - below[name], count // 2 - below[name]
+                if lower >= 0 and upper < len(values):
+                    medians[name] = median_of(np.array([values[lower], values[upper]]))
+                    del left[name]
+            width *= 8
+        return medians
+
+    def inputs(self, encoder: Encoder) -> tuple[GroupMoments, Array, Array]:
+        """Moments of encoded inputs and the target, and the range of each; a group without weight is an error."""
+        moments, low, high = self.survey.inputs(encoder, self.plan)
+        empty = [name for name in self.survey.groups if name not in {*moments.names, *self.plan.test_groups}]
+        if empty:
+            raise DataError(f"empty group(s), without a row that counts: {', '.join(empty[:8])}. Drop them.")
+        return moments, low, high
+
+
+def _bracket(values: Array, width: float) -> tuple[float, float]:
+    if width >= 0.5:
+        return -np.inf, np.inf
+    low, high = np.quantile(values, [0.5 - width, 0.5 + width])
+    return float(low), float(high)
+
+
+def _kinds(
+    dataset: Dataset, as_text: Iterable[str], exclude: Iterable[str]
+) -> tuple[dict[str, str], Frame, dict[str, str]]:
+    """What columns hold, some rows, and what cannot be used and why."""
+    out, text = set(exclude), set(as_text)
+    for name in sorted(out):
+        if name not in dataset.names:
+            raise UnknownNameError("column", name, [name for name in dataset.names if name])
+    names = [name for name in dataset.names if name and name not in out]
+    piece = next((piece for piece in dataset.pieces if piece.rows is None or piece.rows), dataset.pieces[0])
+    with dataset.open(piece) as opened:
+        guessed, head = guess_kinds(opened, names)
+    if not len(head):
+        raise DataError(f"{dataset.where} has a header but no rows: expected a line of values for every point.")
+    kinds = {name: "text" if name in text else guessed[name] for name in names if name in guessed}
+    return kinds, head, dict(head.unusable)
+
+
+def _about_rows(dataset: Dataset, head: Frame) -> int:
+    """How many rows a table of CSV files has, about: by the room that numbers and texts take there."""
+    packed = PACKED if dataset.pieces[0].path.endswith(".gz") else 1
+    return max(len(head), int(dataset.size * packed / (CELL * max(1, len(head.names)))))
+
+
+def _surveyed(dataset: Dataset, plan: Plan, engine: str) -> Survey | Plan:
+    """What all pieces come to; another plan where a column is not what it was taken for."""
+    total: Survey | None = None
+    for survey in over_pieces(engine, survey_piece, dataset, plan, title="reading"):
+        if isinstance(survey, OtherKindError):
+            name = survey.column
+            date = plan.kinds[name] == "number" and name not in plan.fills  # so far all cells were empty
+            return replace(plan, kinds={**plan.kinds, name: "date" if date else "text"})
+        total = survey if total is None else total.plus(survey, plan)
+    if total is None or not total.rows:
+        raise DataError(f"{dataset.where} has no rows: expected a line of values for every point.")
+    return total
+
+
+def _known_levels(survey: Survey, plan: Plan) -> Plan | None:
+    """A plan that knows which levels of named columns are common enough for an input of their own; None if it does."""
+    kept = {}
+    for name in plan.features:
+        if plan.kinds[name] == "text" and name in plan.required and name not in plan.kept:
+            counts = {level: count for level, count in survey.levels[name].items() if level}
+            if len(counts) > plan.most_levels:
+                common = sorted(counts, key=lambda level: (-counts[level], level))[: plan.most_levels]
+                kept[name] = tuple(sorted(common))
+    return replace(plan, kept={**plan.kept, **kept}) if kept else None
+
+
+# ---------------------------------------------------------------- pieces, one after the other or many at a time
+
+
+def over_pieces(
+    engine: str, work: Callable[..., Any], dataset: Dataset, plan: Plan, *more: Any, title: str
+) -> Iterator[Any]:
+    """Call ``work(dataset, index, plan, …)`` for every piece, and yield what it comes to in the order of the pieces.
+
+    Parameters
+    ----------
+    engine : where: in threads of this process, or on a cluster.
+    work : a function at the top of a module.
+    dataset, plan, more : its arguments.
+    title : of the bar.
+    """
+    count = len(dataset.pieces)
+    sizes = [piece.rows or 1 for piece in dataset.pieces]
+    with (
+        Progress(title, sum(sizes)) as shown,
+        _engine(engine, count) as each,
+        closing(each(work, dataset, plan, more)) as results,
+    ):
+        for size, result in zip(sizes, results, strict=False):
+            yield result
+            shown.step(steps=size)
+
+
+@contextmanager
+def _engine(engine: str, count: int) -> Iterator[Callable[..., Any]]:
+    if engine != LOCAL:
+        with cluster(engine) as machines:
+
+            def on_machines(work: Callable[..., Any], dataset: Dataset, plan: Plan, more: Any) -> Iterator[Any]:
+                shared = machines.share(dataset), machines.share(plan)
+                calls = ((index, (shared[0], index, shared[1], *more)) for index in range(count))
+                with closing(machines.each(work, calls, ordered=True)) as results:
+                    yield from (result for _, result in results)
+
+            yield on_machines
+        return
+    workers = max(1, min(cores(), count))
+    with ThreadPoolExecutor(workers) as pool:
+
+        def in_threads(work: Callable[..., Any], dataset: Dataset, plan: Plan, more: Any) -> Iterator[Any]:
+            waiting: deque[Future[Any]] = deque()
+            try:
+                for index in range(count):
+                    waiting.append(pool.submit(work, dataset, index, plan, *more))
+                    if len(waiting) > workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+        yield in_threads
+
+
+def sample_in_words(drawn: int, rows: int, model: str) -> str:
+    """That a model was fitted to some of the rows."""
+    return (
+        f"the table is larger than the memory there is, and model {model!r} needs its rows at hand: it is fitted to "
+        f"{many(drawn, 'row')} drawn from {rows:,}, of every group at least a few. Linear and kriged models of numbers "
+        "(--fast, --model kriged) are fitted to all rows."
+    )

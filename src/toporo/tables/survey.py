@@ -1,0 +1,528 @@
+"""One pass over a table that may be larger than memory: what a fit needs to know of its rows.
+
+Every piece of the table (:class:`~toporo.data.dataset.Piece`) is read by itself, in portions, and comes to a
+:class:`Survey`; surveys are added in the order of the pieces. So the same bytes come out whoever reads which piece, in
+portions of any size.
+
+Columns get their kinds from the files, or in CSV from the first rows, and text its outputs as levels are met. If it
+turns out that a column is something else, it is read as that from the start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.data.dataset import Dataset
+from toporo.data.encode import Encoder, NumberRule, Rule, category_rule, number_rule
+from toporo.data.frame import Frame, Numbers, OtherKindError, Texts, frames_of
+from toporo.errors import DataError
+from toporo.machine import one_thread
+from toporo.robust.moments import GroupMoments, MomentSums
+from toporo.types import Array
+
+Mask = npt.NDArray[np.bool_]
+#: Levels of a column of text that are told apart; an identifier has more.
+MOST_MET = 10_000
+#: Values of a target that are told apart: with no more than this many, they could be classes.
+MOST_VALUES = 50
+#: Levels of a column that was named, which are all to be counted.
+MOST_COUNTED = 1_000_000
+#: Rows of a group that are drawn however few that is of all.
+LEAST = 20
+#: The slot of the target.
+TARGET = ("target",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a table is read.
+
+    Attributes
+    ----------
+    kinds : by column, the features among them: ``"number"``, ``"date"`` or ``"text"``.
+    features : the columns to make inputs of.
+    required : those of them that were named: text then has inputs even if there are many levels.
+    target, group, weight : columns.
+    fills : by column of numbers, what stands for a missing value until the median is known.
+    kept : by column of text that has many levels, those with an input of their own, if they are known.
+    test_groups, known : groups set aside; groups other than which are skipped, None for nobody.
+    drop_missing : whether rows that lack a group, a target or a weight are left out; else they are an error.
+    moments : whether the target is a number whose moments are wanted.
+    rows : of a portion.
+    wanted, share : how many rows are drawn, about, and which share of all that is.
+    most_bytes : that the sums may take.
+    """
+
+    kinds: Mapping[str, str]
+    features: tuple[str, ...]
+    required: frozenset[str]
+    target: str
+    group: str
+    weight: str | None
+    fills: Mapping[str, float]
+    kept: Mapping[str, tuple[str, ...]]
+    test_groups: frozenset[str]
+    known: frozenset[str] | None
+    drop_missing: bool
+    moments: bool
+    rows: int
+    wanted: int
+    share: float
+    most_bytes: int
+    most_levels: int = 50
+
+    @property
+    def threshold(self) -> np.uint64:
+        """Rows whose key is below it are drawn."""
+        return np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Of a column of numbers: its range over the training rows, and how many values are there and are missing."""
+
+    low: float = np.inf
+    high: float = -np.inf
+    known: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Span) -> Span:
+        ends = min(self.low, other.low), max(self.high, other.high)
+        return Span(*ends, self.known + other.known, self.missing + other.missing)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Rows that are kept as they are, each with the key by which it was drawn."""
+
+    frame: Frame
+    keys: npt.NDArray[np.uint64]
+
+    def __add__(self, other: Drawn) -> Drawn:
+        return Drawn(Frame.joined([self.frame, other.frame]), np.concatenate([self.keys, other.keys]))
+
+    def thinned(self, plan: Plan) -> tuple[Drawn, dict[str, np.uint64]]:
+        """Rows below the threshold, and of each group those with the least keys; below which key that is, by group."""
+        names = self.frame.text(plan.group)
+        order = np.lexsort((self.keys, names.codes))
+        codes, keys = names.codes[order], self.keys[order]
+        first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+        sizes = np.diff(np.append(first, len(codes)))
+        least = min(LEAST, max(1, plan.wanted // len(first)))
+        few = np.zeros(len(order), bool)
+        few[order] = np.arange(len(order)) - np.repeat(first, sizes) < least
+        rows = np.flatnonzero(few | (self.keys < plan.threshold))
+        full = sizes >= least
+        bounds = keys[np.minimum(first + least - 1, len(keys) - 1)]
+        told = {names.levels[code]: bound for code, bound in zip(codes[first[full]], bounds[full], strict=True)}
+        return Drawn(self.frame.take(rows), self.keys[rows]), told
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What is known of rows; add those of pieces to get the table's.
+
+    Attributes
+    ----------
+    moments : of the training rows that count.
+    spans : of columns of numbers, the target among them.
+    levels : by column of text, how many training rows have which level; "" is for those that have none.
+    values : of a target of numbers, how often each occurs, as long as they are few.
+    rows, trained, apart : rows in all, those to train on, and those of test groups.
+    groups : rows by group, test groups too.
+    skipped : rows by group that is not known.
+    drawn : some of the rows.
+    """
+
+    moments: GroupMoments | None
+    spans: dict[str, Span]
+    levels: dict[str, Counter[str]]
+    values: Counter[float]
+    rows: int
+    trained: int
+    apart: int
+    groups: Counter[str]
+    skipped: Counter[str]
+    drawn: Drawn | None
+
+    def plus(self, other: Survey, plan: Plan) -> Survey:
+        """Those of this and the next piece."""
+        levels = {name: count + other.levels[name] for name, count in self.levels.items()}
+        moments: Any = _added(self.moments, other.moments)
+        out = {name for name, count in levels.items() if _many(name, count, plan)}
+        if moments is not None and any(_column_of(slot) in out for slot in moments.slots):
+            moments = moments.only([slot for slot in moments.slots if _column_of(slot) not in out])
+        drawn: Any = _added(self.drawn, other.drawn)
+        return Survey(
+            moments=moments,
+            spans={name: span + other.spans[name] for name, span in self.spans.items()},
+            levels={name: _fewer(name, count, plan) for name, count in levels.items()},
+            values=self.values if _are_many(self.values) else self.values + other.values,
+            rows=self.rows + other.rows,
+            trained=self.trained + other.trained,
+            apart=self.apart + other.apart,
+            groups=self.groups + other.groups,
+            skipped=self.skipped + other.skipped,
+            drawn=None if drawn is None else drawn.thinned(plan)[0],
+        )
+
+    def encoder(self, plan: Plan, medians: Mapping[str, float], left_out: Mapping[str, str]) -> Encoder:
+        """How columns become numbers, as :meth:`Encoder.fit` would find it.
+
+        Parameters
+        ----------
+        plan : how the table was read.
+        medians : by column of numbers.
+        left_out : columns that are not used for other reasons.
+        """
+        rules: dict[str, Rule] = {}
+        reasons = dict(left_out)
+        for name in plan.features:
+            if plan.kinds[name] == "text":
+                counts = Counter({level: count for level, count in self.levels[name].items() if level})
+                found: Rule | str = category_rule(
+                    name, counts, self.levels[name][""] > 0, plan.most_levels, name in plan.required
+                )
+            else:
+                span = self.spans[name]
+                found = "empty"
+                if span.known:
+                    ends = span.low, span.high, span.missing > 0
+                    found = number_rule(name, plan.kinds[name], *ends, medians[name])
+            if isinstance(found, str):
+                reasons[name] = found
+            else:
+                rules[name] = found
+        return Encoder(tuple(rules.values()), reasons)
+
+    def inputs(self, encoder: Encoder, plan: Plan) -> tuple[GroupMoments, Array, Array]:
+        """Moments of what an encoder gives, and of the target in the last column; and the range of each of these."""
+        if self.moments is None:
+            raise DataError("no row is left to train on.")
+        place_of = {slot: place for place, slot in enumerate(self.moments.slots)}
+        rows: list[dict[Hashable, float]] = []
+        ends: list[tuple[float, float]] = []
+        for rule in encoder.rules:
+            if isinstance(rule, NumberRule):
+                if rule.low < rule.high:
+                    rows.append({("number", rule.name): 1.0})
+                    if rule.flag:
+                        rows[-1]["missing", rule.name] = rule.fill - plan.fills.get(rule.name, 0.0)
+                    ends.append((rule.low, rule.high))
+                rows += [{("missing", rule.name): 1.0}] * rule.flag
+                ends += [(0.0, 1.0)] * rule.flag
+            else:
+                rows += [{("level", rule.name, level): 1.0} for level in rule.levels]
+                rows += [{("other", rule.name): 1.0}] * rule.other
+                rows += [{("missing", rule.name): 1.0}] * rule.missing
+                ends += [(0.0, 1.0)] * len(rule.labels)
+        rows.append({TARGET: 1.0})
+        ends.append((self.spans[plan.target].low, self.spans[plan.target].high))
+        matrix = np.zeros((len(rows), len(place_of)))
+        for row, parts in enumerate(rows):
+            for slot, factor in parts.items():
+                if slot in place_of:  # a level of rows that do not count has none
+                    matrix[row, place_of[slot]] = factor
+        low, high = np.array(ends).T
+        return self.moments.mapped([*encoder.names, TARGET], matrix), low, high
+
+
+def _added(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _column_of(slot: Hashable) -> str | None:
+    """The column of text that a slot is of."""
+    return slot[1] if isinstance(slot, tuple) and slot[0] in ("level", "other") else None
+
+
+def _many(name: str, counts: Counter[str], plan: Plan) -> bool:
+    """Whether a column of text has too many levels for each to have an input, and it is not known which do."""
+    return name not in plan.kept and len(counts) - ("" in counts) > plan.most_levels
+
+
+def _are_many(values: Counter[float]) -> bool:
+    return len(values) > MOST_VALUES
+
+
+def _fewer(name: str, counts: Counter[str], plan: Plan) -> Counter[str]:
+    """Counts of levels as far as they are of interest."""
+    if name in plan.required or name == plan.target:
+        if len(counts) > MOST_COUNTED:
+            raise DataError(
+                f"column {name!r} has more than {MOST_COUNTED:,} different texts: an identifier? Leave it out."
+            )
+        return counts
+    if len(counts) <= MOST_MET:
+        return counts
+    kept = sorted(counts)[:MOST_MET]
+    return Counter({level: counts[level] for level in kept})
+
+
+# ---------------------------------------------------------------- a piece
+
+
+def survey_piece(dataset: Dataset, index: int, plan: Plan) -> Survey | OtherKindError:
+    """Read one piece of a table; what turned out to be of another kind than planned is returned, not raised.
+
+    Parameters
+    ----------
+    dataset, index : the table, and which of its pieces.
+    plan : how to read it.
+    """
+    piece = dataset.pieces[index]
+    reader = _Reader(plan, index)
+    try:
+        with one_thread(), dataset.open(piece) as opened:
+            for frame in frames_of(opened, plan.kinds, plan.rows, piece.first):
+                reader.add(frame)
+    except OtherKindError as error:
+        return error
+    return reader.survey()
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Which rows of a portion are to be trained on, which are of test groups, and their groups."""
+
+    names: Texts
+    train: Mask
+    apart: Mask
+    skipped: Counter[str]
+
+
+def training_rows(frame: Frame, plan: Plan) -> Training:
+    """Tell the rows of a portion apart; one that lacks what it needs is an error unless it may be dropped.
+
+    Parameters
+    ----------
+    frame : with the columns of the plan.
+    plan : how the table is read.
+    """
+    names = frame.text(plan.group)
+    _refuse_missing(frame, names.missing, plan.group, plan)
+    apart = np.isin(names.codes, [code for code, name in enumerate(names.levels) if name in plan.test_groups])
+    train = ~names.missing & ~apart
+    skipped: Counter[str] = Counter()
+    if plan.known is not None:
+        strange = [code for code, name in enumerate(names.levels) if name not in plan.known]
+        out = np.isin(names.codes, strange)
+        counts = np.bincount(names.codes[out], minlength=len(names.levels))
+        skipped = Counter({names.levels[code]: int(counts[code]) for code in strange if counts[code]})
+        train, apart = train & ~out, apart & ~out
+    for name in (plan.target, plan.weight):
+        if name is not None:
+            column = frame[name]
+            lacking = (column.known() if isinstance(column, Texts) and name == plan.target else column).missing
+            _refuse_missing(frame, lacking & train, name, plan)
+            train = train & ~lacking
+    return Training(names, train, apart, skipped)
+
+
+def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: Plan) -> None:
+    if lacking.any() and not plan.drop_missing:
+        raise DataError(
+            f"{frame.where}: row {int(lacking.argmax()) + frame.first} lacks {name!r}, and perhaps others do. Fill "
+            "them in, or leave such rows out with --drop-missing (drop_missing=True)."
+        )
+
+
+class _Reader:
+    """Adds up the portions of a piece."""
+
+    def __init__(self, plan: Plan, index: int) -> None:
+        self.plan, self.index, self.row = plan, index, 0
+        self.sums = MomentSums()
+        self.spans = {name: Span() for name, kind in plan.kinds.items() if kind != "text"}
+        texts = [name for name, kind in plan.kinds.items() if kind == "text" and name != plan.group]
+        self.levels: dict[str, Counter[str]] = {name: Counter() for name in texts}
+        self.values: Counter[float] = Counter()
+        self.trained = self.apart = 0
+        self.groups: Counter[str] = Counter()
+        self.skipped: Counter[str] = Counter()
+        self.parts: list[Drawn] = []
+        self.base, self.waiting = 0, 0
+        self.bounds: dict[str, np.uint64] = {}
+
+    def add(self, frame: Frame) -> None:
+        keys = _keys(self.index, self.row, len(frame))
+        self.row += len(frame)
+        told = training_rows(frame, self.plan)
+        self.skipped += told.skipped
+        used = told.train | told.apart
+        counts = np.bincount(told.names.codes[used], minlength=len(told.names.levels))
+        self.groups.update({name: int(count) for name, count in zip(told.names.levels, counts, strict=True) if count})
+        self.trained += int(told.train.sum())
+        self.apart += int(told.apart.sum())
+        self._draw(frame, keys, told, used)
+        if not told.train.any():
+            return
+        train = frame if told.train.all() else frame.take(told.train)
+        if train is not frame:
+            train = replace(train, first=frame.first)
+        codes = told.names.codes[told.train]
+        self._measure(train, told.names, codes)
+
+    def _measure(self, train: Frame, names: Texts, codes: npt.NDArray[np.int32]) -> None:
+        plan = self.plan
+        numbers: dict[Hashable, Array] = {}
+        flags: dict[Hashable, Array] = {}
+        for name in dict.fromkeys([*plan.features, plan.target]):
+            column = train[name]
+            if isinstance(column, Numbers):
+                filled, missing = self._filled(name, column)
+                numbers[TARGET if name == plan.target else ("number", name)] = filled
+                if missing is not None:
+                    flags["missing", name] = missing
+            else:
+                flags |= self._ones(name, column.known() if name == plan.target else column)
+        if not plan.moments:
+            flags = {slot: values for slot, values in flags.items() if _column_of(slot) != plan.target}
+        target = train[plan.target]
+        if isinstance(target, Numbers) and not _are_many(self.values):
+            distinct, often = np.unique(target.values, return_counts=True)
+            self.values.update(dict(zip(distinct[: MOST_VALUES + 1].tolist(), often.tolist(), strict=False)))
+        weights = self._weights(train)
+        if weights is not None and not weights.all():
+            counted = weights > 0
+            codes, weights = codes[counted], weights[counted]
+            numbers, flags = ({k: v[counted] for k, v in part.items()} for part in (numbers, flags))
+        if self.sums.bytes > plan.most_bytes:
+            raise DataError(
+                f"sums for {len(self.sums.places):,} groups and {len(self.sums.slots)} columns take more than the "
+                "memory limit leaves: raise it, use fewer features (--features), or join groups."
+            )
+        self.sums.add(names.levels, codes, numbers | flags, len(numbers), weights)
+
+    def _filled(self, name: str, column: Numbers) -> tuple[Array, Array | None]:
+        """Numbers without gaps, and where the gaps were, if there were any."""
+        values = column.values
+        low, high = float(np.fmin.reduce(values)), float(np.fmax.reduce(values))
+        missing = None
+        lacking = 0
+        if np.isnan(values.sum()):
+            gaps = column.missing
+            lacking = int(gaps.sum())
+            missing = gaps.astype(np.float64)
+            values = np.where(gaps, self.plan.fills.get(name, 0.0), values)
+        known = len(values) - lacking
+        self.spans[name] += Span(low if known else np.inf, high if known else -np.inf, known, lacking)
+        return values, missing
+
+    def _ones(self, name: str, column: Texts) -> dict[Hashable, Array]:
+        """A column of zeros and ones for each level that is to have one."""
+        counts = np.bincount(
+            np.where(column.codes < 0, len(column.levels), column.codes), minlength=len(column.levels) + 1
+        )
+        met = self.levels[name]
+        met.update({level: int(count) for level, count in zip((*column.levels, ""), counts, strict=True) if count})
+        self.levels[name] = _fewer(name, met, self.plan)
+        ones: dict[Hashable, Array] = {}
+        if counts[-1]:
+            ones["missing", name] = (column.codes < 0).astype(np.float64)
+        if _many(name, met, self.plan):
+            return ones
+        own = self.plan.kept.get(name, column.levels)
+        for code, level in enumerate(column.levels):
+            slot = ("level", name, level) if level in own else ("other", name)
+            here = (column.codes == code).astype(np.float64)
+            ones[slot] = ones[slot] + here if slot in ones else here
+        return ones
+
+    def _weights(self, train: Frame) -> Array | None:
+        if self.plan.weight is None:
+            return None
+        column = train[self.plan.weight]
+        values = column.values if isinstance(column, Numbers) else np.zeros(0)
+        if (values < 0).any():
+            row = int((values < 0).argmax())
+            raise DataError(
+                f"{train.where}: weight {self.plan.weight!r} is negative ({values[row]:g}): expected at least 0 in "
+                "every row."
+            )
+        return values
+
+    # ------------------------------------------------------------ some of the rows
+
+    def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: Training, used: Mask) -> None:
+        most = np.uint64(2**64 - 1)
+        bounds = np.array([self.bounds.get(name, most) for name in told.names.levels], dtype=np.uint64)
+        wanted = used & (keys < self.plan.threshold)
+        if len(bounds):
+            wanted |= used & (keys < bounds[told.names.codes])
+        rows = np.flatnonzero(wanted)
+        if not len(rows):
+            return
+        self.parts.append(Drawn(frame.take(rows), keys[rows]))
+        self.waiting += len(rows)
+        if self.waiting > max(self.base, 1 << 12):
+            self._thin()
+
+    def _thin(self) -> None:
+        if self.parts:
+            drawn = Drawn(
+                Frame.joined([part.frame for part in self.parts]), np.concatenate([p.keys for p in self.parts])
+            )
+            thinned, bounds = drawn.thinned(self.plan)
+            self.parts, self.base, self.waiting = [thinned], len(thinned.keys), 0
+            self.bounds |= bounds
+
+    def survey(self) -> Survey:
+        self._thin()
+        return Survey(
+            moments=self.sums.total() if self.sums.places else None,
+            spans=self.spans,
+            levels=self.levels,
+            values=self.values,
+            rows=self.row,
+            trained=self.trained,
+            apart=self.apart,
+            groups=self.groups,
+            skipped=self.skipped,
+            drawn=self.parts[0] if self.parts else None,
+        )
+
+
+def _keys(index: int, first: int, rows: int) -> npt.NDArray[np.uint64]:
+    """A number for every row that looks random and depends on its place in the table alone (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = np.arange(first, first + rows, dtype=np.uint64) + np.uint64((index + 1) << 40)
+        z = z * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+# ---------------------------------------------------------------- medians
+
+
+def values_between(
+    dataset: Dataset, index: int, plan: Plan, brackets: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[int, Array]]:
+    """Of a piece's training rows, by column: how many values are below a bracket, and those inside it.
+
+    Parameters
+    ----------
+    dataset, index, plan : as for :func:`survey_piece`.
+    brackets : by column, the least and the largest value inside.
+    """
+    piece = dataset.pieces[index]
+    needed = [*brackets, plan.group, plan.target, *([plan.weight] if plan.weight else [])]
+    kinds = {name: plan.kinds[name] for name in dict.fromkeys(needed)}
+    below: Counter[str] = Counter()
+    inside: dict[str, list[Array]] = {name: [] for name in brackets}
+    with one_thread(), dataset.open(piece) as opened:
+        for frame in frames_of(opened, kinds, plan.rows, piece.first):
+            train = training_rows(frame, plan).train
+            for name, (low, high) in brackets.items():
+                column = frame[name]
+                values = column.values[train] if isinstance(column, Numbers) else np.zeros(0)
+                below[name] += int(np.count_nonzero(values < low))
+                inside[name].append(values[(values >= low) & (values <= high)])
+    return {name: (below[name], np.concatenate([np.zeros(0), *parts])) for name, parts in inside.items()}
