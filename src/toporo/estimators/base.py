@@ -21,7 +21,7 @@ from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
 from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, left_in_effect
 from toporo.estimators.settings import Settings, check_settings
-from toporo.estimators.summary import Summary
+from toporo.estimators.summary import PassedRows, Summary
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
 from toporo.robust.linear import RobustFit
@@ -210,7 +210,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         self._fit_rows(rows, settings, named=groups is not None)
         return self
 
-    def _fit_rows(self, rows: Rows | Summary, settings: Settings, *, named: bool = True) -> None:
+    def _fit_rows(self, rows: linear.AnyRows, settings: Settings, *, named: bool = True) -> None:
         """Fit to rows that were measured; ``named`` says whether somebody named their groups."""
         graph, test = self._topology(rows, settings)
         own = rows.in_effect
@@ -246,7 +246,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
     def _ids(self, groups: Any, rows: int) -> GroupIds:
         return ids_or_one(self, groups, rows, self._ordinary())
 
-    def _topology(self, rows: Rows | Summary, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
+    def _topology(self, rows: linear.AnyRows, settings: Settings) -> tuple[GroupGraph | None, tuple[Name, ...] | None]:
         def learn() -> GroupGraph:
             if isinstance(rows, Rows):
                 return learn_graph_of(rows.x, rows.ids, scaling=rows.inputs, seed=settings.seed)
@@ -255,7 +255,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         return graph_and_test(self, rows.groups, learn)
 
     def _remember(
-        self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None
+        self, rows: linear.AnyRows, maker: PriorMaker, prior: Prior | None, test: tuple[Name, ...] | None
     ) -> None:
         """What of the groups is known before the fit."""
         self.topology_, self.test_groups_, self.prior_ = maker.graph, test, prior
@@ -269,12 +269,12 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
 
     # ------------------------------------------------------------ the fit
 
-    def _fit_linear(self, rows: Rows | Summary, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
+    def _fit_linear(self, rows: linear.AnyRows, maker: PriorMaker, prior: Prior | None, settings: Settings) -> None:
         labels = getattr(self, "classes_", np.empty(0)).tolist()
         model = linear.fit(rows, prior, maker, self.test_groups_, settings, labels=labels)
         self._set_coefficients(np.ascontiguousarray(model.coef.T), model.intercept)
         self.group_weights_ = dict(model.solved.weights)
-        if rows.classes is None:
+        if not isinstance(rows, PassedRows) and rows.classes is None:
             self.group_losses_ = rows.losses_of(model.coef, model.intercept)
         else:
             self.group_losses_ = dict(model.solved.losses)
@@ -405,6 +405,38 @@ class ClassifierPart(GroupEstimator):
                 "tell apart."
             )
         return codes.astype(np.int64), len(self.classes_)
+
+    def fit_passes(
+        self, moments: GroupMoments, some: tuple[Any, Any, GroupIds, Array | None], low: Array, high: Array, passes: Any
+    ) -> Self:
+        """Fit a logistic model to rows that are not at hand but can be looked at in passes.
+
+        Parameters
+        ----------
+        moments : of the inputs, by group: of all rows.
+        some : inputs, classes, groups and weights of rows drawn from them, some of every group and class.
+        low, high : the least and the largest value of each input.
+        passes : makes :class:`~toporo.robust.passes.PassedLosses` for a scaling, with an intercept or without.
+
+        Returns
+        -------
+        The estimator itself, fitted; the same as :meth:`fit` makes it from all rows but for the solver's tolerance, and
+        for a penalty that was chosen on other rows.
+        """
+        settings = check_settings(self, classes=True)
+        self.n_features_in_ = len(low)
+        x, target, ids, weights = counted(*some)
+        codes, classes = self._encoded(target)
+        center = settings.fit_intercept
+        inputs = Scaling.none(len(low))
+        if settings.standardize:
+            mean, variance = moments.mean, moments.variance
+            middle, square = (mean, variance) if center else (np.zeros(len(low)), variance + mean**2)
+            inputs = Scaling.known(middle, np.sqrt(square), low, high, what="X")
+        rows = Rows(x, codes, ids, weights, inputs, None, classes)
+        labels = tuple(self.classes_.tolist())
+        self._fit_rows(PassedRows(moments, rows, inputs, labels, passes), settings)
+        return self
 
     def decision_function(self, X: Any) -> Array:  # noqa: N803
         """Scores: the log-odds of the second class where there are two, one per class where there are more.

@@ -14,10 +14,11 @@ from toporo.choice.penalty import Losses, NoChoiceError, PenaltyChoice, PriorMak
 from toporo.errors import warn
 from toporo.estimators.rows import Rows, draw
 from toporo.estimators.settings import PENALTY, RIDGE, Settings
-from toporo.estimators.summary import Summary
+from toporo.estimators.summary import PassedRows, Summary
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.passes import PassedLosses
 from toporo.topology.effect import rows_in_effect
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -66,6 +67,10 @@ class LinearFit:
         return SolveRecord(**{name: getattr(self.solved, name) for name in SolveRecord.__dataclass_fields__})
 
 
+#: Rows at hand, or what is known of rows that are not.
+AnyRows = Rows | Summary | PassedRows
+
+
 def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
     """The losses by group of scaled data, without a scaled copy of the inputs.
 
@@ -93,8 +98,8 @@ def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
 
 
 def _chosen(
-    rows: Rows | Summary,
-    losses: Losses,
+    rows: AnyRows,
+    losses: Losses | PassedLosses,
     maker: PriorMaker,
     test: Sequence[Name] | None,
     settings: Settings,
@@ -122,7 +127,7 @@ def _measurable(rows: Rows) -> tuple[npt.NDArray[Any], Array]:
 
 
 def fit(
-    rows: Rows | Summary,
+    rows: AnyRows,
     prior: Prior | None,
     maker: PriorMaker,
     test: Sequence[Name] | None,
@@ -138,7 +143,11 @@ def fit(
     maker, test : make the priors of folds; ``test`` are the test groups.
     labels : what messages call the classes.
     """
-    losses = prepare(rows, settings.fit_intercept)
+    losses: Losses | PassedLosses
+    if isinstance(rows, PassedRows):
+        losses = rows.passes(rows.inputs, settings.fit_intercept)
+    else:
+        losses = prepare(rows, settings.fit_intercept)
     penalty, radius, choice = settings.penalty, settings.radius, None
     # Who asks for the worst group alone, or for a distance, gets it; kl and chi2 stay near a prior that is within it.
     held = radius is None and penalty != 0 and settings.divergence == "l2"
@@ -153,10 +162,17 @@ def fit(
     rows.warn_of_one_class(float(penalty))
     wanted: dict[str, Any] = {"penalty": penalty, "radius": radius, "most": most(rows.groups)}
     wanted |= {"divergence": settings.divergence, "tol": settings.tol}
-    solved = solve(losses, prior, **wanted, ridge=ridge)
+    start = None
+    if isinstance(rows, PassedRows) and isinstance(losses, PassedLosses):  # the rows at hand get near, at no pass
+        near = solve(prepare(rows.some, settings.fit_intercept), prior, **wanted, ridge=ridge)
+        ridge = ridge_for(rows, near.weights, settings)
+        start = losses.model(near.coef, near.intercept)
+    solved = solve(losses, prior, **wanted, ridge=ridge, start=start)
     again = ridge_for(rows, solved.weights, settings)
     if again != ridge:
-        solved = solve(losses, prior, **wanted, ridge=again)
+        if isinstance(losses, PassedLosses):
+            start = losses.model(solved.coef, solved.intercept)
+        solved = solve(losses, prior, **wanted, ridge=again, start=start)
     coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
     if rows.classes is not None and rows.classes > 2:
         intercept = intercept - intercept.mean()  # the same for all classes says nothing, and is left to rounding
@@ -166,7 +182,7 @@ def fit(
     return LinearFit(coef, intercept, solved, choice)
 
 
-def ridge_for(rows: Rows | Summary, weights: Mapping[Name, float], settings: Settings) -> float:
+def ridge_for(rows: AnyRows, weights: Mapping[Name, float], settings: Settings) -> float:
     r"""The ridge that was given, or one for the rows that weights of groups leave in effect.
 
     .. math:: \rho = \max(0.001, 0.1 \, d / n)
@@ -180,8 +196,11 @@ def ridge_for(rows: Rows | Summary, weights: Mapping[Name, float], settings: Set
     return max(RIDGE, PER_ROW * rows.width / rows_in_effect(weights, rows.in_effect))
 
 
-def _fewer(rows: Rows | Summary, losses: Losses, settings: Settings, labels: Sequence[Any]) -> Losses:
+def _fewer(rows: AnyRows, losses: Losses | PassedLosses, settings: Settings, labels: Sequence[Any]) -> Losses:
     """What a penalty is chosen on: for a logistic model, not all of many rows."""
+    if isinstance(rows, PassedRows) or isinstance(losses, PassedLosses):
+        some = rows.some if isinstance(rows, PassedRows) else rows
+        return _fewer(some, prepare(some, settings.fit_intercept), settings, labels)
     if isinstance(rows, Rows) and rows.classes is not None and rows.count > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), settings.seed))
         if len(np.unique(some.y)) == rows.classes:
@@ -191,7 +210,7 @@ def _fewer(rows: Rows | Summary, losses: Losses, settings: Settings, labels: Seq
     return losses
 
 
-def _target_units(rows: Rows | Summary) -> Array:
+def _target_units(rows: AnyRows) -> Array:
     """Of each output: a model that knows only the means then has squared errors of 1 in all."""
     if rows.targets is None:
         return np.ones(1)

@@ -15,6 +15,7 @@ from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, listed, warn
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
+from toporo.robust.logistic import row_losses
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
@@ -201,13 +202,7 @@ class Rows:
         """By group: mean squared error over rows and outputs, or log loss of scores (log-odds, or one per class)."""
         if self.classes is None:
             return _means(((scores - self.y) ** 2).mean(axis=1), self.ids, self.weights)
-        if scores.shape[1] == 1:
-            rows = np.logaddexp(0.0, np.where(self.y == 1, -scores[:, 0], scores[:, 0]))
-        else:
-            top = scores.max(axis=1)
-            own = np.take_along_axis(scores, self.y[:, None], axis=1)[:, 0]
-            rows = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
-        return _means(rows, self.ids, self.weights)
+        return _means(row_losses(scores, self.y), self.ids, self.weights)
 
     def losses_of(self, coef: Array, intercept: Array) -> dict[Name, float]:
         """By group: those of a linear model in the units of the data."""
@@ -301,8 +296,8 @@ def left_in_effect(
         shown = weights_in_words(heaviest(weights, own), weights, sizes)
         warn(
             f"{math.floor(rows)} of {many(sum(sizes.values()), 'row')} are in effect for {many(columns, 'column')}, "
-            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or penalty, "
-            "a more even prior or fewer columns, or merge small groups."
+            f"fewer than {PER_COLUMN} per column. The heaviest rows are those of {shown}. Use a larger ridge or "
+            "penalty, a more even prior or fewer columns, or merge small groups."
         )
     return rows
 

@@ -1,20 +1,49 @@
-"""Training rows that are known by their moments alone, for models that need no more of them."""
+"""Training rows that are not at hand: known by their moments, or looked at in passes that somebody else makes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from toporo.estimators.rows import Scaling
+from toporo.estimators.rows import Rows, Scaling
 from toporo.groups import Groups
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.moments import GroupMoments
+from toporo.robust.passes import PassedLosses
 from toporo.types import Array, Name
 
 
+class Counted:
+    """Rows by group, from their moments."""
+
+    moments: GroupMoments
+
+    @property
+    def groups(self) -> Groups:
+        """The groups, all of which occur."""
+        return self.moments.groups
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.moments.rows.sum())
+
+    @property
+    def sizes(self) -> dict[Name, int]:
+        """Rows by group."""
+        return {name: int(count) for name, count in zip(self.groups, self.moments.rows, strict=True)}
+
+    @property
+    def in_effect(self) -> dict[Name, float]:
+        """Rows in effect by group: fewer where they do not count alike."""
+        return self.groups.named(self.moments.mass**2 / self.moments.squares)
+
+
 @dataclass(frozen=True, eq=False)
-class Summary:
+class Summary(Counted):
     """What a regression needs of rows: their moments by group, and the range of every column.
 
     Where an estimator has :class:`~toporo.estimators.rows.Rows`, it may have this.
@@ -54,29 +83,9 @@ class Summary:
         return cls(moments, low, high, outputs, inputs, targets)
 
     @property
-    def groups(self) -> Groups:
-        """The groups, all of which occur."""
-        return self.moments.groups
-
-    @property
     def width(self) -> int:
         """How many inputs there are."""
         return len(self.low) - self.outputs
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return int(self.moments.rows.sum())
-
-    @property
-    def sizes(self) -> dict[Name, int]:
-        """Rows by group."""
-        return {name: int(count) for name, count in zip(self.groups, self.moments.rows, strict=True)}
-
-    @property
-    def in_effect(self) -> dict[Name, float]:
-        """Rows in effect by group: fewer where they do not count alike."""
-        return self.groups.named(self.moments.mass**2 / self.moments.squares)
 
     def squared_losses(self, units: Array, *, intercept: bool) -> SquaredLosses:
         """Losses by group of scaled inputs, and of targets in these units.
@@ -107,3 +116,40 @@ class Summary:
 
     def warn_of_one_class(self, penalty: float | None) -> None:
         """Numbers have none."""
+
+
+@dataclass(frozen=True, eq=False)
+class PassedRows(Counted):
+    """Rows of classes that are looked at in passes; see :class:`~toporo.robust.passes.PassedLosses`.
+
+    Attributes
+    ----------
+    moments : of the inputs, in the units of the data; they say how columns are scaled.
+    some : rows at hand, drawn from all of them, to choose a penalty and a start by; of every group and class some.
+    inputs : how columns are scaled.
+    labels : the classes, in order.
+    passes : makes losses whose passes scale inputs so, with an intercept or without.
+    """
+
+    moments: GroupMoments
+    some: Rows
+    inputs: Scaling
+    labels: tuple[Any, ...]
+    passes: Callable[[Scaling, bool], PassedLosses]
+
+    #: Classes are not scaled.
+    targets = None
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.labels)
+
+    @property
+    def width(self) -> int:
+        """How many inputs there are."""
+        return len(self.moments.slots)
+
+    def warn_of_one_class(self, penalty: float | None) -> None:
+        """As far as the rows at hand tell."""
+        self.some.warn_of_one_class(penalty)

@@ -33,6 +33,7 @@ from toporo.machine import one_thread
 from toporo.robust.divergences import get_divergence
 from toporo.robust.group_losses import GroupLosses, SquaredLosses, as_numbers, refuse_infinite
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.passes import PassedLosses
 from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.types import Array, Name
 
@@ -245,7 +246,7 @@ def logistic_path(
 
 
 def solve(
-    losses: SquaredLosses | LogisticLosses,
+    losses: SquaredLosses | LogisticLosses | PassedLosses,
     prior: Mapping[Any, float] | Any = None,
     *,
     penalty: float = 1.0,
@@ -254,6 +255,7 @@ def solve(
     ridge: float = 0.0,
     tol: float = 1e-6,
     most: Mapping[Any, float] | None = None,
+    start: Array | None = None,
 ) -> RobustFit:
     """Fit to losses that were prepared before, e.g. for several priors or ridges.
 
@@ -262,19 +264,21 @@ def solve(
     losses : of the rows.
     prior, penalty, radius, divergence, ridge, tol : as for :func:`fit_linear`.
     most : as for :func:`path`; not with a radius.
+    start : a model to start from, one that is known to be near; zeros unless given.
     """
     if radius is None:
-        return path(losses, prior, penalties=[penalty], divergence=divergence, ridge=ridge, tol=tol, most=most)[0]
+        how: dict[str, Any] = {"divergence": divergence, "ridge": ridge, "tol": tol, "most": most}
+        return path(losses, prior, penalties=[penalty], start=start, **how)[0]
     if most is not None:
         raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
     largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
-        return _fit(problem, problem.constrained(largest), ridge, largest)
+        return _fit(problem, problem.constrained(largest, _known(problem, start)), ridge, largest)
 
 
 def path(
-    losses: SquaredLosses | LogisticLosses,
+    losses: SquaredLosses | LogisticLosses | PassedLosses,
     prior: Mapping[Any, float] | Any = None,
     *,
     penalties: Sequence[float],
@@ -282,6 +286,7 @@ def path(
     ridge: float = 0.0,
     tol: float = 1e-6,
     most: Mapping[Any, float] | None = None,
+    start: Array | None = None,
 ) -> list[RobustFit]:
     """Fits for many penalties, in the order given; solved from the largest to the smallest.
 
@@ -291,6 +296,7 @@ def path(
     penalties : those to fit with.
     prior, divergence, ridge, tol : as for :func:`fit_linear`.
     most : by group, the most weight that it may have; with l2 alone, and the prior within it. None: no limit.
+    start : as for :func:`solve`.
     """
     given = list(penalties)
     values = [as_number(value) for value in given]
@@ -303,17 +309,25 @@ def path(
         before: Array | None = None
         fits: dict[float, RobustFit] = {}
         for value in sorted(set(values), reverse=True):
-            start = last
+            near = last or _known(problem, start)
             if last is not None and before is not None:
-                start = replace(last, place=problem.foreseen(value, last.place, last.place.theta - before))
+                near = replace(last, place=problem.foreseen(value, last.place, last.place.theta - before))
             before = last.place.theta if last is not None else None
-            last = problem.penalised(value, start)
+            last = problem.penalised(value, near)
             fits[value] = _fit(problem, last, ridge, None)
     return [fits[value] for value in values]
 
 
+def _known(problem: SaddleProblem, start: Array | None) -> Saddle | None:
+    """A model to start from, of which nothing is proven."""
+    if start is None:
+        return None
+    prior = problem.whole(problem.prior)
+    return Saddle(problem.losses.at(start), prior, math.inf, math.inf, math.inf, 0)
+
+
 def _problem(
-    losses: SquaredLosses | LogisticLosses,
+    losses: SquaredLosses | LogisticLosses | PassedLosses,
     prior: Mapping[Any, float] | Any,
     divergence: str,
     ridge: float,
@@ -353,9 +367,9 @@ def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
     return np.asarray(weights / total)
 
 
-def _refuse_singular(losses: SquaredLosses | LogisticLosses, counted: npt.NDArray[np.bool_]) -> None:
+def _refuse_singular(losses: SquaredLosses | LogisticLosses | PassedLosses, counted: npt.NDArray[np.bool_]) -> None:
     """Without a ridge the best model must be unique, by the rows of groups that can have weight."""
-    if isinstance(losses, LogisticLosses):
+    if not isinstance(losses, SquaredLosses):
         raise SettingError(
             "ridge is 0: a logistic model needs a positive one, because classes that can be told apart without error "
             "have no best model. Use a small number such as 1e-6."

@@ -37,6 +37,42 @@ LARGEST = 1e150
 ONE_CLASS = ("error", "allow")
 
 
+def chances_of(scores: Array) -> Array:
+    """The probability of class one, or of every class, by row."""
+    if scores.shape[1] == 1:
+        with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
+            return np.asarray(1.0 / (1.0 + np.exp(-scores)))
+    raised = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def row_losses(scores: Array, targets: npt.NDArray[np.integer]) -> Array:
+    r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
+    if scores.shape[1] == 1:
+        return np.asarray(np.logaddexp(0.0, np.where(targets == 1, -scores[:, 0], scores[:, 0])))
+    top = scores.max(axis=1)
+    own = np.take_along_axis(scores, targets[:, None], axis=1)[:, 0]
+    return np.asarray(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own)
+
+
+def residuals_of(chances: Array, targets: npt.NDArray[np.integer], share: Array) -> Array:
+    """Probability less truth, times the row's share of its group: the gradient by the scores."""
+    off = chances.copy()
+    if off.shape[1] == 1:
+        off[:, 0] -= targets == 1
+    else:
+        off[np.arange(len(off)), targets] -= 1.0
+    off *= share[:, None]
+    return off
+
+
+def excess_over(place: Place, best: Place, q: Array, pull: Array) -> float:
+    """At most how far the loss at a place is above the least, given the place with the best intercept for q."""
+    gradient = (q @ best.jacobian).reshape(pull.shape) + pull * best.theta
+    held = pull > 0
+    return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
+
+
 @dataclass(frozen=True, eq=False)
 class LogisticLosses:
     """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
@@ -158,11 +194,7 @@ class LogisticLosses:
         which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
         """
         best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
-        if best is None:
-            return math.inf
-        gradient = (q @ best.jacobian).reshape(self.shape) + pull * best.theta
-        held = pull > 0
-        return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
+        return math.inf if best is None else excess_over(place, best, q, pull)
 
     def _best_intercept(self, place: Place, q: Array) -> Place | None:
         """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
@@ -192,15 +224,6 @@ class LogisticLosses:
             return theta.copy(), np.zeros(theta.shape[1])
         return theta[:-1].copy(), theta[-1] - self.input_shift @ theta[:-1]
 
-    def row_losses(self, scores: Array) -> Array:
-        r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
-        if scores.shape[1] == 1:
-            return np.asarray(np.logaddexp(0.0, np.where(self.targets == 1, -scores[:, 0], scores[:, 0])))
-        top = scores.max(axis=1)
-        own = np.take_along_axis(scores, self.targets[:, None], axis=1)[:, 0]
-        total: Array = np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own
-        return total
-
     def by_group(self, rows: Array) -> Array:
         """Means by group of one value per row."""
         means: Array = np.add.reduceat(rows * self.share, self.starts)
@@ -215,30 +238,17 @@ class _LogisticPlace:
 
     @cached_property
     def losses(self) -> Array:
-        return self.problem.by_group(self.problem.row_losses(self.scores))
+        return self.problem.by_group(row_losses(self.scores, self.problem.targets))
 
     @cached_property
     def chances(self) -> Array:
         """The probability of class one, or of every class, by row."""
-        if self.scores.shape[1] == 1:
-            with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
-                binary: Array = 1.0 / (1.0 + np.exp(-self.scores))
-            return binary
-        raised = np.exp(self.scores - self.scores.max(axis=1, keepdims=True))
-        softmax: Array = raised / raised.sum(axis=1, keepdims=True)
-        return softmax
+        return chances_of(self.scores)
 
     @cached_property
     def residuals(self) -> Array:
         """Probability less truth, times the row's share of its group: the gradient by the scores."""
-        problem = self.problem
-        off = self.chances.copy()
-        if off.shape[1] == 1:
-            off[:, 0] -= problem.targets == 1
-        else:
-            off[np.arange(len(off)), problem.targets] -= 1.0
-        off *= problem.share[:, None]
-        return off
+        return residuals_of(self.chances, self.problem.targets, self.problem.share)
 
     @cached_property
     def jacobian(self) -> Array:

@@ -215,7 +215,9 @@ class MomentSums:
         """
         if not len(codes):
             return
-        order = None if (np.diff(codes) >= 0).all() else np.argsort(codes, kind="stable")
+        order = None
+        if (np.diff(codes) < 0).any():  # short keys are sorted in one pass
+            order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
         codes = codes if order is None else codes[order]
         starts = np.flatnonzero(np.r_[True, np.diff(codes) > 0])
         at, own = self._grown([names[code] for code in codes[starts]], list(columns))
@@ -224,7 +226,7 @@ class MomentSums:
             if order is None:
                 z[place] = values
             else:
-                np.take(values, order, out=z[place])
+                np.take(values, order, out=z[place], mode="clip")  # else numpy makes a copy in between
         fresh = own[:numbers][np.isnan(self.shift[own[:numbers]])]
         if len(fresh):
             self.shift[fresh] = z[:numbers][np.isnan(self.shift[own[:numbers]])].mean(axis=1)

@@ -141,9 +141,9 @@ class SaddleProblem:
         """At a penalty from zero to infinity, starting from the saddle point of a larger one if there is one."""
         return self._penalised(penalty, start.place if start else self._zero, start)
 
-    def constrained(self, radius: float) -> Saddle:
+    def constrained(self, radius: float, start: Saddle | None = None) -> Saddle:
         """The worst q with D(q‖p) at most the radius."""
-        return self._constrained(radius, self._zero)
+        return self._constrained(radius, start.place if start else self._zero)
 
     def _penalised(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
         if math.isinf(penalty):

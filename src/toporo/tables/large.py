@@ -23,10 +23,13 @@ from toporo.data.dataset import Dataset, find_dataset, is_dataset
 from toporo.data.encode import Encoder, median_of
 from toporo.data.frame import Frame, Numbers, OtherKindError, guess_kinds
 from toporo.errors import DataError, SettingError, TopoRoError, UnknownNameError, warn
+from toporo.estimators.rows import Scaling
 from toporo.graphs import as_graph, with_text_names
 from toporo.machine import cores, free_bytes, room
 from toporo.progress import Progress
 from toporo.robust.moments import GroupMoments
+from toporo.robust.passes import PassedLosses
+from toporo.tables.looks import Lens, passed_losses
 from toporo.tables.model import skipped_in_words
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
@@ -209,7 +212,8 @@ class Large:
             known=None if known is None else frozenset(known),
             drop_missing=drop_missing,
             moments=measured,
-            rows=max(LEAST_PORTION, min(PORTION, memory // (4 * workers * ON_ITS_WAY * len(kinds)))),
+            # By the limit, not by the cores: the last bits of sums go with it.
+            rows=max(LEAST_PORTION, min(PORTION, memory // (16 * ON_ITS_WAY * len(kinds)))),
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
             most_bytes=memory // (4 * workers),
@@ -257,14 +261,29 @@ class Large:
 
     def fit(self, estimator: Any, ready: PreparedTable) -> None:
         """Fit an estimator to all rows."""
-        estimator.fit_moments(*self.inputs(ready.encoder))
+        encoder = ready.encoder
+        if ready.task == "regression":
+            estimator.fit_moments(*self.inputs(encoder))
+            return
+        moments, low, high = self.inputs(encoder, target=False)
+        labels = tuple(self._labels())
+
+        def passes(scaling: Scaling, intercept: bool) -> PassedLosses:
+            lens = Lens(encoder, scaling, intercept, labels, moments.names, moments.mass)
+
+            def over(work: Callable[..., Any], *more: Any) -> Iterator[Any]:
+                return over_pieces(self.engine, work, self.dataset, self.plan, *more, title="another pass")
+
+            return passed_losses(over, lens, moments, scaling.center)
+
+        estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
 
     def reach(self, reach: Reach, encoder: Encoder) -> Reach:
         """The range of inputs is that of all rows."""
         if not self.plan.features:
             return reach
-        _, low, high = self.survey.inputs(encoder, self.plan)
-        return replace(reach, low=low[:-1], high=high[:-1])
+        _, low, high = self.survey.inputs(encoder, self.plan, target=False)
+        return replace(reach, low=low, high=high)
 
     # ------------------------------------------------------------ for the record
 
@@ -367,9 +386,9 @@ class Large:
             width *= 8
         return medians
 
-    def inputs(self, encoder: Encoder) -> tuple[GroupMoments, Array, Array]:
+    def inputs(self, encoder: Encoder, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
         """Moments of encoded inputs and the target, and the range of each; a group without weight is an error."""
-        moments, low, high = self.survey.inputs(encoder, self.plan)
+        moments, low, high = self.survey.inputs(encoder, self.plan, target=target)
         empty = [name for name in self.survey.groups if name not in {*moments.names, *self.plan.test_groups}]
         if empty:
             raise DataError(f"empty group(s), without a row that counts: {', '.join(empty[:8])}. Drop them.")

@@ -35,6 +35,7 @@ MOST_VALUES = 50
 MOST_COUNTED = 1_000_000
 #: Rows of a group that are drawn however few that is of all.
 LEAST = 20
+_LAST = np.uint64(2**64 - 1)
 #: The slot of the target.
 TARGET = ("target",)
 
@@ -110,18 +111,26 @@ class Drawn:
     def thinned(self, plan: Plan) -> tuple[Drawn, dict[str, np.uint64]]:
         """Rows below the threshold, and of each group those with the least keys; below which key that is, by group."""
         names = self.frame.text(plan.group)
-        order = np.lexsort((self.keys, names.codes))
-        codes, keys = names.codes[order], self.keys[order]
-        first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
-        sizes = np.diff(np.append(first, len(codes)))
-        least = min(LEAST, max(1, plan.wanted // len(first)))
-        few = np.zeros(len(order), bool)
-        few[order] = np.arange(len(order)) - np.repeat(first, sizes) < least
-        rows = np.flatnonzero(few | (self.keys < plan.threshold))
-        full = sizes >= least
-        bounds = keys[np.minimum(first + least - 1, len(keys) - 1)]
-        told = {names.levels[code]: bound for code, bound in zip(codes[first[full]], bounds[full], strict=True)}
+        rows, bounds = _least(names.codes, self.keys, plan)
+        told = {names.levels[code]: bound for code, bound in bounds.items()}
         return Drawn(self.frame.take(rows), self.keys[rows]), told
+
+
+def _least(
+    codes: npt.NDArray[np.int32], keys: npt.NDArray[np.uint64], plan: Plan
+) -> tuple[npt.NDArray[np.intp], dict[int, np.uint64]]:
+    """Which rows are drawn, and for groups that have enough, the key that others must be below."""
+    order = np.lexsort((keys, codes))
+    sorted_codes, sorted_keys = codes[order], keys[order]
+    first = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
+    sizes = np.diff(np.append(first, len(codes)))
+    least = min(LEAST, max(1, plan.wanted // len(first)))
+    few = np.zeros(len(order), bool)
+    few[order] = np.arange(len(order)) - np.repeat(first, sizes) < least
+    full = sizes >= least
+    bounds = sorted_keys[first[full] + least - 1]
+    rows = np.flatnonzero(few | (keys < plan.threshold))
+    return rows, dict(zip(sorted_codes[first[full]].tolist(), bounds, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +210,8 @@ class Survey:
                 rules[name] = found
         return Encoder(tuple(rules.values()), reasons)
 
-    def inputs(self, encoder: Encoder, plan: Plan) -> tuple[GroupMoments, Array, Array]:
-        """Moments of what an encoder gives, and of the target in the last column; and the range of each of these."""
+    def inputs(self, encoder: Encoder, plan: Plan, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
+        """Moments of what an encoder gives, with the target in the last column or without; and the range of each."""
         if self.moments is None:
             raise DataError("no row is left to train on.")
         place_of = {slot: place for place, slot in enumerate(self.moments.slots)}
@@ -222,15 +231,17 @@ class Survey:
                 rows += [{("other", rule.name): 1.0}] * rule.other
                 rows += [{("missing", rule.name): 1.0}] * rule.missing
                 ends += [(0.0, 1.0)] * len(rule.labels)
-        rows.append({TARGET: 1.0})
-        ends.append((self.spans[plan.target].low, self.spans[plan.target].high))
+        if target:
+            rows.append({TARGET: 1.0})
+            ends.append((self.spans[plan.target].low, self.spans[plan.target].high))
         matrix = np.zeros((len(rows), len(place_of)))
         for row, parts in enumerate(rows):
             for slot, factor in parts.items():
                 if slot in place_of:  # a level of rows that do not count has none
                     matrix[row, place_of[slot]] = factor
         low, high = np.array(ends).T
-        return self.moments.mapped([*encoder.names, TARGET], matrix), low, high
+        slots = [*encoder.names, *([TARGET] if target else [])]
+        return self.moments.mapped(slots, matrix), low, high
 
 
 def _added(a: Any, b: Any) -> Any:
@@ -451,17 +462,19 @@ class _Reader:
     # ------------------------------------------------------------ some of the rows
 
     def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: Training, used: Mask) -> None:
-        most = np.uint64(2**64 - 1)
-        bounds = np.array([self.bounds.get(name, most) for name in told.names.levels], dtype=np.uint64)
+        levels = told.names.levels
+        bounds = np.array([self.bounds.get(name, _LAST) for name in levels], dtype=np.uint64)
         wanted = used & (keys < self.plan.threshold)
         if len(bounds):
             wanted |= used & (keys < bounds[told.names.codes])
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return
-        self.parts.append(Drawn(frame.take(rows), keys[rows]))
-        self.waiting += len(rows)
-        if self.waiting > max(self.base, 1 << 12):
+        some, known = _least(told.names.codes[rows], keys[rows], self.plan)
+        self.bounds |= {levels[code]: min(bound, bounds[code]) for code, bound in known.items()}
+        self.parts.append(Drawn(frame.take(rows[some]), keys[rows[some]]))
+        self.waiting += len(some)
+        if self.waiting > max(self.base, 1 << 15):
             self._thin()
 
     def _thin(self) -> None:
