@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.arrow import STRINGS, Opened, kind_of, shown, trap
-from toporo.data.dataset import open_table
+from toporo.data.dataset import open_parts, open_table
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -160,8 +160,9 @@ def read_frame(
 
     Parameters
     ----------
-    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a stream of bytes, a data frame
-        of pandas, polars or pyarrow, or a mapping of names to sequences.
+    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a folder of such files or a
+        pattern (see :func:`toporo.data.dataset.find_dataset`), an address such as ``s3://bucket/folder``, a stream of
+        bytes, a data frame of pandas, polars or pyarrow, or a mapping of names to sequences.
     text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
     columns : the only ones to read; all unless given.
     exclude : columns not to read.
@@ -219,7 +220,8 @@ def stream_frames(
         raise SettingError(f"unknown kind(s) of column: {wrong}. Expected one of {listed(_KINDS)}.")
     if rows < 1:
         raise SettingError(f"rows is {rows}: expected at least 1.")
-    with open_table(source, format=format, delimiter=delimiter) as table:
+    any_rows = False
+    for table in open_parts(source, format=format, delimiter=delimiter):
         absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
         if absent:
             raise DataError(
@@ -232,16 +234,17 @@ def stream_frames(
         for name in places:
             if name in table.unusable:
                 raise _unusable(name, table.where, table.unusable[name])
-        first = 1
+        first = table.first
         for arrays in table.batches(list(places.values()), rows):
             frame = Frame({}, table.where, first)
             for name, array in zip(places, arrays, strict=True):
                 frame.columns[name] = _of_kind(array, kinds[name], table, name, first)
             if len(frame):
+                any_rows = True
                 yield frame
             first += len(frame)
-        if first == 1:
-            raise _no_rows(table.where)
+    if not any_rows:
+        raise _no_rows(table.where)
 
 
 def _names(given: Iterable[str]) -> set[str]:
