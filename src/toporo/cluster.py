@@ -1,0 +1,432 @@
+"""Work on many machines: the one place that knows Ray.
+
+An engine says where work runs: ``"local"`` in this process, which needs no Ray; ``"ray"`` on the cluster that
+``RAY_ADDRESS`` names or else on one that is started on this machine and ends with the work; or the address of a running
+cluster, ``host:6379`` from one of its machines or ``ray://host:10001`` from anywhere.
+
+What a worker raises is raised here as it was. What dies (a worker, a machine) is done again elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pickle
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from toporo.errors import SettingError, TopoRoError
+from toporo.machine import cores
+
+T = TypeVar("T")
+
+LOCAL, RAY = "local", "ray"
+#: Seconds that a cluster has to answer, and its machines to say what they have installed.
+PATIENCE, PROBING = 10.0, 60.0
+#: How often a call is made again whose worker or machine died.
+RETRIES = 3
+#: Bytes that a cluster of our own shares between its processes, and the longest folder that leaves room for a socket.
+STORE, _LONGEST = 200 * 2**20, 24
+#: What must be the same on every machine for the same figures, beside toporo and Python.
+ALIKE = ("numpy", "scipy", "torch", "pyarrow")
+#: A gRPC server answers this beginning of a conversation (HTTP/2) with a frame of type 4.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+class Cluster:
+    """Where work is done: in this process, one call after the other, unless a subclass knows better.
+
+    Attributes
+    ----------
+    workers : calls at a time.
+    """
+
+    workers = 1
+
+    def share(self, value: Any) -> Any:
+        """What stands for a value among the arguments of calls, by itself: the value then travels only once."""
+        return value
+
+    def each(
+        self,
+        work: Callable[..., Any],
+        calls: Iterable[tuple[T, tuple[Any, ...]]],
+        *,
+        ahead: int | None = None,  # noqa: ARG002  # one at a time
+        ordered: bool = False,  # noqa: ARG002  # as they are
+    ) -> Generator[tuple[T, Any], None, None]:
+        """Call ``work`` with each job's arguments, and yield jobs with results as they end.
+
+        Close the generator (``contextlib.closing``) if it may be left early: calls under way then end.
+
+        Parameters
+        ----------
+        work : a function at the top of a module; what it raises ends the others.
+        calls : jobs and arguments, taken as there is room for them.
+        ahead : how many calls may be under way or have results not yet yielded; twice ``workers`` unless given.
+        ordered : yield results in the order of the calls.
+        """
+        for job, arguments in calls:
+            yield job, work(*arguments)
+
+
+@contextmanager
+def cluster(engine: str) -> Iterator[Cluster]:
+    """The cluster that an engine names: connected to or started, checked, and left or ended with the block."""
+    check_engine(engine)
+    if engine == LOCAL:
+        yield Cluster()
+        return
+    ray = _ray()
+    with ExitStack() as stack:
+        if not ray.is_initialized():  # else a program around us has its own
+            address = os.environ.get("RAY_ADDRESS") if engine == RAY else engine
+            own = not address or address == LOCAL
+            folder = stack.enter_context(_short_folder()) if own else ""
+            stack.callback(ray.shutdown)
+            _start(ray, folder) if own else _connect(ray, str(address))
+        _probe(ray)
+        yield RayCluster(ray)
+
+
+def check_engine(engine: str) -> str:
+    """An engine as it is, if it is one."""
+    if engine in (LOCAL, RAY) or _place(engine) is not None:
+        return engine
+    raise SettingError(
+        f"engine {engine!r}: expected local, ray, or the address of a running Ray cluster such as head-node:6379 or "
+        "ray://head-node:10001."
+    )
+
+
+def _place(address: str) -> tuple[str, int] | None:
+    """Host and port of an address, if it is one."""
+    with suppress(ValueError):
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        if parts.scheme in ("", "ray") and parts.hostname and parts.port and not parts.path and " " not in address:
+            return parts.hostname, parts.port
+    return None
+
+
+def _ray() -> Any:
+    """Ray, told before it is imported to print nothing of its own: what it says of workers goes to standard output."""
+    try:
+        with _environment(RAY_DEDUP_LOGS_SKIP_REGEX=".*"):
+            import ray
+    except ImportError:
+        raise SettingError("--engine ray needs Ray, which is not installed: pip install 'toporo[ray]'.") from None
+    return ray
+
+
+@contextmanager
+def _environment(**added: str) -> Iterator[None]:
+    """Variables for Ray and the processes that it starts meanwhile; a user's own have precedence."""
+    before = set(os.environ)
+    for name, value in added.items():
+        os.environ.setdefault(name, value)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before:
+            if name.startswith("RAY_"):
+                del os.environ[name]
+
+
+# ---------------------------------------------------------------------- coming and going
+
+
+def _start(ray: Any, folder: str) -> None:
+    """A cluster of this machine, which ends with this process in whichever way."""
+    with _environment(**({} if "RAY_AUTH_MODE" in os.environ else {"RAY_AUTH_TOKEN": _token()})):
+        _init(
+            ray,
+            address=LOCAL,
+            num_cpus=cores(),
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=STORE,
+            _temp_dir=folder,
+        )
+
+
+@cache
+def _token() -> str:
+    """What other users of this machine do not know; Ray would write one to the home folder."""
+    return secrets.token_hex(32)
+
+
+@contextmanager
+def _short_folder() -> Iterator[str]:
+    """A folder for a cluster's files whose name leaves room for that of a socket."""
+    usual = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="toporo-", dir=usual if len(usual) <= _LONGEST else "/tmp")  # noqa: S108
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Join a running cluster."""
+    place = _place(address)
+    if place is None:
+        raise SettingError(f"RAY_ADDRESS is {address!r}: expected one such as head-node:6379 or ray://head-node:10001.")
+    _check_reachable(address, *place)
+    try:
+        _init(ray, address=address)
+    except TopoRoError:
+        raise
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise TopoRoError(
+            f"cannot join the Ray cluster at {address}: {why}. Expected the same Ray and Python there as here, and for "
+            "an address without ray:// that this is one of its machines."
+        ) from None
+
+
+def _check_reachable(address: str, host: str, port: int) -> None:
+    """Whether a server of Ray's kind listens there: Ray itself would ask again for minutes."""
+    why = "something else than Ray answers there"
+    try:
+        with socket.create_connection((host, port), PATIENCE) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") != "0":
+                return
+            connection.settimeout(PATIENCE)
+            connection.sendall(_HELLO)
+            answer = connection.recv(9)
+            if len(answer) > 3 and answer[3] == 4:
+                return
+    except OSError as error:
+        why = error.strerror or str(error) or type(error).__name__
+    raise TopoRoError(
+        f"no Ray cluster answers at {address} ({why}). Check that it runs there (`ray status` on its head node), the "
+        "port (6379, or 10001 behind ray://) and that no firewall stands between. Nothing was begun."
+    )
+
+
+def _init(ray: Any, **how: Any) -> None:
+    """``ray.init`` without its words on the terminal, and with SIGTERM left to whoever had it."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    ended: SystemExit | None = None
+    try:
+        ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **how)
+    except SystemExit as end:  # what Ray makes of SIGTERM
+        ended = end
+    finally:
+        if main and before is not None:
+            signal.signal(signal.SIGTERM, before)
+    if ended is not None:
+        if ended.code == signal.SIGTERM:
+            signal.raise_signal(signal.SIGTERM)
+        raise ended
+
+
+# ---------------------------------------------------------------------- what machines have installed
+
+
+@cache
+def _here() -> dict[str, str]:
+    return _about_machine()()
+
+
+def _about_machine() -> Callable[[], dict[str, str]]:
+    """A function that says what a machine has installed; it travels whole, so toporo need not be there."""
+    names = ALIKE
+
+    def about() -> dict[str, str]:
+        import hashlib
+        import importlib.util
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
+        from pathlib import Path
+
+        versions = {"Python": ".".join(platform.python_version_tuple()[:2])}
+        spec = importlib.util.find_spec("toporo")
+        if spec is not None and spec.origin is not None:
+            import toporo
+
+            root, digest = Path(spec.origin).parent, hashlib.sha256()
+            for path in sorted(root.rglob("*.py")):
+                digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+            versions |= {"toporo": toporo.__version__, "toporo's sources": digest.hexdigest()[:12]}
+        for name in names:
+            try:
+                versions[name] = version(name).partition("+")[0]
+            except PackageNotFoundError:
+                continue
+        return versions
+
+    return about
+
+
+def _probe(ray: Any) -> None:
+    """Ask every machine what it has installed, before any work; another version than here is an error that names it."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    if not nodes:
+        raise TopoRoError("the Ray cluster has no machine with a CPU to give. Add one, or use another engine.")
+    about = ray.remote(num_cpus=0, max_retries=RETRIES)(_about_machine())
+    asked = {
+        about.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)).remote(): node
+        for node in nodes
+    }
+    answered, silent = ray.wait(list(asked), num_returns=len(asked), timeout=PROBING)
+    wrong = [f"{_name(asked[ref])}: no answer within {PROBING:g} s" for ref in silent]
+    for ref in answered:
+        try:
+            wrong += _differences(_name(asked[ref]), ray.get(ref))
+        except Exception as error:
+            wrong.append(f"{_name(asked[ref])}: {' '.join(str(error).split())[:300]}")
+    if wrong:
+        raise TopoRoError(
+            f"not every machine of the Ray cluster can do this work. {'; '.join(wrong)}. Install there what is "
+            "installed here (pip install toporo=={}), or leave it out. Nothing was begun.".format(_here()["toporo"])
+        )
+
+
+def _name(node: dict[str, Any]) -> str:
+    return f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:8]})"
+
+
+def _differences(name: str, there: dict[str, str]) -> list[str]:
+    if "toporo" not in there:
+        return [f"{name} has no toporo"]
+    here = _here()
+    other = [key for key, value in here.items() if there.get(key) != value]
+    if "toporo" in other:  # of course
+        other = [key for key in other if key != "toporo's sources"]
+    return [f"{name} has {key} {there.get(key, 'not installed')}, this machine {here[key]}" for key in other]
+
+
+# ---------------------------------------------------------------------- work
+
+
+@dataclass
+class _Failure:
+    """What a call raised, and where."""
+
+    error: BaseException
+    node: str
+    text: str
+
+
+class RayCluster(Cluster):
+    """A Ray cluster; see :func:`cluster`."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self.workers = int(ray.cluster_resources().get("CPU", 1))
+        self._remote = ray.remote(num_cpus=1, max_retries=0)(_call)  # what is lost is called again here, and counted
+
+    def share(self, value: Any) -> Any:
+        return self._ray.put(value)
+
+    def each(
+        self,
+        work: Callable[..., Any],
+        calls: Iterable[tuple[T, tuple[Any, ...]]],
+        *,
+        ahead: int | None = None,
+        ordered: bool = False,
+    ) -> Generator[tuple[T, Any], None, None]:
+        room = 2 * self.workers if ahead is None else max(1, ahead)
+        waiting = iter(calls)
+        running: dict[Any, tuple[T, tuple[Any, ...], int]] = {}  # in the order of the calls
+        # Another thread waits for Ray: in this one Ray would make a KeyboardInterrupt of whatever a signal raises.
+        with ThreadPoolExecutor(1, "ray") as helper:
+            try:
+                while True:
+                    while len(running) < room and (call := next(waiting, None)) is not None:
+                        running[self._remote.remote(work, *call[1])] = (*call, 0)
+                    if not running:
+                        return
+                    ref, result = helper.submit(self._fetch, list(running)[: 1 if ordered else None]).result()
+                    job, arguments, lost = running[ref]
+                    if isinstance(result, self._ray.exceptions.RayError):
+                        if not self._lost(result) or lost == RETRIES:
+                            raise _hopeless(job, result, lost)
+                        again = self._remote.remote(work, *arguments), (job, arguments, lost + 1)
+                        running = dict(again if key is ref else (key, value) for key, value in running.items())
+                        continue
+                    del running[ref], ref
+                    if isinstance(result, _Failure):
+                        raise _raised(job, result)
+                    yield job, result
+            finally:
+                for ref in running:
+                    with suppress(Exception):
+                        self._ray.cancel(ref, force=True)
+
+    def _fetch(self, refs: list[Any]) -> tuple[Any, Any]:
+        """The first of these calls to end, and its result or what became of it."""
+        ref = self._ray.wait(refs, num_returns=1)[0][0]
+        try:
+            return ref, self._ray.get(ref)
+        except self._ray.exceptions.RayError as error:
+            return ref, error
+
+    def _lost(self, error: Exception) -> bool:
+        """Whether a worker or a machine has died, for which the call is not to blame."""
+        errors = self._ray.exceptions
+        return isinstance(
+            error,
+            errors.WorkerCrashedError
+            | errors.NodeDiedError
+            | errors.OutOfMemoryError
+            | errors.ObjectLostError
+            | errors.LocalRayletDiedError,
+        )
+
+
+def _call(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do work on a worker; what it raises is a result, since Ray would wrap it in an error of its own."""
+    try:
+        return work(*arguments)
+    except Exception as error:
+        text = traceback.format_exc()
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own, to see whether it travels
+        except Exception:
+            error = TopoRoError(f"{type(error).__name__}: {error}")
+        return _Failure(error.with_traceback(None), socket.gethostname(), text)
+
+
+def _raised(job: object, failure: _Failure) -> BaseException:
+    """What a worker raised, as it is raised here."""
+    error = failure.error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return TopoRoError(
+            f"the disk of node {failure.node} is full ({error}), where this ran: {job}. What is done is kept: make "
+            "room there and run it again to go on."
+        )
+    if not isinstance(error, TopoRoError):
+        error.add_note(f"On node {failure.node}:\n{failure.text}")
+    return error
+
+
+def _hopeless(job: object, error: Exception, lost: int) -> TopoRoError:
+    why = " ".join(str(error).split())
+    if lost:
+        return TopoRoError(
+            f"{job} was lost {lost + 1} times, each time with its worker or machine, perhaps for want of memory: "
+            f"{why[:400]}. What is done is kept: run it again to go on, with fewer jobs at a time if memory "
+            "was short."
+        )
+    if type(error).__name__ in ("OutOfDiskError", "ObjectStoreFullError"):
+        return TopoRoError(f"a machine of the Ray cluster has no room left: {why[:400]}. Make some, and run it again.")
+    return TopoRoError(f"Ray could not do {job}: {type(error).__name__}: {why[:600]}")
