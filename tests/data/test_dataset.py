@@ -64,7 +64,7 @@ def splits(draw: Any) -> tuple[Any, list[int], int, str]:
     return pa.table(columns), cuts, draw(st.integers(1, 20)), draw(st.sampled_from(["parquet", "feather", "csv"]))
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=splits(), few=st.integers(1, 30))
 def test_any_split_is_the_same_table(tmp_path_factory: Any, case: Any, few: int) -> None:
     whole, cuts, in_group, kind = case
@@ -279,6 +279,7 @@ class Fake(BaseHTTPRequestHandler):
     objects: dict[str, bytes]
     requests: list[str]
     protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # head and body in one, else they wait for each other
 
     def log_message(self, *_: Any) -> None:
         return
