@@ -52,6 +52,11 @@ class UnknownNameError(TopoRoError, LookupError):
         close = closest(str(given), names)
         hint = f" Did you mean {close!r}?" if close else ""
         super().__init__(f"unknown {kind} {given!r}.{hint} Valid names: {', '.join(names)}.")
+        self._asked = (kind, given, names)
+
+    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, object, list[str]]]:
+        """To travel from one process to another."""
+        return type(self), self._asked
 
 
 class DatasetNotFoundError(TopoRoError, FileNotFoundError):

@@ -331,10 +331,10 @@ def test_unusable_files_are_refused_in_words(
         list(stream_frames(str(tmp_path / name), {"x": "number"}, **settings))
 
 
-def test_a_folder_is_no_table(tmp_path: Path) -> None:
+def test_a_folder_without_files_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "d.parquet").mkdir()
     for path in (tmp_path, tmp_path / "d.parquet"):
-        with pytest.raises(DataError, match=r"cannot read .*: Is a directory"):
+        with pytest.raises(DataError, match=r"holds no table: expected files in Parquet, Feather or CSV"):
             read_frame(path)
 
 

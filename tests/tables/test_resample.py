@@ -61,7 +61,10 @@ def test_sums_of_what_is_never_negative_are_not_either() -> None:
     error = np.zeros(1000)
     error[0] = 1e6
     given = Sample(np.stack([error**2, error, error, error**2]), np.empty(0))
-    assert (given.resampled(None, 500, np.random.default_rng(0))[:, 1:] >= 0).all()
+    sums = given.resampled(None, 500, np.random.default_rng(0))
+    assert (sums[:, 1:3] >= 0).all()
+    assert (sums[:, 1:3] == 0).any()
+    assert (given.about(error.mean(), sums)[:, 4] >= -1e-3).all()  # of numbers up to 1e12
 
 
 def test_resamples_of_the_mean_do_not_use_a_resample_of_rows_twice() -> None:

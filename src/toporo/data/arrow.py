@@ -66,6 +66,8 @@ class Opened:
     batches : portions of at most so many rows of the columns at these places, in that order.
     unusable : columns that not even pyarrow can hold, each with the reason; they have no portions.
     most : bytes that all portions together may take; one that takes more is no table but a trap.
+    rows : how many there are, where the file says it.
+    first : the number of the first row, of a table that is part of one.
     """
 
     where: str
@@ -74,6 +76,8 @@ class Opened:
     batches: Callable[[Sequence[int], int], Iterator[list[Any]]]
     unusable: dict[str, str] = field(default_factory=dict)
     most: float = math.inf
+    rows: int | None = None
+    first: int = 1
 
 
 @contextmanager
@@ -95,23 +99,50 @@ def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") 
             if "\0" in where:
                 raise DataError(f"no such file: {where!r}. A name of a file has no NUL in it.")
             with in_words(where, kind):
-                stream = stack.enter_context(Path(source).open("rb"))
-                if kind == "csv":
-                    tabs = Path(_unpacked_name(source)).suffix.lower() in (".tsv", ".tab")
-                    plain = stack.enter_context(_unpacked(stream, where) if _is_packed(source) else stream)
-                    opened = _open_csv(plain, where, delimiter, tabs=tabs)
-                else:
-                    opened = _OPEN[kind](_Within(stream, where, kind), where)
+                opened = open_file(stack, stack.enter_context(Path(source).open("rb")), where, kind, delimiter)
         elif callable(getattr(source, "read", None)):  # a data frame may have a column of this name
             where, kind = "standard input", format_of("", format)
             with in_words(where, kind):
                 if kind == "csv":
                     opened = _open_csv(source, where, delimiter, tabs=False)
                 else:
-                    opened = _OPEN[kind](_Within(io.BytesIO(source.read()), where, kind), where)
+                    within = _Within(io.BytesIO(source.read()), where, kind)
+                    opened = _open_parquet(within, where) if kind == "parquet" else _open_feather(within, where)
         else:
             opened = _open_memory(source)
         yield opened
+
+
+def open_file(
+    stack: ExitStack,
+    stream: io.BufferedReader,
+    where: str,
+    kind: str,
+    delimiter: str = ",",
+    row_groups: Sequence[int] | None = None,
+) -> Opened:
+    """A table from the stream of a file; what goes wrong is for :func:`in_words`.
+
+    Parameters
+    ----------
+    stack : what closes the file that was packed; the stream itself is the caller's.
+    stream : of bytes, to be sought in unless it is CSV.
+    where : the name of the file.
+    kind : ``csv``, ``parquet`` or ``feather``.
+    delimiter : what stands between the cells of a CSV file, unless its name says that there are tabs.
+    row_groups : the only ones to read of a Parquet file.
+    """
+    if kind == "csv":
+        tabs = Path(_unpacked_name(where)).suffix.lower() in (".tsv", ".tab")
+        plain = stack.enter_context(_unpacked(stream, where)) if _is_packed(where) else stream
+        return _open_csv(plain, where, delimiter, tabs=tabs)
+    within = _Within(stream, where, kind)
+    return _open_parquet(within, where, row_groups) if kind == "parquet" else _open_feather(within, where)
+
+
+def most_unpacked(size: int) -> int:
+    """How much a table may grow when its files, of so many bytes, are unpacked; as :class:`Opened` has it."""
+    return _ALWAYS + _RATIO * size
 
 
 def format_of(path: str | os.PathLike[str], given: str | None = None) -> str:
@@ -434,10 +465,10 @@ class _Within(io.RawIOBase):
     @property
     def most(self) -> int:
         """How much a table may grow when it is unpacked, as :class:`Opened` has it."""
-        return _ALWAYS + _RATIO * self.size
+        return most_unpacked(self.size)
 
 
-def open_parquet(file: Any, where: str, row_groups: Sequence[int] | None = None) -> Opened:
+def _open_parquet(file: _Within, where: str, row_groups: Sequence[int] | None = None) -> Opened:
     """A Parquet file, or some of its row groups."""
     from pyarrow import parquet
 
@@ -452,7 +483,13 @@ def open_parquet(file: Any, where: str, row_groups: Sequence[int] | None = None)
                 batch.validate(full=True)
                 yield [batch.column(given[place]) for place in places]
 
-    return Opened(where, names, False, batches, most=getattr(file, "most", math.inf))
+    return Opened(where, names, False, batches, most=file.most, rows=_rows_of(opened.metadata, row_groups))
+
+
+def _rows_of(metadata: Any, row_groups: Sequence[int] | None) -> int:
+    """How many rows there are in these row groups, as far as they exist."""
+    wanted = range(metadata.num_row_groups) if row_groups is None else row_groups
+    return sum(metadata.row_group(place).num_rows for place in wanted if place < metadata.num_row_groups)
 
 
 def _open_feather(file: _Within, where: str) -> Opened:
@@ -537,9 +574,6 @@ def _unpacked_sizes(file: _Within, whole: bool) -> Iterator[int]:
                 check_end(part, size)
             if field_of(batch, 3):  # packed: its length stands before each part
                 yield sum(max(0, at(part, "<q")[0]) for part, size in parts if size >= 8)
-
-
-_OPEN: dict[str, Callable[[_Within, str], Opened]] = {"parquet": open_parquet, "feather": _open_feather}
 
 
 def _open_memory(source: Any) -> Opened:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.data.arrow import STRINGS, Opened, kind_of, shown, trap
-from toporo.data.dataset import open_table
+from toporo.data.dataset import open_parts, open_table
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.types import Array
 
@@ -191,9 +191,10 @@ def read_frame(
 
     Parameters
     ----------
-    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a stream of bytes, a data frame
-        of pandas, polars or pyarrow, a mapping of names to sequences, or a :class:`Frame`. A folder, a pattern or an
-        address is a table of many files: see :mod:`toporo.data.dataset`.
+    source : a path (.csv, .tsv, .txt, each also with .gz; .parquet, .feather, .arrow), a folder of such files or a
+        pattern (see :func:`toporo.data.dataset.find_dataset`), an address such as ``s3://bucket/folder``, a stream of
+        bytes, a data frame of pandas, polars or pyarrow, a mapping of names to sequences, or a
+        :class:`Frame`.
     text : columns to keep as text, as they are written: 01 is not 1. One that is not there does no harm.
     columns : the only ones to read; all unless given.
     exclude : columns not to read.
@@ -253,7 +254,8 @@ def stream_frames(
         raise SettingError(f"unknown kind(s) of column: {wrong}. Expected one of {listed(_KINDS)}.")
     if rows < 1:
         raise SettingError(f"rows is {rows}: expected at least 1.")
-    with open_table(source, format=format, delimiter=delimiter) as table:
+    any_rows = False
+    for table in open_parts(source, format=format, delimiter=delimiter):
         absent = [name for name in kinds if name not in table.names and name not in _names(optional)]
         if absent:
             raise DataError(
@@ -266,15 +268,14 @@ def stream_frames(
         for name in places:
             if name in table.unusable:
                 raise _unusable(name, table.where, table.unusable[name])
-        some = False
         for frame in frames_of(table, {name: kinds[name] for name in places}, rows):
-            some = True
+            any_rows = True
             yield frame
-        if not some:
-            raise _no_rows(table.where)
+    if not any_rows:
+        raise _no_rows(table.where)
 
 
-def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, first: int = 1) -> Iterator[Frame]:
+def frames_of(table: Opened, kinds: Mapping[str, str], rows: int) -> Iterator[Frame]:
     """Portions of columns that an opened table has.
 
     Parameters
@@ -282,8 +283,8 @@ def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, first: int = 1
     table : opened.
     kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
     rows : of a portion at most.
-    first : the number of the first row.
     """
+    first = table.first
     for arrays in table.batches([table.names.index(name) for name in kinds], rows):
         frame = Frame({}, table.where, first)
         for name, array in zip(kinds, arrays, strict=True):

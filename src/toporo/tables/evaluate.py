@@ -17,7 +17,8 @@ import numpy.typing as npt
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
 from toporo.files import write_text
 from toporo.groups import GroupIds, Groups
-from toporo.tables.resample import Bootstrap, Interval, Metrics, Sample, Whole
+from toporo.tables.resample import Bootstrap, Interval, Whole
+from toporo.tables.tally import ALL, INSIDE, LARGEST_TARGET, OUTSIDE, Cell, Judge, Seen, Tallies
 from toporo.text import hops_text, number_to_json, short_name
 from toporo.types import Array
 
@@ -30,10 +31,6 @@ TRAINED, NOT_IN_GRAPH = "0 (trained on)", "not in the graph"
 
 #: The least probability that the log loss reckons with.
 SMALLEST = 1e-15
-#: The largest number that is judged, and the power of 2 beyond which numbers are reckoned in another unit.
-LARGEST_TARGET, MIDDLE = 1e300, 200
-#: Spread of a resample's target, relative to its size, below which there is nothing but rounding.
-NO_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
@@ -295,37 +292,49 @@ def evaluate(
     >>> result.overall["mae"].value
     1.0
     """
-    if task not in LEADING:
-        raise UnknownNameError("task", task, LEADING)
-    _check_settings(resamples, level, seed)
+    _check_settings(task, resamples, level, seed)
     codes, names = _coded(groups)
-    if task == "regression":
-        judges = [_regression(y, predicted, len(codes))]
-    else:
-        judges = [_classification(y, predicted, probabilities, classes, len(codes))]
-    if inside is not None:
-        judges.append(_covered(inside, widths, "width" if task == "regression" else "set_size", len(codes)))
-    order = np.argsort(codes, kind="stable")
-    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    present = [code for code in range(len(names)) if bounds[code] < bounds[code + 1]]
-    members = {names[code]: order[bounds[code] : bounds[code + 1]] for code in present}
+    given: dict[str, Any] = {"probabilities": probabilities, "classes": classes, "inside": inside, "outside": outside}
+    seen = look_at(task, y, predicted, len(codes), widths=widths, constant=constant, **given)
+    settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "classes": classes}
+    return summed(task, Tallies.of(seen, codes, names), hops=hops, trained=trained, **settings)
+
+
+def summed(
+    task: str,
+    tallies: Tallies,
+    *,
+    classes: Sequence[Any] | None = None,
+    hops: Mapping[str, float] | None = None,
+    trained: Collection[str] = (),
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """What tallies of all rows say; see :func:`evaluate`.
+
+    Parameters
+    ----------
+    task : ``"regression"`` or ``"classification"``.
+    tallies : of :func:`look_at`'s rows.
+    classes, hops, trained, resamples, level, seed : as for :func:`evaluate`.
+    """
+    _check_settings(task, resamples, level, seed)
     drawing: dict[str, Any] = {"resamples": int(resamples), "level": level, "seed": int(seed)}
-    bootstraps = [
-        Bootstrap({name: make(of) for name, of in members.items()}, make(order), metrics_of, **drawing)
-        for make, metrics_of in judges
-    ]
+    bootstraps = [Bootstrap(*each, **drawing) for each in tallies.samples(ALL, list(classes or ()))]
 
     def each(way: Callable[[Bootstrap], dict[str, Interval]]) -> dict[str, Interval]:
         return {name: interval for bootstrap in bootstraps for name, interval in way(bootstrap).items()}
 
-    out = None if outside is None else np.asarray(outside, dtype=bool).reshape(len(codes))
-    shares: Mapping[str, float] = {} if out is None else dict(zip(names, _shares(out, codes, len(names)), strict=True))
+    members, outside = tallies.rows(ALL), tallies.rows(OUTSIDE)
+    reached = INSIDE in tallies.groups or OUTSIDE in tallies.groups
     metric, known = LEADING[task], set(trained)
     scores = []
-    for name, of in members.items():
+    for name, rows in members.items():
         far = _hops_of(name, hops, name in known)
         own = each(partial(Bootstrap.of_group, name=name))
-        scores.append(GroupScore(name, len(of), far, name in known, own, shares.get(name)))
+        share = outside.get(name, 0) / rows if reached else None
+        scores.append(GroupScore(name, rows, far, name in known, own, share))
     sign = -1.0 if metric in MORE_IS_BETTER else 1.0
     scores.sort(key=lambda score: (-sign * score.metrics[metric].value, -score.rows, score.group))
     by_hop: dict[str, list[str]] = {}
@@ -340,110 +349,79 @@ def evaluate(
         pooled=each(lambda bootstrap: bootstrap.of_all()),
         worst=scores[0],
         by_hop={label: each(partial(Bootstrap.of_mean, names=within)) for label, within in by_hop.items()},
-        constant={} if constant is None else _same_of_all(task, constant, y, codes, names),
+        constant=tallies.constant(),
         level=float(level),
         resamples=int(resamples),
         seed=int(seed),
-        by_reach={} if out is None else _by_reach(out, codes, judges, drawing),
+        by_reach={
+            where: _reach_score(tallies, where, classes, drawing)
+            for where in (INSIDE, OUTSIDE)
+            if where in tallies.groups
+        },
     )
 
 
-def _shares(out: npt.NDArray[np.bool_], codes: Whole, groups: int) -> list[float]:
-    """By group, how much of it is outside; of one without rows, nothing."""
-    counts = np.maximum(np.bincount(codes, minlength=groups), 1)
-    return [float(share) for share in np.bincount(codes, out, minlength=groups) / counts]
+def _reach_score(tallies: Tallies, where: str, classes: Sequence[Any] | None, drawing: dict[str, Any]) -> ReachScore:
+    """All rows inside together, or all rows outside."""
+    metrics: dict[str, Interval] = {}
+    for each in tallies.samples(where, list(classes or ())):
+        metrics |= Bootstrap(*each, **drawing).of_all()
+    rows = tallies.rows(where)
+    return ReachScore(sum(rows.values()), len(rows), metrics)
 
 
-def _by_reach(
-    out: npt.NDArray[np.bool_], codes: Whole, judges: Sequence[tuple[Make, Metrics]], drawing: dict[str, Any]
-) -> dict[str, ReachScore]:
-    """All rows inside together, and all rows outside."""
-    scores = {}
-    for where, rows in (("inside", np.flatnonzero(~out)), ("outside", np.flatnonzero(out))):
-        rows = rows[np.argsort(codes[rows], kind="stable")]
-        of_groups = np.split(rows, np.flatnonzero(np.diff(codes[rows])) + 1)
-        some = {str(place): each for place, each in enumerate(of_groups) if len(each)}
-        metrics: dict[str, Interval] = {}
-        for make, metrics_of in judges if some else ():
-            members = {name: make(each) for name, each in some.items()}
-            metrics |= Bootstrap(members, make(rows), metrics_of, **drawing).of_all()
-        if some:
-            scores[where] = ReachScore(len(rows), len(some), metrics)
-    return scores
+# ---------------------------------------------------------------- rows to be judged
 
 
-def _same_of_all(task: str, constant: Any, y: npt.ArrayLike, codes: Whole, names: list[str]) -> dict[str, float]:
-    """The leading metric by group of saying the same of every row."""
-    counts = np.bincount(codes, minlength=len(names))
-    if task == "classification":
-        means = np.bincount(codes, np.asarray(y, dtype=object) == constant, len(names)) / np.maximum(counts, 1)
+def look_at(
+    task: str,
+    y: npt.ArrayLike,
+    predicted: npt.ArrayLike,
+    rows: int,
+    *,
+    probabilities: npt.ArrayLike | None = None,
+    classes: Sequence[Any] | None = None,
+    inside: npt.ArrayLike | None = None,
+    outside: npt.ArrayLike | None = None,
+    widths: npt.ArrayLike | None = None,
+    constant: Any = None,
+) -> Seen:
+    """What is to be known of rows to judge their predictions.
+
+    Parameters
+    ----------
+    rows : how many there are.
+    task, y, predicted, probabilities, classes, inside, outside, widths, constant : as for :func:`evaluate`.
+    """
+    judges: list[tuple[Judge, Array, Whole | None, tuple[Cell, ...]]] = []
+    off: Array | None = None
+    if task == "regression":
+        observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
+        judges.append((Judge("errors"), np.stack([observed, guessed - observed]), None, ()))
+        off = None if constant is None else np.abs(observed - float(constant))
     else:
-        apart = np.abs(np.asarray(y, dtype=np.float64) - float(constant))
-        order = np.lexsort((apart, codes))  # another order of rows must not round otherwise
-        apart, codes = apart[order], codes[order]
-        unit = float(apart.max()) or 1.0  # squares of huge numbers would be infinite
-        means = unit * np.sqrt(np.bincount(codes, (apart / unit) ** 2, len(names)) / np.maximum(counts, 1))
-    return {name: float(means[code]) for code, name in enumerate(names) if counts[code]}
+        judges.append(_classified(y, predicted, probabilities, classes, rows))
+        if constant is not None:
+            off = (np.asarray(y, dtype=object) == constant).astype(np.float64)
+    if inside is not None:
+        covered = np.asarray(inside, dtype=bool).reshape(rows).astype(np.int64)
+        wide, what = np.empty((0, rows)), ""
+        if widths is not None:
+            wide = np.minimum(np.asarray(widths, dtype=np.float64).reshape(1, rows), LARGEST_TARGET)
+            what = "width" if task == "regression" else "set_size"
+        judges.append((Judge(what), wide, covered, ((None, False), (None, True))))
+    out = None if outside is None else np.asarray(outside, dtype=bool).reshape(rows)
+    each = list(zip(*judges, strict=True))
+    return Seen(each[0], each[1], each[2], each[3], out, off)
 
 
-# ---------------------------------------------------------------- metrics as functions of sums over rows
-
-#: The sample of the rows at some places.
-Make = Callable[[Whole], Sample]
-
-
-def _regression(y: npt.ArrayLike, predicted: npt.ArrayLike, rows: int) -> tuple[Make, Metrics]:
-    observed, guessed = _numbers(y, "y", rows), _numbers(predicted, "predicted", rows)
-    # Numbers whose squares, or the squares of those, would be infinite or nothing are reckoned in another unit.
-    size = int(np.frexp(max(np.abs(observed).max(), np.abs(guessed).max()))[1])
-    unit = size - min(max(size, -MIDDLE), MIDDLE)
-    observed, guessed = np.ldexp(observed, -unit), np.ldexp(guessed, -unit)
-
-    def make(of: Whole) -> Sample:
-        target, error = observed[of], guessed[of] - observed[of]
-        order = np.lexsort((error, target))
-        target, error = target[order], error[order]
-        centre = float(target[len(target) // 2]) + 0.0
-        apart = target - centre
-        return Sample(np.stack([error**2, np.abs(error), apart, apart**2]), np.empty(0), centre)
-
-    return make, lambda sums: _errors(sums, unit)
-
-
-def _errors(sums: Array, unit: int) -> dict[str, Array]:
-    """Of sums in a unit that is this power of 2."""
-    rows, squared, absolute, target, spread = sums.T
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        varies = spread / rows - (target / rows) ** 2
-        varies = np.where(varies > NO_SPREAD * spread / rows, varies, np.nan)
-        rmse, mae = np.ldexp(np.sqrt(squared / rows), unit), np.ldexp(absolute / rows, unit)
-        return {"rmse": rmse, "mae": mae, "r2": 1.0 - squared / rows / varies}
-
-
-def _covered(inside: npt.ArrayLike, widths: npt.ArrayLike | None, name: str, rows: int) -> tuple[Make, Metrics]:
-    """Of intervals, apart from what predictions are judged by: that is to stay the same with and without them."""
-    covered = np.asarray(inside, dtype=bool).reshape(rows)
-    wide = None if widths is None else np.minimum(np.asarray(widths, dtype=np.float64).reshape(rows), LARGEST_TARGET)
-    unit = 0 if wide is None else int(np.frexp(wide.max())[1])  # in which no sum is infinite
-
-    def make(of: Whole) -> Sample:
-        cells = np.bincount(covered[of], minlength=2).astype(np.float64)
-        return Sample(np.empty((0, len(of))) if wide is None else np.sort(np.ldexp(wide[of], -unit))[None, :], cells)
-
-    def metrics_of(sums: Array) -> dict[str, Array]:
-        shares = {"coverage": sums[:, -1] / sums[:, 0]}
-        return shares if wide is None else shares | {name: np.ldexp(sums[:, 1] / sums[:, 0], unit)}
-
-    return make, metrics_of
-
-
-def _classification(
+def _classified(
     y: npt.ArrayLike,
     predicted: npt.ArrayLike,
     probabilities: npt.ArrayLike | None,
     classes: Sequence[Any] | None,
     rows: int,
-) -> tuple[Make, Metrics]:
+) -> tuple[Judge, Array, Whole, tuple[Cell, ...]]:
     observed, guessed = _labels(y, "y", rows), _labels(predicted, "predicted", rows)
     if rows and isinstance(observed[0], str) != isinstance(guessed[0], str):
         raise DataError(
@@ -455,35 +433,13 @@ def _classification(
         strange = [label for label in dict.fromkeys(guessed) if label not in known]
         if strange:
             raise DataError(f"predicted has {listed(strange)}, which is not among the classes {listed(known)}.")
-    others = sorted(set(observed).difference(known or ()))  # not as met: the order of rows must not matter
-    place_of: dict[Any, int] = {label: place for place, label in enumerate([*(known or ()), *others])}
+    labels = [*(known or ()), *dict.fromkeys(label for label in observed if label not in set(known or ()))]
+    place_of: dict[Any, int] = {label: place for place, label in enumerate(labels)}
     code = np.asarray([place_of[label] for label in observed], dtype=np.int64)
     hit = np.asarray([a == b for a, b in zip(observed, guessed, strict=True)], dtype=bool)
-    loss = None if probabilities is None else _log_loss(probabilities, known, code)
-
-    def make(of: Whole) -> Sample:
-        cells = np.bincount(2 * code[of] + hit[of], minlength=2 * len(place_of)).astype(np.float64)
-        return Sample(np.empty((0, len(of))) if loss is None else np.sort(loss[of])[None, :], cells)
-
-    return make, _hits if loss is None else _hits_and_loss
-
-
-def _hits(sums: Array) -> dict[str, Array]:
-    rows, wrong, right = sums[:, 0], sums[:, 1::2], sums[:, 2::2]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        seen = wrong + right
-        recall = np.where(seen > 0, right / seen, 0.0).sum(axis=1)
-        many = np.count_nonzero(seen, axis=1)
-        return {"accuracy": right.sum(axis=1) / rows, "balanced_accuracy": np.where(many > 1, recall / many, np.nan)}
-
-
-def _hits_and_loss(sums: Array) -> dict[str, Array]:
-    hits = _hits(np.delete(sums, 1, axis=1))
-    return {
-        "accuracy": hits["accuracy"],
-        "log_loss": sums[:, 1] / sums[:, 0],
-        "balanced_accuracy": hits["balanced_accuracy"],
-    }
+    raw = np.empty((0, rows)) if probabilities is None else _log_loss(probabilities, known, code)[None, :]
+    cells = tuple((label, right) for label in labels for right in (False, True))
+    return Judge("" if probabilities is None else "loss", classes=True), raw, 2 * code + hit, cells
 
 
 def _log_loss(probabilities: npt.ArrayLike, classes: list[Any] | None, code: Whole) -> Array:
@@ -510,7 +466,9 @@ def _log_loss(probabilities: npt.ArrayLike, classes: list[Any] | None, code: Who
 # ---------------------------------------------------------------- what is given
 
 
-def _check_settings(resamples: int, level: float, seed: int) -> None:
+def _check_settings(task: str, resamples: int, level: float, seed: int) -> None:
+    if task not in LEADING:
+        raise UnknownNameError("task", task, LEADING)
     for what, value in (("resamples", resamples), ("seed", seed)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
             raise SettingError(f"{what} is {value!r}: expected a whole number of at least 0.")

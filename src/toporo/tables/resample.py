@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,10 @@ Metrics = Callable[[Array], dict[str, Array]]
 EXACT_ROWS = 500
 #: Numbers in memory at a time.
 PORTION = 1 << 20
+#: Losses there are where a target is among them (squared and absolute error, target, its square), and their degrees.
+TARGETED, DEGREES = 4, (2, 1, 1, 2)
+#: A share of the variance of losses that is nothing but rounding.
+NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,26 +47,148 @@ class Interval:
         return f"{number(self.value, digits=4)} [{number(self.low, digits=4)}, {number(self.high, digits=4)}]"
 
 
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What is known of many rows: sums of their losses, of products of these, and a mark of their content.
+
+    Two of them can be put together: what comes of all rows is the same, but for rounding, in whichever parts they come
+    (Chan, Golub and LeVeque 1983 for the products; marks are sums of whole numbers, so they are the same to the bit).
+
+    Attributes
+    ----------
+    rows : how many.
+    sums : of each loss.
+    products : sums of products of two losses, each less its mean.
+    centre : what was taken from a target, as in :class:`Sample`.
+    mark : two sums over rows of a number that follows from the row.
+    unit : the power of 2 in which errors and targets are reckoned.
+    """
+
+    rows: int
+    sums: Array
+    products: Array
+    centre: float
+    mark: tuple[int, int]
+    unit: int = 0
+
+    @classmethod
+    def of(cls, losses: Array, centre: float, content: Array, unit: int = 0) -> Moments:
+        """Those of rows; ``content`` is what they are, (some, rows), in a unit that does not change."""
+        sums = losses.sum(axis=1)
+        apart = losses - (sums / losses.shape[1])[:, None]
+        # einsum by itself does without BLAS: the same bits on any number of threads
+        return cls(losses.shape[1], sums, np.einsum("in,jn->ij", apart, apart), centre, _mark(content), unit)
+
+    def about(self, centre: float) -> Moments:
+        """The same with another number taken from the target."""
+        by = self.centre - centre
+        if by == 0.0 or len(self.sums) != TARGETED:
+            return self
+        moved = np.eye(TARGETED)
+        moved[3, 2] = 2.0 * by
+        sums = _about(by, np.concatenate([[self.rows], self.sums])[None, :])[0, 1:]
+        return replace(self, sums=sums, products=moved @ self.products @ moved.T, centre=centre)
+
+    def within(self, unit: int) -> Moments:
+        """The same in another unit."""
+        power = (self.unit - unit) * np.asarray(DEGREES if len(self.sums) == TARGETED else [1] * len(self.sums))
+        if not power.any():
+            return self
+        return replace(
+            self,
+            sums=np.ldexp(self.sums, power),
+            products=np.ldexp(self.products, power[:, None] + power),
+            centre=float(np.ldexp(self.centre, self.unit - unit)),
+            unit=unit,
+        )
+
+    def and_of(self, other: Moments) -> Moments:
+        """Those of both."""
+        unit = max(self.unit, other.unit)
+        one = self.within(unit)
+        two = other.within(unit).about(one.centre)
+        rows = one.rows + two.rows
+        apart = two.sums / two.rows - one.sums / one.rows
+        between = one.rows * (two.rows / rows) * np.multiply.outer(apart, apart)
+        first, second = ((a + b) % (1 << 64) for a, b in zip(one.mark, two.mark, strict=True))
+        products = one.products + two.products + between
+        return replace(one, rows=rows, sums=one.sums + two.sums, products=products, mark=(first, second))
+
+    def resampled(self, resamples: int, random: np.random.Generator) -> Array:
+        """Sums over as many rows drawn with replacement, by the normal distribution that they follow."""
+        targeted = len(self.sums) == TARGETED
+        own = self.about(self.centre + float(self.sums[2]) / self.rows) if targeted else self
+        scale = np.sqrt(np.clip(np.diag(own.products), 0.0, None) / self.rows)
+        divisor = np.where(scale > 0, scale, 1.0)
+        size, axes = np.linalg.eigh(own.products / self.rows / np.multiply.outer(divisor, divisor))
+        # Of all roots the one that a little rounding changes but a little; what is less than rounding is nothing.
+        size = np.sqrt(np.where(size > NOTHING, size, 0.0))
+        root = scale[:, None] * np.einsum("ij,j,kj->ik", axes, size, axes)
+        noise = np.einsum("bj,ij->bi", random.standard_normal((resamples, len(scale))), root)
+        sums = own.sums + math.sqrt(self.rows) * noise
+        positive = [place for place in range(len(scale)) if not (targeted and place == 2)]
+        sums[:, positive] = np.clip(sums[:, positive], 0.0, None)  # losses and squares never are negative
+        if not targeted:
+            return np.asarray(sums)
+        rows = np.full((resamples, 1), float(self.rows))
+        return _about(own.centre - self.centre, np.concatenate([rows, sums], axis=1))[:, 1:]
+
+
+def _about(by: float, sums: Array) -> Array:
+    """Sums, rows first, when so much less is taken from the target."""
+    moved = sums.copy()
+    moved[:, 4] += 2.0 * by * sums[:, 3] + by**2 * sums[:, 0]
+    moved[:, 3] += by * sums[:, 0]
+    return moved
+
+
+def _mark(content: Array) -> tuple[int, int]:
+    """A number of 128 bits for rows in any order: the sum of what each is mixed to (as splitmix64 does)."""
+    words = np.ascontiguousarray(content + 0.0).view(np.uint64)
+    sums = []
+    for start in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03):
+        mixed = np.full(content.shape[1], start, dtype=np.uint64)
+        for word in words:
+            mixed ^= word
+            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+                mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+            mixed ^= mixed >> np.uint64(31)
+        sums.append(int(mixed.sum(dtype=np.uint64)))
+    return sums[0], sums[1]
+
+
 class Sample:
     """Rows of a group, of which sums are all that metrics need to know.
 
     Parameters
     ----------
-    losses : (some, rows), the rows in an order that depends on their content alone.
+    losses : (some, rows), the rows in an order that depends on their content alone; or the :class:`Moments` of many.
     cells : how many rows are in each of some cells, such as pairs of a class and whether it was recognised.
     centre : what was taken from a target before its sum and its sum of squares, the last two of four ``losses``.
+    content : what the rows are, (some, rows), where losses do not say it in a unit that is always the same.
     """
 
-    def __init__(self, losses: Array, cells: Array, centre: float = 0.0) -> None:
-        self.losses, self.cells, self.centre = np.ascontiguousarray(losses) + 0.0, cells, centre
-        self.rows = int(losses.shape[1])
-        content = hashlib.sha256(np.asarray([self.rows, centre, *cells]).tobytes())
-        content.update(self.losses.tobytes())
-        self.digest = content.digest()
+    def __init__(
+        self, losses: Array | Moments, cells: Array, centre: float = 0.0, content: Array | None = None
+    ) -> None:
+        self.cells, self.moments = cells, losses if isinstance(losses, Moments) else None
+        if not isinstance(losses, Moments):
+            self.losses, self.rows, self.centre = np.ascontiguousarray(losses) + 0.0, int(losses.shape[1]), centre
+            self.sums = self.losses.sum(axis=1)
+            if self.rows > EXACT_ROWS:
+                self.moments = Moments.of(self.losses, centre, self.losses if content is None else content)
+        if self.moments is None:
+            digest = hashlib.sha256(np.asarray([self.rows, centre, *cells]).tobytes())
+            digest.update(self.losses.tobytes())
+        else:
+            self.rows, self.centre, self.sums = self.moments.rows, self.moments.centre, self.moments.sums
+            digest = hashlib.sha256(np.asarray([self.rows, *cells], dtype=np.float64).tobytes())
+            digest.update(np.asarray(self.moments.mark, dtype=np.uint64).tobytes())
+        self.digest = digest.digest()
 
     def total(self) -> Array:
         """The sums: rows, then losses, then cells."""
-        return np.concatenate([[self.rows], self.losses.sum(axis=1), self.cells])[None, :]
+        return np.concatenate([[self.rows], self.sums, self.cells])[None, :]
 
     def resampled(self, counts: Counts | None, resamples: int, random: np.random.Generator) -> Array:
         """The sums over as many rows drawn with replacement, one line per resample.
@@ -70,11 +196,12 @@ class Sample:
         ``counts`` says how often each row is drawn for each resample; None for the normal distribution that the means
         of many rows follow.
         """
-        among = slice(1, 1 + len(self.losses))
+        among = slice(1, 1 + len(self.sums))
         sums = np.zeros((resamples, among.stop + len(self.cells)))
         sums[:, 0] = self.rows
-        if len(self.losses):
-            sums[:, among] = self._normal(resamples, random) if counts is None else self._counted(counts)
+        if len(self.sums):
+            drawn = self._counted(counts) if counts is not None else self._many().resampled(resamples, random)
+            sums[:, among] = drawn
         if len(self.cells):
             filled = np.flatnonzero(self.cells)
             chances = self.cells[filled] / self.rows
@@ -84,12 +211,10 @@ class Sample:
     def about(self, centre: float, sums: Array) -> Array:
         """The same sums with another number taken from the target."""
         by = self.centre - centre
-        if by == 0.0:
-            return sums
-        moved = sums.copy()
-        moved[:, 4] += 2.0 * by * sums[:, 3] + by**2 * sums[:, 0]
-        moved[:, 3] += by * sums[:, 0]
-        return moved
+        return sums if by == 0.0 else _about(by, sums)
+
+    def _many(self) -> Moments:
+        return Moments.of(self.losses, self.centre, self.losses) if self.moments is None else self.moments
 
     def _counted(self, counts: Counts) -> Array:
         sums, at_once = np.empty((len(counts), len(self.losses))), max(1, PORTION // self.rows)
@@ -98,20 +223,6 @@ class Sample:
             for place, loss in enumerate(self.losses):
                 sums[start : start + at_once, place] = np.einsum("bn,n->b", often, loss)
         return sums
-
-    def _normal(self, resamples: int, random: np.random.Generator) -> Array:
-        mean = self.losses.mean(axis=1)
-        apart = self.losses - mean[:, None]
-        scale = np.sqrt((apart**2).mean(axis=1))
-        apart /= np.where(scale > 0, scale, 1.0)[:, None]
-        # einsum by itself does without BLAS: the same bits on any number of threads
-        size, axes = np.linalg.eigh(np.einsum("in,jn->ij", apart, apart) / self.rows)
-        root = scale[:, None] * axes * np.sqrt(np.clip(size, 0.0, None))
-        noise = np.einsum("bj,ij->bi", random.standard_normal((resamples, len(mean))), root)
-        sums = self.rows * mean + math.sqrt(self.rows) * noise
-        positive = (self.losses >= 0).all(axis=1)  # then none of its means can be negative
-        sums[:, positive] = np.clip(sums[:, positive], 0.0, None)
-        return np.asarray(sums)
 
 
 class Bootstrap:

@@ -291,7 +291,7 @@ def survey_piece(dataset: Dataset, index: int, plan: Plan) -> Survey | OtherKind
     reader = _Reader(plan, index)
     try:
         with one_thread(), dataset.open(piece) as opened:
-            for frame in frames_of(opened, plan.kinds, plan.rows, piece.first):
+            for frame in frames_of(opened, plan.kinds, plan.rows):
                 reader.add(frame)
     except OtherKindError as error:
         return error
@@ -531,7 +531,7 @@ def values_between(
     below: Counter[str] = Counter()
     inside: dict[str, list[Array]] = {name: [] for name in brackets}
     with one_thread(), dataset.open(piece) as opened:
-        for frame in frames_of(opened, kinds, plan.rows, piece.first):
+        for frame in frames_of(opened, kinds, plan.rows):
             train = training_rows(frame, plan).train
             for name, (low, high) in brackets.items():
                 column = frame[name]
