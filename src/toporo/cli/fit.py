@@ -22,6 +22,7 @@ from toporo.cli.common import (
     Exclude,
     Features,
     GroupColumn,
+    MemoryLimit,
     Quiet,
     SkipUnknownGroups,
     TargetColumn,
@@ -31,6 +32,7 @@ from toporo.cli.common import (
     columns_asked,
     coordinates_option,
     data_source,
+    engine_option,
     names_or_file,
     option,
     print_table,
@@ -101,6 +103,8 @@ def fit(
     delimiter: Delimiter = ",",
     drop_missing: DropMissing = False,
     skip_unknown_groups: SkipUnknownGroups = False,
+    memory_limit: MemoryLimit = None,
+    engine: Annotated[str, engine_option(_DATA)] = "local",
     graph: Annotated[
         Path | None,
         option(
@@ -214,7 +218,9 @@ def fit(
     models get a vote each by how they do in training groups left out, and
     what they leave follows the graph. Settings of weights ask for a linear
     model instead, fitted against the worst mixture of groups near the
-    graph's prior.
+    graph's prior. A table may be larger than memory, a folder of files, a
+    pattern or an address: linear and kriged models of numbers then read all
+    rows once, logistic ones several times, others some of the rows.
 
     Example: toporo fit sales.csv --target y --group state --graph
     borders.csv --test-groups NV,UT --out model
@@ -252,6 +258,8 @@ def fit(
             model=kind,
             intervals=intervals,
             delimiter=delimiter,
+            memory_limit=memory_limit,
+            engine=engine,
             **settings,
         )
         fitted.save(out, overwrite=overwrite)

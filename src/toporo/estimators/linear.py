@@ -165,7 +165,6 @@ def fit(
     start = None
     if isinstance(rows, PassedRows) and isinstance(losses, PassedLosses):  # the rows at hand get near, at no pass
         near = solve(prepare(rows.some, settings.fit_intercept), prior, **wanted, ridge=ridge)
-        ridge = ridge_for(rows, near.weights, settings)
         start = losses.model(near.coef, near.intercept)
     solved = solve(losses, prior, **wanted, ridge=ridge, start=start)
     again = ridge_for(rows, solved.weights, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from toporo.estimators import (
 from toporo.estimators.held_out import refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
-from toporo.tables.large import Large, find_large, read_large
+from toporo.tables.large import Large, find_large, machines_of, read_large
 from toporo.tables.model import ColumnInfo, TableModel, learned_prior
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, listed_names, prepare_table, written
@@ -155,33 +156,35 @@ def fit_table(
         "drop_missing": drop_missing, "skip_unknown_groups": skip_unknown_groups,
     }  # fmt: skip
     reading: dict[str, Any] = {"format": format, "delimiter": delimiter}
-    dataset = find_large(source, memory_limit, engine, **reading)
-    large = None
-    if dataset is not None:
-        measured = model in ("linear", "kriged")
-        large = read_large(dataset, asked, measured=measured, memory_limit=memory_limit, engine=engine)
-        source = large.drawn
-        asked |= {"graph": large.graph, "skip_unknown_groups": False, "exclude": ()}  # which was done
-    ready = prepare_table(source, **asked, **reading)
-    # Of a large table all rows decide these models; others have those that were drawn.
-    whole = model == "linear" or (model == "kriged" and ready.task == "regression")
-    if large is not None:
-        ready = large.prepared(ready, str(model), whole=whole)
-    x, y, ids, weights, topology = ready.x, ready.y, ready.ids, ready.weights, ready.graph
-    if places is not None and topology is not None:
-        topology = places.place(topology)
-    aim = list(ready.test_groups)
-    if model == "auto" and topology is not None and topology.redrawn and aim:
-        prior = learned_prior(topology, ids.groups.names, aim)  # type: ignore[arg-type]  # names in tables are text
-        if prior is not None and prior.doubt:
-            warn(f"another sample would give another prior: {prior.doubt}. Candidates weigh all groups alike instead.")
-    estimator = _estimator(ready.task, model, ids, topology, aim, wanted)
-    if large is not None and whole:
-        large.fit(estimator, ready)
-    else:
-        if model == "auto":  # candidates get rows that count
-            x, y, ids, weights = counted(x, y, ids, weights)
-        estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
+    with ExitStack() as stack:
+        dataset = find_large(source, memory_limit, engine, **reading)
+        large = None
+        if dataset is not None:
+            how: dict[str, Any] = {"measured": model in ("linear", "kriged"), "memory_limit": memory_limit}
+            large = read_large(dataset, asked, machines=stack.enter_context(machines_of(engine)), **how)
+            source = large.drawn
+            asked |= {"graph": large.graph, "skip_unknown_groups": False, "exclude": ()}  # which was done
+        ready = prepare_table(source, **asked, **reading)
+        # Of a large table all rows decide these models; others have those that were drawn.
+        whole = model == "linear" or (model == "kriged" and ready.task == "regression")
+        if large is not None:
+            ready = large.prepared(ready, str(model), whole=whole)
+        x, y, ids, weights, topology = ready.x, ready.y, ready.ids, ready.weights, ready.graph
+        if places is not None and topology is not None:
+            topology = places.place(topology)
+        aim = list(ready.test_groups)
+        if model == "auto" and topology is not None and topology.redrawn and aim:
+            prior = learned_prior(topology, ids.groups.names, aim)  # type: ignore[arg-type]  # names in tables are text
+            if prior is not None and prior.doubt:
+                doubt = f"another sample would give another prior: {prior.doubt}"
+                warn(f"{doubt}. Candidates weigh all groups alike instead.")
+        estimator = _estimator(ready.task, model, ids, topology, aim, wanted)
+        if large is not None and whole:
+            large.fit(estimator, ready)
+        else:
+            if model == "auto":  # candidates get rows that count
+                x, y, ids, weights = counted(x, y, ids, weights)
+            estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=aim, sample_weight=weights)
     wants = model == "linear" or (intervals and (model != "kriged" or ready.task == "classification"))
     to = aim if topology is not None else ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from toporo.checks import parse_memory
-from toporo.cluster import LOCAL, check_engine, cluster
+from toporo.cluster import LOCAL, Cluster, check_engine, cluster
 from toporo.data.dataset import Dataset, find_dataset, is_dataset
 from toporo.data.encode import Encoder, median_of
 from toporo.data.frame import Frame, Numbers, OtherKindError, guess_kinds
@@ -33,7 +33,7 @@ from toporo.tables.looks import Lens, passed_losses
 from toporo.tables.model import skipped_in_words
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
-from toporo.tables.survey import TARGET, Plan, Survey, survey_piece, values_between
+from toporo.tables.survey import TARGET, ReadingPlan, Survey, survey_piece, values_between
 from toporo.text import many, spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -79,14 +79,16 @@ def find_large(
     return dataset if engine != LOCAL or not fits(dataset, memory) else None
 
 
-def read_large(dataset: Dataset, asked: Mapping[str, Any], *, measured: bool, memory_limit: Any, engine: str) -> Large:
+def read_large(
+    dataset: Dataset, asked: Mapping[str, Any], *, measured: bool, memory_limit: Any, machines: Cluster
+) -> Large:
     """Survey a table for a fit.
 
     Parameters
     ----------
     dataset : the table.
     asked : as :func:`toporo.tables.read.prepare_table` takes it.
-    measured, memory_limit, engine : as for :meth:`Large.read` and ``fit_table``.
+    measured, memory_limit, machines : as for :meth:`Large.read` and ``fit_table``.
     """
     target, group, weight, features = (asked[name] for name in ("target", "group", "weight", "features"))
     exclude, categorical = (listed_names(asked[name], name) for name in ("exclude", "categorical"))
@@ -108,7 +110,7 @@ def read_large(dataset: Dataset, asked: Mapping[str, Any], *, measured: bool, me
         drop_missing=asked["drop_missing"],
         measured=measured,
         memory=memory_left(memory_limit),
-        engine=engine,
+        machines=machines,
     )
     return replace(large, graph=graph)
 
@@ -142,15 +144,15 @@ class Large:
     Attributes
     ----------
     dataset, plan, survey : the table, how it was read, and what was found.
-    engine : where pieces are read.
+    machines : where pieces are read.
     unusable : columns that are neither numbers nor dates nor text, each with the reason.
     graph : over the groups, if one is given.
     """
 
     dataset: Dataset
-    plan: Plan
+    plan: ReadingPlan
     survey: Survey
-    engine: str
+    machines: Cluster
     unusable: dict[str, str]
     graph: GroupGraph | None = None
 
@@ -170,7 +172,7 @@ class Large:
         drop_missing: bool,
         measured: bool,
         memory: int,
-        engine: str = LOCAL,
+        machines: Cluster,
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
@@ -181,7 +183,7 @@ class Large:
         known : the groups of the graph, others than which are skipped; None: nobody is.
         measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
         memory : bytes that there are.
-        engine : where pieces are read.
+        machines : where pieces are read.
         """
         kinds, head, unusable = _kinds(dataset, [group, *categorical], exclude)
         for name in (target, group, *([weight] if weight else []), *(features or []), *categorical):
@@ -195,7 +197,7 @@ class Large:
         room_drawn = memory // (4 * AS_DRAWN * len(kinds))
         wanted = max(1000, min(DRAWN if measured else MOST_DRAWN, room_drawn))
         workers = min(cores(), len(dataset.pieces))
-        plan = Plan(
+        plan = ReadingPlan(
             kinds=kinds,
             features=tuple(used) if measured else (),
             required=frozenset(categorical) | frozenset(features or ()),
@@ -219,10 +221,10 @@ class Large:
             most_bytes=memory // (4 * workers),
         )
         while True:
-            survey = _surveyed(dataset, plan, engine)
-            again = survey if isinstance(survey, Plan) else _known_levels(survey, plan)
+            survey = _surveyed(dataset, plan, machines)
+            again = survey if isinstance(survey, ReadingPlan) else _known_levels(survey, plan)
             if again is None:
-                return cls(dataset, plan, survey, engine, unusable)  # type: ignore[arg-type]  # a plan is gone over again
+                return cls(dataset, plan, survey, machines, unusable)  # type: ignore[arg-type]  # a plan is gone over again
             plan = again
 
     @property
@@ -272,7 +274,7 @@ class Large:
             lens = Lens(encoder, scaling, intercept, labels, moments.names, moments.mass)
 
             def over(work: Callable[..., Any], *more: Any) -> Iterator[Any]:
-                return over_pieces(self.engine, work, self.dataset, self.plan, *more, title="another pass")
+                return over_pieces(self.machines, work, self.dataset, self.plan, *more, title="another pass")
 
             return passed_losses(over, lens, moments, scaling.center)
 
@@ -373,8 +375,8 @@ class Large:
             brackets = {name: _bracket(values, width) for name, values in left.items()}
             below = dict.fromkeys(left, 0)
             inside: dict[str, list[Array]] = {name: [] for name in left}
-            for found in over_pieces(self.engine, values_between, self.dataset, self.plan, brackets, title="medians"):
-                for name, (count, values) in found.items():
+            for part in over_pieces(self.machines, values_between, self.dataset, self.plan, brackets, title="medians"):
+                for name, (count, values) in part.items():
                     below[name] += count
                     inside[name].append(values)
             for name in list(left):
@@ -426,10 +428,10 @@ def _about_rows(dataset: Dataset, head: Frame) -> int:
     return max(len(head), int(dataset.size * packed / (CELL * max(1, len(head.names)))))
 
 
-def _surveyed(dataset: Dataset, plan: Plan, engine: str) -> Survey | Plan:
+def _surveyed(dataset: Dataset, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
     """What all pieces come to; another plan where a column is not what it was taken for."""
     total: Survey | None = None
-    for survey in over_pieces(engine, survey_piece, dataset, plan, title="reading"):
+    for survey in over_pieces(machines, survey_piece, dataset, plan, title="reading"):
         if isinstance(survey, OtherKindError):
             name = survey.column
             date = plan.kinds[name] == "number" and name not in plan.fills  # so far all cells were empty
@@ -440,7 +442,7 @@ def _surveyed(dataset: Dataset, plan: Plan, engine: str) -> Survey | Plan:
     return total
 
 
-def _known_levels(survey: Survey, plan: Plan) -> Plan | None:
+def _known_levels(survey: Survey, plan: ReadingPlan) -> ReadingPlan | None:
     """A plan that knows which levels of named columns are common enough for an input of their own; None if it does."""
     kept = {}
     for name in plan.features:
@@ -456,59 +458,68 @@ def _known_levels(survey: Survey, plan: Plan) -> Plan | None:
 
 
 def over_pieces(
-    engine: str, work: Callable[..., Any], dataset: Dataset, plan: Plan, *more: Any, title: str
+    machines: Cluster, work: Callable[..., Any], dataset: Dataset, plan: ReadingPlan, *more: Any, title: str
 ) -> Iterator[Any]:
     """Call ``work(dataset, index, plan, …)`` for every piece, and yield what it comes to in the order of the pieces.
 
     Parameters
     ----------
-    engine : where: in threads of this process, or on a cluster.
+    machines : where the work is done.
     work : a function at the top of a module.
     dataset, plan, more : its arguments.
     title : of the bar.
     """
-    count = len(dataset.pieces)
     sizes = [piece.rows or 1 for piece in dataset.pieces]
+    shared = machines.share(dataset), machines.share(plan)
+    calls = ((index, (shared[0], index, shared[1], *more)) for index in range(len(sizes)))
     with (
         Progress(title, sum(sizes)) as shown,
-        _engine(engine, count) as each,
-        closing(each(work, dataset, plan, more)) as results,
+        closing(machines.each(work, calls, ahead=machines.workers + 1, ordered=True)) as results,
     ):
-        for size, result in zip(sizes, results, strict=False):
+        for index, result in results:
             yield result
-            shown.step(steps=size)
+            shown.step(steps=sizes[index])
+
+
+class Threads(Cluster):
+    """Threads of this process, one for every core: reading and arithmetic let others go on."""
+
+    def __init__(self) -> None:
+        self.workers = cores()
+
+    def each(
+        self,
+        work: Callable[..., Any],
+        calls: Iterable[tuple[Any, tuple[Any, ...]]],
+        *,
+        ahead: int | None = None,
+        ordered: bool = True,  # noqa: ARG002  # they always are
+    ) -> Generator[tuple[Any, Any], None, None]:
+        """As :meth:`Cluster.each` has it, in the order of the calls."""
+        waiting: deque[tuple[Any, Future[Any]]] = deque()
+        with ThreadPoolExecutor(self.workers) as pool:
+            try:
+                for job, arguments in calls:
+                    waiting.append((job, pool.submit(work, *arguments)))
+                    if len(waiting) >= (ahead or 2 * self.workers):
+                        first, future = waiting.popleft()
+                        yield first, future.result()
+                while waiting:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            finally:
+                for _, future in waiting:
+                    future.cancel()
 
 
 @contextmanager
-def _engine(engine: str, count: int) -> Iterator[Callable[..., Any]]:
-    if engine != LOCAL:
-        with cluster(engine) as machines:
-
-            def on_machines(work: Callable[..., Any], dataset: Dataset, plan: Plan, more: Any) -> Iterator[Any]:
-                shared = machines.share(dataset), machines.share(plan)
-                calls = ((index, (shared[0], index, shared[1], *more)) for index in range(count))
-                with closing(machines.each(work, calls, ordered=True)) as results:
-                    yield from (result for _, result in results)
-
-            yield on_machines
+def machines_of(engine: str) -> Iterator[Cluster]:
+    """Where pieces are read: in threads of this process, or on a cluster."""
+    if engine == LOCAL:
+        yield Threads()
         return
-    workers = max(1, min(cores(), count))
-    with ThreadPoolExecutor(workers) as pool:
-
-        def in_threads(work: Callable[..., Any], dataset: Dataset, plan: Plan, more: Any) -> Iterator[Any]:
-            waiting: deque[Future[Any]] = deque()
-            try:
-                for index in range(count):
-                    waiting.append(pool.submit(work, dataset, index, plan, *more))
-                    if len(waiting) > workers:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                for future in waiting:
-                    future.cancel()
-
-        yield in_threads
+    with cluster(engine) as machines:
+        yield machines
 
 
 def sample_in_words(drawn: int, rows: int, model: str) -> str:

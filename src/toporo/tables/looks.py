@@ -16,7 +16,7 @@ from toporo.estimators.rows import Scaling
 from toporo.machine import one_thread
 from toporo.robust.moments import GroupMoments
 from toporo.robust.passes import PassedLosses, Sums, portion_hessian, portion_sums
-from toporo.tables.survey import Plan, training_rows
+from toporo.tables.survey import ReadingPlan, training_rows
 from toporo.types import Array
 
 
@@ -40,7 +40,7 @@ class Lens:
     mass: Array
 
     def rows(
-        self, dataset: Dataset, index: int, plan: Plan
+        self, dataset: Dataset, index: int, plan: ReadingPlan
     ) -> Iterator[tuple[Array, npt.NDArray[np.intp], npt.NDArray[np.intp], Array]]:
         """Portions of a piece: inputs, classes, groups and shares of the training rows that count."""
         needed = [*self.encoder.columns, plan.group, plan.target, *([plan.weight] if plan.weight else [])]
@@ -71,7 +71,7 @@ class Lens:
                 yield inputs, classes, codes, weights[used] / self.mass[codes]
 
 
-def look_at_piece(dataset: Dataset, index: int, plan: Plan, lens: Lens, theta: Array) -> Sums:
+def look_at_piece(dataset: Dataset, index: int, plan: ReadingPlan, lens: Lens, theta: Array) -> Sums:
     """What a piece adds to a pass at a model.
 
     Parameters
@@ -88,7 +88,7 @@ def look_at_piece(dataset: Dataset, index: int, plan: Plan, lens: Lens, theta: A
     return total
 
 
-def bend_of_piece(dataset: Dataset, index: int, plan: Plan, lens: Lens, theta: Array, q: Array) -> Array:
+def bend_of_piece(dataset: Dataset, index: int, plan: ReadingPlan, lens: Lens, theta: Array, q: Array) -> Array:
     """What a piece adds to the Hessian.
 
     Parameters

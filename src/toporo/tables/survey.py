@@ -41,7 +41,7 @@ TARGET = ("target",)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadingPlan:
     """How a table is read.
 
     Attributes
@@ -108,7 +108,7 @@ class Drawn:
     def __add__(self, other: Drawn) -> Drawn:
         return Drawn(Frame.joined([self.frame, other.frame]), np.concatenate([self.keys, other.keys]))
 
-    def thinned(self, plan: Plan) -> tuple[Drawn, dict[str, np.uint64]]:
+    def thinned(self, plan: ReadingPlan) -> tuple[Drawn, dict[str, np.uint64]]:
         """Rows below the threshold, and of each group those with the least keys; below which key that is, by group."""
         names = self.frame.text(plan.group)
         rows, bounds = _least(names.codes, self.keys, plan)
@@ -117,7 +117,7 @@ class Drawn:
 
 
 def _least(
-    codes: npt.NDArray[np.int32], keys: npt.NDArray[np.uint64], plan: Plan
+    codes: npt.NDArray[np.int32], keys: npt.NDArray[np.uint64], plan: ReadingPlan
 ) -> tuple[npt.NDArray[np.intp], dict[int, np.uint64]]:
     """Which rows are drawn, and for groups that have enough, the key that others must be below."""
     order = np.lexsort((keys, codes))
@@ -160,7 +160,7 @@ class Survey:
     skipped: Counter[str]
     drawn: Drawn | None
 
-    def plus(self, other: Survey, plan: Plan) -> Survey:
+    def plus(self, other: Survey, plan: ReadingPlan) -> Survey:
         """Those of this and the next piece."""
         levels = {name: count + other.levels[name] for name, count in self.levels.items()}
         moments: Any = _added(self.moments, other.moments)
@@ -181,7 +181,7 @@ class Survey:
             drawn=None if drawn is None else drawn.thinned(plan)[0],
         )
 
-    def encoder(self, plan: Plan, medians: Mapping[str, float], left_out: Mapping[str, str]) -> Encoder:
+    def encoder(self, plan: ReadingPlan, medians: Mapping[str, float], left_out: Mapping[str, str]) -> Encoder:
         """How columns become numbers, as :meth:`Encoder.fit` would find it.
 
         Parameters
@@ -195,22 +195,22 @@ class Survey:
         for name in plan.features:
             if plan.kinds[name] == "text":
                 counts = Counter({level: count for level, count in self.levels[name].items() if level})
-                found: Rule | str = category_rule(
+                rule: Rule | str = category_rule(
                     name, counts, self.levels[name][""] > 0, plan.most_levels, name in plan.required
                 )
             else:
                 span = self.spans[name]
-                found = "empty"
+                rule = "empty"
                 if span.known:
                     ends = span.low, span.high, span.missing > 0
-                    found = number_rule(name, plan.kinds[name], *ends, medians[name])
-            if isinstance(found, str):
-                reasons[name] = found
+                    rule = number_rule(name, plan.kinds[name], *ends, medians[name])
+            if isinstance(rule, str):
+                reasons[name] = rule
             else:
-                rules[name] = found
+                rules[name] = rule
         return Encoder(tuple(rules.values()), reasons)
 
-    def inputs(self, encoder: Encoder, plan: Plan, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
+    def inputs(self, encoder: Encoder, plan: ReadingPlan, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
         """Moments of what an encoder gives, with the target in the last column or without; and the range of each."""
         if self.moments is None:
             raise DataError("no row is left to train on.")
@@ -239,7 +239,7 @@ class Survey:
             for slot, factor in parts.items():
                 if slot in place_of:  # a level of rows that do not count has none
                     matrix[row, place_of[slot]] = factor
-        low, high = np.array(ends).T
+        low, high = (np.array(side) for side in zip(*ends, strict=True))
         slots = [*encoder.names, *([TARGET] if target else [])]
         return self.moments.mapped(slots, matrix), low, high
 
@@ -253,7 +253,7 @@ def _column_of(slot: Hashable) -> str | None:
     return slot[1] if isinstance(slot, tuple) and slot[0] in ("level", "other") else None
 
 
-def _many(name: str, counts: Counter[str], plan: Plan) -> bool:
+def _many(name: str, counts: Counter[str], plan: ReadingPlan) -> bool:
     """Whether a column of text has too many levels for each to have an input, and it is not known which do."""
     return name not in plan.kept and len(counts) - ("" in counts) > plan.most_levels
 
@@ -262,7 +262,7 @@ def _are_many(values: Counter[float]) -> bool:
     return len(values) > MOST_VALUES
 
 
-def _fewer(name: str, counts: Counter[str], plan: Plan) -> Counter[str]:
+def _fewer(name: str, counts: Counter[str], plan: ReadingPlan) -> Counter[str]:
     """Counts of levels as far as they are of interest."""
     if name in plan.required or name == plan.target:
         if len(counts) > MOST_COUNTED:
@@ -279,7 +279,7 @@ def _fewer(name: str, counts: Counter[str], plan: Plan) -> Counter[str]:
 # ---------------------------------------------------------------- a piece
 
 
-def survey_piece(dataset: Dataset, index: int, plan: Plan) -> Survey | OtherKindError:
+def survey_piece(dataset: Dataset, index: int, plan: ReadingPlan) -> Survey | OtherKindError:
     """Read one piece of a table; what turned out to be of another kind than planned is returned, not raised.
 
     Parameters
@@ -299,7 +299,7 @@ def survey_piece(dataset: Dataset, index: int, plan: Plan) -> Survey | OtherKind
 
 
 @dataclass(frozen=True, eq=False)
-class Training:
+class PortionRows:
     """Which rows of a portion are to be trained on, which are of test groups, and their groups."""
 
     names: Texts
@@ -308,7 +308,7 @@ class Training:
     skipped: Counter[str]
 
 
-def training_rows(frame: Frame, plan: Plan) -> Training:
+def training_rows(frame: Frame, plan: ReadingPlan) -> PortionRows:
     """Tell the rows of a portion apart; one that lacks what it needs is an error unless it may be dropped.
 
     Parameters
@@ -333,10 +333,10 @@ def training_rows(frame: Frame, plan: Plan) -> Training:
             lacking = (column.known() if isinstance(column, Texts) and name == plan.target else column).missing
             _refuse_missing(frame, lacking & train, name, plan)
             train = train & ~lacking
-    return Training(names, train, apart, skipped)
+    return PortionRows(names, train, apart, skipped)
 
 
-def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: Plan) -> None:
+def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: ReadingPlan) -> None:
     if lacking.any() and not plan.drop_missing:
         raise DataError(
             f"{frame.where}: row {int(lacking.argmax()) + frame.first} lacks {name!r}, and perhaps others do. Fill "
@@ -347,7 +347,7 @@ def _refuse_missing(frame: Frame, lacking: Mask, name: str, plan: Plan) -> None:
 class _Reader:
     """Adds up the portions of a piece."""
 
-    def __init__(self, plan: Plan, index: int) -> None:
+    def __init__(self, plan: ReadingPlan, index: int) -> None:
         self.plan, self.index, self.row = plan, index, 0
         self.sums = MomentSums()
         self.spans = {name: Span() for name, kind in plan.kinds.items() if kind != "text"}
@@ -461,7 +461,7 @@ class _Reader:
 
     # ------------------------------------------------------------ some of the rows
 
-    def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: Training, used: Mask) -> None:
+    def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: PortionRows, used: Mask) -> None:
         levels = told.names.levels
         bounds = np.array([self.bounds.get(name, _LAST) for name in levels], dtype=np.uint64)
         wanted = used & (keys < self.plan.threshold)
@@ -516,7 +516,7 @@ def _keys(index: int, first: int, rows: int) -> npt.NDArray[np.uint64]:
 
 
 def values_between(
-    dataset: Dataset, index: int, plan: Plan, brackets: Mapping[str, tuple[float, float]]
+    dataset: Dataset, index: int, plan: ReadingPlan, brackets: Mapping[str, tuple[float, float]]
 ) -> dict[str, tuple[int, Array]]:
     """Of a piece's training rows, by column: how many values are below a bracket, and those inside it.
 
