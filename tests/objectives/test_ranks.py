@@ -75,14 +75,14 @@ def test_a_step_sends_little(ranks, case):
     assert not sent.keys() & {"all_gather_object", "broadcast"}, "these are for the first step"
     if not method.needs:
         joins = vars(method).get("joins_ranks")
-        assert sent == ({"all_reduce": 1} if joins else {"all_gather_into_tensor": 2}), "numbers of rows, and rows"
+        assert sent == ({"all_reduce": 1} if joins else {"all_gather": 2}), "numbers of rows, and rows"
     assert sent.get("all_reduce", 0) <= 2
-    assert sent.get("all_gather_into_tensor", 0) <= 2
+    assert sent.get("all_gather", 0) <= 2
 
 
 def test_most_methods_send_no_rows(ranks):
     """Guards the test above."""
-    sparing = {CASES[case][0] for case in CASES if "all_gather_into_tensor" not in ranks[0]["messages"][case]}
+    sparing = {CASES[case][0] for case in CASES if "all_gather" not in ranks[0]["messages"][case]}
     assert sparing >= {"erm", "sd", "vrex", "iw-erm", "group-dro", "tro"}
 
 

@@ -109,7 +109,7 @@ class Sent:
             patch.stop()
 
 
-KINDS = ("all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
+KINDS = ("all_reduce", "all_gather", "all_gather_object", "broadcast")
 
 
 def messages(case):

@@ -78,7 +78,8 @@ class Ranks:
         if "cpu" in str(dist.get_backend_config(self.group)):
             device = torch.device("cpu")
         counts = torch.empty(self.size, dtype=torch.long, device=device)
-        dist.all_gather_into_tensor(counts, torch.full((1,), n, dtype=torch.long, device=device), group=self.group)
+        own = torch.full((1,), n, dtype=torch.long, device=device)
+        dist.all_gather(list(torch.split(counts, 1)), own, group=self.group)
         return [int(count) for count in counts.tolist()]
 
     def agree(self, objective: nn.Module, about: Mapping[str, Any]) -> None:
@@ -138,7 +139,7 @@ class _Rows(torch.autograd.Function):
         if n < most:  # ranks send alike; what fills up is left out again below
             message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])
         arrived = message.new_empty(ranks.size * most, message.shape[1])
-        dist.all_gather_into_tensor(arrived, message, group=ranks.group)
+        dist.all_gather(list(torch.split(arrived, most)), message, group=ranks.group)
         if min(counts) < most:
             arrived = torch.cat([arrived[i * most : i * most + count] for i, count in enumerate(counts)])
         pieces = torch.split(arrived, [piece.shape[1] for piece in as_bytes], dim=1)
