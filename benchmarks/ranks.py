@@ -1,8 +1,8 @@
 """What joining ranks costs in a training step: an objective with ``over_ranks()`` and without it, turn by turn.
 
 ``python benchmarks/ranks.py [FOLDER]`` measures ResNet-50 on the GPU, or where there is none a small network on the
-CPU: a process group of one, whose messages are sent all the same, then one of two, on GPUs where there are two. It writes
-ranks.md and ranks.json; only the figures of the device at hand are new, those of the other are kept.
+CPU: a process group of one, whose messages are sent all the same, then one of two, on GPUs where there are two. It
+writes ranks.md and ranks.json; only the figures of the device at hand are new, those of the other are kept.
 """
 
 from __future__ import annotations

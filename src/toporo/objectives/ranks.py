@@ -58,7 +58,7 @@ class Ranks:
         parts : tensors of the same shapes on every rank.
         """
         message = torch.cat([part.flatten() for part in parts])
-        summed: Tensor = _Total.apply(message, self)  # type: ignore[no-untyped-call]  # torch's
+        summed: Tensor = _SummedParts.apply(message, self)  # type: ignore[no-untyped-call]  # torch's
         pieces = torch.split(summed, [part.numel() for part in parts])
         return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
 
@@ -70,7 +70,7 @@ class Ranks:
         parts : (n, …) each, with n rows of this rank; n may differ from rank to rank, all else is the same.
         """
         counts = self._counts(len(parts[0]), parts[0].device)
-        joined: tuple[Tensor, ...] = _Rows.apply(self, counts, *parts)  # type: ignore[no-untyped-call]  # torch's
+        joined: tuple[Tensor, ...] = _JoinedRows.apply(self, counts, *parts)  # type: ignore[no-untyped-call]  # torch's
         return joined
 
     def _counts(self, n: int, device: torch.device) -> list[int]:
@@ -111,7 +111,7 @@ class Ranks:
         )
 
 
-class _Total(torch.autograd.Function):
+class _SummedParts(torch.autograd.Function):
     """A sum over ranks."""
 
     @staticmethod
@@ -126,7 +126,7 @@ class _Total(torch.autograd.Function):
         return slopes[0] * ctx.size, None
 
 
-class _Rows(torch.autograd.Function):
+class _JoinedRows(torch.autograd.Function):
     """Rows of all ranks. They travel as bytes, all parts of a row together, so any types do."""
 
     @staticmethod
