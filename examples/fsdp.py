@@ -96,7 +96,7 @@ one = fit(network(), objective(), 40)
 with tempfile.TemporaryDirectory() as folder:
     file = Path(folder) / "losses.json"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run([*torchrun, __file__, file], capture_output=True, text=True)
+    done = subprocess.run([*torchrun, sys.argv[0], file], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     two = json.loads(file.read_text())
 print(done.stdout.strip())
