@@ -22,6 +22,7 @@ from convex import bench_convex, bench_million, bench_path
 from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
 from kriged_peers import bench_mixed, bench_scale, bench_votes
 from peers import indicators_of, squaring_densities, weighted_l1
+from ranks import bench_ranks
 from sweep import bench_sweep
 from vision import bench_vision
 
@@ -140,6 +141,7 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
     "sweep": ("Many runs as one program against one by one", bench_sweep),
     "vision": ("The cost of an objective in a training step on images", bench_vision),
+    "ranks": ("The cost of joining ranks in a training step", bench_ranks),
     "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
     "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),
     "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),

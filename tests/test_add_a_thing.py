@@ -65,7 +65,8 @@ def test_every_recipe_registers_the_name_that_is_tried_here() -> None:
 @pytest.mark.slow
 def test_a_method_and_a_divergence_are_held_to_the_laws(stranger: dict[str, str]) -> None:
     """They are in the conformance suites, which pass."""
-    suites = ["tests/objectives/test_conformance.py", "tests/robust/test_divergences.py"]
+    objectives = ["tests/objectives/test_conformance.py", "tests/objectives/test_ranks.py"]
+    suites = [*objectives, "tests/robust/test_divergences.py"]
     options = ["-vv", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "my-method or double-l2"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *suites, *options],

@@ -286,6 +286,38 @@ def test_the_error_grows_with_the_hops(run: Run) -> None:
     assert all(a < b for a, b in zip(tro[1:], erm[1:], strict=True))
 
 
+@pytest.mark.slow
+def test_two_processes_train_what_one_trains(run: Run) -> None:
+    lines = dict(line.split(": ", 1) for line in run("ddp.py").splitlines() if "largest difference" in line)
+    joined, apart = (float(lines[title].rsplit(" ", 1)[1]) for title in ("joined", "apart"))
+    assert joined < 1e-4, "float32, over a hundred steps"
+    assert apart > 0.1, "without over_ranks() each rank goes its own way"
+
+
+@pytest.mark.slow
+def test_a_network_in_two_halves_trains_as_a_whole_one(run: Run) -> None:
+    text = run("fsdp.py")
+    assert "rank 0 keeps 2,305 of 4,545 parameters" in text
+    assert float(text.split("differ by at most ")[1].split()[0]) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_lightning_module_gains_where_the_road_leads(run: Run) -> None:
+    pytest.importorskip("lightning", reason="needs the extra 'lightning'")
+    errors = re.findall(r"mean error (\S+) in villages", run("lightning_module.py"))
+    erm, tro = map(float, errors)
+    assert tro < 0.8 * erm
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_language_model_gains_where_a_habit_ends(run: Run) -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+    erm, tro = map(int, re.findall(r"(\d+)% right in the hospital never seen", run("hf_trainer.py")))
+    assert tro > erm + 20
+
+
 def percent(text: str, title: str) -> float:
     """Of the line that begins with a title and spaces."""
     line = next(line for line in text.splitlines() if line.startswith(f"{title}  "))

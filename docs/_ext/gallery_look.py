@@ -13,7 +13,7 @@ ORDER = (
     "league_of_auto", "compare_candidates", "error_by_hops", "intervals_coverage", "reach_of_rows",
     "kriged_coefficients", "region_folds", "penalty_choice", "losses_by_group", "distance_matrix", "borders_to_prior",
     "exact_linear", "table_to_report", "scikit_learn", "compare_methods", "own_dataloader", "joint_topology", "images",
-    "flood_tiles",
+    "flood_tiles", "ddp", "fsdp", "lightning_module", "hf_trainer",
 )  # fmt: skip
 #: Okabe and Ito's colours, told apart by the colour-blind too.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b7280")

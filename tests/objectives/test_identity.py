@@ -18,7 +18,7 @@ from torch import nn
 from toporo.errors import SettingError
 from toporo.groups import Groups
 from toporo.objectives import ERM, TRO, GroupDRO, Objective, VREx
-from toporo.objectives.base import plain
+from toporo.objectives.identity import plain
 from toporo.topology.prior import Prior
 
 NAMES = ("a", "b")
@@ -192,7 +192,7 @@ def test_equal_values_are_equal_and_others_differ(one, same, other):
 def test_another_process_says_the_same():
     """No hash seed and no address: sets, functions and objects are written alike by every process."""
     program = (
-        "import json, math; from toporo.objectives import TRO; from toporo.objectives.base import plain;"
+        "import json, math; from toporo.objectives import TRO; from toporo.objectives.identity import plain;"
         "print(json.dumps([plain({'a', 'b', 'c'}), plain(lambda x: x + 1), TRO({'a': 1, 'b': 3}).identity]))"
     )
     said = [

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import inspect
-import json
-import math
-from abc import ABCMeta, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from types import BuiltinFunctionType, CodeType, FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,132 +16,14 @@ from torch import Tensor, nn
 
 from toporo.checks import non_negative, whole
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
-from toporo.groups import GroupIds, Groups, name_to_json
+from toporo.groups import GroupIds, Groups
+from toporo.objectives.identity import Recorded, plain, qualified
+from toporo.objectives.ranks import Ranks
 from toporo.registry import Registry
 from toporo.robust import WeightRule
+from toporo.text import many
 from toporo.topology.prior import Prior
 from toporo.types import Name, Record
-
-
-class Recorded(ABCMeta):
-    """Classes whose instances know what they were made with: ``settings``, and ``_arguments`` for their identity.
-
-    The call of the class counts, not the calls of ``super().__init__`` that follow from it.
-    """
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The constructor's, for ``help`` and whoever inspects a class; else it would be that of the call below."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # this very class's is meant
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = super().__call__(*args, **kwargs)
-        bound = cls.__signature__.bind(*args, **kwargs)
-        bound.apply_defaults()
-        # However groups and prior were given, these are what they came to.
-        known = {name: getattr(made, name, value) for name, value in bound.arguments.items() if name in _BY_NAME}
-        made.settings = {name: value for name, value in bound.arguments.items() if name not in known}
-        made._arguments = _plain_arguments(cls, bound.arguments | known)
-        return made
-
-
-_BY_NAME = ("groups", "prior")
-
-
-def qualified(thing: Any) -> str:
-    """A class or a function by module and name."""
-    return f"{thing.__module__}.{thing.__qualname__}"
-
-
-def _plain_arguments(cls: type, arguments: Mapping[str, Any]) -> Record | str:
-    """Arguments as JSON values, now, before anybody changes them; a text says what is wrong with one that cannot be."""
-    values: Record = {}
-    for name, value in arguments.items():
-        try:
-            values[name] = plain(value)
-        except (SettingError, RecursionError) as error:
-            why = error if isinstance(error, SettingError) else "it contains itself"
-            return (
-                f"{name} of {cls.__name__} is a {type(value).__name__} that cannot be written down ({why}), so a "
-                "checkpoint could not tell one run from another. Give numbers, text, arrays or functions, or train "
-                "without a checkpoint."
-            )
-    return values
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON that is equal for equal values, in every process, and never an address.
-
-    Arrays and tensors become digests, functions and classes their names (a lambda its code too), other objects their
-    class and what pickle would keep of them.
-
-    >>> plain({"b": (1, 2.5), "a": math.inf})
-    {'a': {'number': 'inf'}, 'b': [1, 2.5]}
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"number": repr(value)}
-    if isinstance(value, Groups):
-        return [name_to_json(name) for name in value]
-    if isinstance(value, Prior):
-        return [[name_to_json(name), weight] for name, weight in value.weights.items()]
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, set | frozenset):
-        return {"set": _ordered(value)}
-    if isinstance(value, Mapping):
-        pairs = _ordered(value.items())
-        return dict(pairs) if all(isinstance(key, str) for key, _ in pairs) else {"pairs": pairs}
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, Tensor):
-        content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-        return {"array": [str(value.dtype), list(value.shape), _digest(content)]}
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return {"array": [str(value.dtype), list(value.shape), _digest(np.ascontiguousarray(value).tobytes())]}
-    if isinstance(value, bytes):
-        return {"bytes": _digest(value)}
-    if isinstance(value, type | FunctionType | BuiltinFunctionType | CodeType):
-        return _named(value)
-    return _reduced(value)
-
-
-def _ordered(values: Any) -> list[Any]:
-    return sorted((plain(value) for value in values), key=json.dumps)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _named(value: Any) -> Record:
-    """A class or function by its name; what has none of its own, a lambda or an inner function, by what it does."""
-    if isinstance(value, CodeType):
-        return {"code": [value.co_code.hex(), plain(value.co_consts), plain(value.co_names)]}
-    if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
-        bound_to = getattr(value, "__self__", None)
-        own = bound_to is not None and not inspect.ismodule(bound_to) and not isinstance(value, type)
-        return {"name": qualified(value)} | ({"of": plain(bound_to)} if own else {})
-    inner = [cell.cell_contents for cell in value.__closure__ or ()]
-    return {"name": qualified(value)} | {
-        "does": plain([value.__code__, value.__defaults__, value.__kwdefaults__, inner])
-    }
-
-
-def _reduced(value: Any) -> Record:
-    """Any other object: its class, and the parts that pickle would make it from."""
-    try:
-        reduced = value.__reduce_ex__(4)
-    except Exception as error:  # whatever a stranger's object raises
-        raise SettingError(f"{type(value).__name__}: {error}") from None
-    if isinstance(reduced, str):
-        return {"name": f"{value.__module__}.{reduced}"}
-    make, made_from, state, items, pairs = (*reduced, None, None, None)[:5]
-    parts = [make, made_from, state, list(items or ()), list(pairs or ())]
-    return {"object": qualified(type(value)), "from": plain(parts)}
-
 
 #: Batches with ever other groups absent each bring a translation table; this many are kept.
 MOST_TABLES = 256
@@ -194,15 +72,22 @@ def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
     >>> means.values.tolist(), means.mean().item()  # the third is not in this batch
     ([1.0, 4.0, 0.0], 2.5)
     """
+    return _means(*_totals(values, codes, m))
+
+
+def _totals(values: Tensor, codes: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """Sums of values, and numbers of samples, by group."""
     if values.device.type == "cpu":
         nothing = values.new_zeros((*values.shape[:-1], m))
         counts = values.new_zeros(m).index_add(0, codes, values.new_ones(len(codes)))
-        sums = nothing.index_add(-1, codes, values)
-    else:
-        # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
-        members = membership(codes, m, values.dtype)
-        counts, sums = members.sum(dim=0), values @ members
-    return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(values.dtype))
+        return nothing.index_add(-1, codes, values), counts
+    # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
+    members = membership(codes, m, values.dtype)
+    return values @ members, members.sum(dim=0)
+
+
+def _means(sums: Tensor, counts: Tensor) -> GroupMeans:
+    return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(sums.dtype))
 
 
 def membership(codes: Tensor, m: int, dtype: torch.dtype) -> Tensor:
@@ -263,6 +148,9 @@ class Objective(nn.Module, metaclass=Recorded):
     #: Whether :func:`stack` may make one of several: ``compute`` then takes a leading axis of losses and logits, its
     #: state has one too, and numbers among its attributes may be tensors of one entry a run. A class says it itself.
     stackable: ClassVar[bool] = False
+    #: Whether ``compute`` joins ranks itself (:meth:`over_ranks`), by :meth:`means`, :meth:`mean` and :meth:`joined`.
+    #: It is then given the rows of its own rank, else those of all ranks. A class says it itself.
+    joins_ranks: ClassVar[bool] = False
     #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
@@ -275,6 +163,25 @@ class Objective(nn.Module, metaclass=Recorded):
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
         self.settings = {}  # until the constructor that was called is done
         self._tables: dict[Groups, Tensor | None] = {}
+        self._ranks: Ranks | None = None
+        self._joining: Ranks | None = None  # while a call's compute joins them
+
+    def over_ranks(self, process_group: Any = None) -> Self:
+        """Train over all ranks of ``torch.distributed``: what one process gives with the rows of all their batches.
+
+        Group means, weights and penalties are those of the joint batch: the rows of rank 0, then those of rank 1, and
+        so on. Ranks may have different numbers of rows and lack groups. Every rank gets the same value, and the mean
+        over ranks of the gradients, which DDP and FSDP take, is that of the joint batch.
+
+        At the first step the ranks compare what they train and start from rank 0's state. In evaluation mode nothing is
+        sent, so one rank may evaluate alone. Returns the objective itself.
+
+        Parameters
+        ----------
+        process_group : the ranks that train together, as ``torch.distributed.new_group`` gives them; all by default.
+        """
+        self._ranks = Ranks(process_group)
+        return self
 
     def forward(
         self, losses: Tensor, groups: GroupIds | Tensor, *, logits: Tensor | None = None, features: Tensor | None = None
@@ -301,11 +208,67 @@ class Objective(nn.Module, metaclass=Recorded):
             valid = ((codes >= 0) & (codes < len(self.groups))).all()
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
         with _full_precision(losses.device.type):
-            return self.compute(losses, codes, logits=logits, features=features)
+            if self._ranks is None or self._ranks.alone or not self.training:
+                return self.compute(losses, codes, logits=logits, features=features)
+            return self._compute_over(self._ranks, losses, codes, {"logits": logits, "features": features})
+
+    def _compute_over(self, ranks: Ranks, losses: Tensor, codes: Tensor, extra: Mapping[str, Tensor | None]) -> Tensor:
+        given = {name: value for name, value in extra.items() if value is not None}
+        if not ranks.agreed:
+            shapes = {name: [str(value.dtype), *value.shape[1:]] for name, value in {"losses": losses, **given}.items()}
+            ranks.agree(self.to(losses.device), self._about | shapes)
+        if vars(type(self)).get("joins_ranks"):  # said by the class itself, as with stackable
+            self._joining = ranks
+            try:
+                return self.compute(losses, codes, logits=extra["logits"], features=extra["features"])
+            finally:
+                self._joining = None
+        losses, codes, *others = ranks.rows(losses, codes, *given.values())
+        joined = dict(zip(given, others, strict=True))
+        return self.compute(losses, codes, logits=joined.get("logits"), features=joined.get("features"))
+
+    @property
+    def _about(self) -> Record:
+        """What ranks that train together must have in common; of arguments that cannot be written down, the names."""
+        known = self.identity if isinstance(self._arguments, dict) else {"class": qualified(type(self))}
+        return {"settings of": str(known.pop("class")), "groups": plain(self.groups)} | known
 
     @abstractmethod
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         """The method itself, on checked input; ``codes`` are in the order of :attr:`groups`."""
+
+    def means(self, values: Tensor, codes: Tensor) -> GroupMeans:
+        """For ``compute``: :func:`group_means`, over all ranks where it joins them; two numbers per group travel.
+
+        Parameters
+        ----------
+        values : (n,), one per sample.
+        codes : (n,), the number of each sample's group.
+        """
+        sums, counts = _totals(values, codes, len(self.groups))
+        return _means(*(self._joining.total(sums, counts) if self._joining else (sums, counts)))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """For ``compute``: the mean over samples, over all ranks where it joins them; two numbers travel.
+
+        Parameters
+        ----------
+        values : (n,), one per sample.
+        """
+        if not self._joining:
+            return values.mean(dim=-1)
+        count = torch.full((), float(len(values)), dtype=values.dtype, device=values.device)
+        total, count = self._joining.total(values.sum(dim=-1), count)
+        return total / count
+
+    def joined(self, *rows: Tensor) -> tuple[Tensor, ...]:
+        """For ``compute``: the rows of all ranks where it joins them, rank after rank; else as they are.
+
+        Parameters
+        ----------
+        rows : (n, …) each.
+        """
+        return self._joining.rows(*rows) if self._joining else rows
 
     @property
     def weights(self) -> dict[Name, float]:
@@ -321,7 +284,8 @@ class Objective(nn.Module, metaclass=Recorded):
 
     def extra_repr(self) -> str:
         given = [f"{key}={value!r}" for key, value in self.settings.items() if value is not None]
-        return ", ".join([f"{len(self.groups)} groups", *given])
+        ranks = [f"over {many(self._ranks.size, 'rank')}"] if self._ranks else []
+        return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
 
     def _keep_to_groups(self, *also: Any) -> None:
         """For a method whose state is in the order of the groups: keep it from being loaded into others."""
@@ -411,7 +375,7 @@ class PenalizedObjective(Objective):
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
         if self.steps.device != losses.device:
             self.to(losses.device)
-        means = group_means(losses, codes, len(self.groups))
+        means = self.means(losses, codes)
         ready = (self.steps >= self.warm_up).to(losses.dtype)
         factor = ready * self.penalty + (1.0 - ready) * self._early
         value = means.mean() + factor * self.penalise(means, losses, codes, logits)
@@ -454,7 +418,7 @@ class WeightedObjective(Objective):
         self._keep_to_groups(weights.tolist())
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        means = group_means(losses, codes, len(self.groups))
+        means = self.means(losses, codes)
         if self.q.device != losses.device:
             self.to(losses.device)
         if self.training:

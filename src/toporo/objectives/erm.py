@@ -25,6 +25,7 @@ class ERM(Objective):
     """
 
     stackable: ClassVar[bool] = True
+    joins_ranks: ClassVar[bool] = True
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        return losses.mean(dim=-1)
+        return self.mean(losses)

@@ -32,6 +32,7 @@ class GroupDRO(WeightedObjective):
     """
 
     stackable: ClassVar[bool] = True
+    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:
         rules = {"mirror": mirror, "projected": ascent}

@@ -46,6 +46,7 @@ class IRM(PenalizedObjective):
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     stackable: ClassVar[bool] = True
+    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
@@ -60,6 +61,7 @@ class IRM(PenalizedObjective):
         by_scale = slope * logits
         if logits.ndim > losses.ndim:
             by_scale = by_scale.flatten(losses.ndim).sum(dim=-1)
+        by_scale, codes = self.joined(by_scale, codes)  # a slope is known where its loss is; halves are of all rows
         m = len(self.groups)
         members = membership(codes, m, losses.dtype)
         place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1

@@ -47,6 +47,7 @@ class TRO(WeightedObjective):
 
     takes_prior: ClassVar[bool] = True
     stackable: ClassVar[bool] = True
+    joins_ranks: ClassVar[bool] = True
 
     def __init__(
         self,

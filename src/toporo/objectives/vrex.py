@@ -30,6 +30,7 @@ class VREx(PenalizedObjective):
     """
 
     stackable: ClassVar[bool] = True
+    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 10.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)

@@ -1,0 +1,104 @@
+"""Lightning: a callback that looks after an objective while a ``LightningModule`` trains with it.
+
+.. code-block:: python
+
+    class Network(L.LightningModule):
+        def training_step(self, batch, _):
+            x, y, groups = batch
+            return self.objective(F.cross_entropy(self(x), y, reduction="none"), groups)
+
+    trainer = L.Trainer(callbacks=[ObjectiveCallback(tr.objectives.TRO(prior))])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toporo.errors import SettingError
+from toporo.objectives import Objective
+from toporo.training import forget
+
+try:
+    from lightning.pytorch import Callback
+except ImportError as error:
+    raise SettingError(
+        f"toporo.integrations.lightning needs Lightning, which cannot be imported ({error}): pip install "
+        "'toporo[lightning]'."
+    ) from error
+
+
+class ObjectiveCallback(Callback):
+    """Trains a ``LightningModule`` with an objective: the module's ``training_step`` returns ``self.objective(…)``.
+
+    The callback gives the module the objective, and
+
+    - keeps its state, weights and all, in Lightning's checkpoints, from which a run goes on exactly;
+    - joins the ranks where there are several (:meth:`~toporo.objectives.Objective.over_ranks`);
+    - makes optimisers forget what they know when the objective's warm-up is over;
+    - keeps the state still during validation and tests.
+
+    The objective is not one of the module's submodules, so strategies such as DDP and FSDP leave it alone. Give
+    optimisers its ``betas``, and its own ``parameters()`` beside the module's, if it has some that they are to train.
+    With ``accumulate_grad_batches`` its state moves with every batch, not with every step of the optimiser.
+
+    Parameters
+    ----------
+    objective : what a step minimises, built with all training groups.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        if not isinstance(objective, Objective):
+            raise SettingError(
+                f"the objective is a {type(objective).__name__}: expected one of toporo.objectives, such as "
+                "TRO(prior) or GroupDRO(prior)."
+            )
+        self.objective = objective
+        self._calls = 0
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # Lightning's signature
+        """Hand the objective to the module."""
+        if "objective" in getattr(pl_module, "_modules", {}):
+            raise SettingError(
+                f"{type(pl_module).__name__} has an objective of its own: leave self.objective to the callback, which "
+                "sets it, or checkpoints would hold it twice and DDP would wait for its parameters."
+            )
+        vars(pl_module)["objective"] = self.objective  # not by setattr, which would make it a submodule
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Join the ranks."""
+        self.objective.to(pl_module.device)
+        if trainer.world_size > 1:
+            self.objective.over_ranks()
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        """At the end of the warm-up the method becomes another one, and Adam's memory is of the one before."""
+        self.objective.train()
+        if self._calls and self._calls == self.objective.warm_up:
+            for optimizer in trainer.optimizers:
+                forget(optimizer)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        """Count."""
+        self._calls += 1
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Hold the state."""
+        self.objective.eval()
+
+    def on_test_start(self, *_: Any) -> None:
+        """Hold the state."""
+        self.objective.eval()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"objective": self.objective.state_dict(), "calls": self._calls}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """From a checkpoint; one of other groups is an error.
+
+        Parameters
+        ----------
+        state_dict : as :meth:`state_dict` gave it.
+        """
+        self.objective.load_state_dict(state_dict["objective"])
+        self._calls = int(state_dict["calls"])

@@ -1,0 +1,185 @@
+"""Batches that lie on several ranks of ``torch.distributed``, as if they were one: totals, and rows, of all of them.
+
+Every rank computes the same value from the same joined numbers, so the gradient by these is the same everywhere, and
+what a rank must pass on to its own part is known without a message: that gradient, times the number of ranks, because
+DDP and FSDP then take the mean over ranks. Nothing is sent in the backward pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from toporo.errors import GroupMismatchError, SettingError
+from toporo.types import Record
+
+#: Longer settings are compared by a digest, and shown by their beginning.
+MOST_SHOWN = 120
+
+
+class Ranks:
+    """The processes that train one network together.
+
+    Parameters
+    ----------
+    group : a process group of ``torch.distributed``; None is the default one.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise SettingError(
+                "torch.distributed is not initialised, so there are no ranks to train over: call "
+                "torch.distributed.init_process_group() in every process first (torchrun starts them), or leave out "
+                "over_ranks() to train with one process."
+            )
+        self.group = group
+        self.size = dist.get_world_size(group)
+        self.rank = dist.get_rank(group)
+        if self.rank < 0:
+            raise SettingError(
+                "this process is not in the process group that over_ranks() was given: call it only on its members."
+            )
+        #: With nobody to talk to, a batch is already whole.
+        self.alone = self.size == 1
+        #: Whether it is known that all train the same thing.
+        self.agreed = False
+
+    def total(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """The sums over ranks of tensors of one type, in one message; differentiable.
+
+        Parameters
+        ----------
+        parts : tensors of the same shapes on every rank.
+        """
+        message = torch.cat([part.flatten() for part in parts])
+        summed: Tensor = _SummedParts.apply(message, self)  # type: ignore[no-untyped-call]  # torch's
+        pieces = torch.split(summed, [part.numel() for part in parts])
+        return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
+
+    def rows(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """The rows of all ranks, rank after rank, in one message; differentiable.
+
+        Parameters
+        ----------
+        parts : (n, …) each, with n rows of this rank; n may differ from rank to rank, all else is the same.
+        """
+        counts = self._counts(len(parts[0]), parts[0].device)
+        joined: tuple[Tensor, ...] = _JoinedRows.apply(self, counts, *parts)  # type: ignore[no-untyped-call]  # torch's
+        return joined
+
+    def _counts(self, n: int, device: torch.device) -> list[int]:
+        """How many rows each rank has; asked of hosts where they can talk, so that no device is waited for."""
+        if "cpu" in str(dist.get_backend_config(self.group)):
+            device = torch.device("cpu")
+        counts = torch.empty(self.size, dtype=torch.long, device=device)
+        own = torch.full((1,), n, dtype=torch.long, device=device)
+        dist.all_gather(list(torch.split(counts, 1)), own, group=self.group)
+        return [int(count) for count in counts.tolist()]
+
+    def agree(self, objective: nn.Module, about: Mapping[str, Any]) -> None:
+        """For the first step: all ranks train the same thing, and start from rank 0's state.
+
+        Parameters
+        ----------
+        objective : whose parameters and buffers become those of rank 0, as DDP does with a network's.
+        about : what must be the same everywhere, as JSON values.
+        """
+        state = {key: [str(value.dtype), list(value.shape)] for key, value in objective.state_dict().items()}
+        everyone: list[Record] = [{} for _ in range(self.size)]
+        own = {key: _short(value) for key, value in {**about, "state": state}.items()}
+        dist.all_gather_object(everyone, own, group=self.group)
+        for rank, other in enumerate(everyone):
+            _require_same(everyone[0], other, rank)
+        source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
+        for value in objective.state_dict().values():
+            dist.broadcast(value, src=source, group=self.group)
+        self.agreed = True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Ranks:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise SettingError(
+            "an objective that trains over ranks cannot be pickled, because its process group lives in this process "
+            "alone: save objective.state_dict()."
+        )
+
+
+class _SummedParts(torch.autograd.Function):
+    """A sum over ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, message: Tensor, ranks: Ranks) -> Tensor:
+        ctx.size = ranks.size
+        summed = message.clone()
+        dist.all_reduce(summed, group=ranks.group)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
+        return slopes[0] * ctx.size, None
+
+
+class _JoinedRows(torch.autograd.Function):
+    """Rows of all ranks. They travel as bytes, all parts of a row together, so any types do."""
+
+    @staticmethod
+    def forward(ctx: Any, ranks: Ranks, counts: list[int], *parts: Tensor) -> tuple[Tensor, ...]:
+        n = counts[ranks.rank]
+        ctx.size, ctx.start, ctx.count = ranks.size, sum(counts[: ranks.rank]), n
+        as_bytes = [part.detach().reshape(n, -1).contiguous().view(torch.uint8) for part in parts]
+        message = torch.cat(as_bytes, dim=1)
+        most = max(counts)
+        if n < most:  # ranks send alike; what fills up is left out again below
+            message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])
+        arrived = message.new_empty(ranks.size * most, message.shape[1])
+        dist.all_gather(list(torch.split(arrived, most)), message, group=ranks.group)
+        if min(counts) < most:
+            arrived = torch.cat([arrived[i * most : i * most + count] for i, count in enumerate(counts)])
+        pieces = torch.split(arrived, [piece.shape[1] for piece in as_bytes], dim=1)
+        joined = tuple(
+            piece.contiguous().view(part.dtype).reshape(len(arrived), *part.shape[1:])
+            for piece, part in zip(pieces, parts, strict=True)
+        )
+        ctx.mark_non_differentiable(*[part for part in joined if not part.is_floating_point()])
+        return joined
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Any, ...]:
+        wanted = ctx.needs_input_grad[2:]
+        return (
+            None,
+            None,
+            *(
+                slope.narrow(0, ctx.start, ctx.count) * ctx.size if slope is not None and wants else None
+                for slope, wants in zip(slopes, wanted, strict=True)
+            ),
+        )
+
+
+def _short(value: Any) -> str:
+    """A setting as text that is equal for equal settings, whatever their length."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]}… ({hashlib.sha256(text.encode()).hexdigest()[:12]})"
+
+
+def _require_same(first: Record, other: Record, rank: int) -> None:
+    """Raise where another rank trains something else than rank 0, and say what both have."""
+    differing = [key for key in first | other if first.get(key) != other.get(key)]
+    if not differing:
+        return
+    told = ", ".join(f"{key} is {first.get(key, 'absent')} on rank 0 and {other.get(key, 'absent')} on rank {rank}"
+                     for key in differing[:3])  # fmt: skip
+    error = GroupMismatchError if "groups" in differing else SettingError
+    raise error(
+        f"ranks train different things: {told}. Build the objective with the same groups and settings on every rank; "
+        "a rank's batches may lack groups that the objective knows."
+    )

@@ -1,0 +1,107 @@
+"""Hugging Face's Trainer trains with an objective as a plain loop does, and goes on from a checkpoint exactly."""
+
+import shutil
+
+import pytest
+import torch
+
+from tests.integrations.networks import NAMES, OBJECTIVES, outcome, plain
+from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.objectives import DANN
+
+pytest.importorskip("transformers", reason="needs the extra 'transformers'")
+pytest.importorskip("accelerate", reason="needs the extra 'transformers'")
+from transformers import PretrainedConfig
+
+from tests.integrations.transformers_network import ROWS, Network, trainer
+from toporo.integrations.transformers import ObjectiveTrainer, sample_losses
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_trains_as_a_plain_loop_does(name, tmp_path):
+    """With names of groups in a column that the model does not know; a fresh start after a warm-up included."""
+    objective = OBJECTIVES[name]()
+    made = trainer(objective, tmp_path, 3)
+    made.train()
+    expected = plain(OBJECTIVES[name](), 3, betas=objective.betas)
+    torch.testing.assert_close(outcome(made.model.body, objective), expected)
+
+
+def test_accumulated_batches_count_by_their_share(tmp_path):
+    """The Trainer takes a loss of a model with ``**kwargs`` for one that was divided already."""
+    objective = OBJECTIVES["tro"]()
+    made = trainer(objective, tmp_path, 2, gradient_accumulation_steps=2, optim="sgd")
+    made.train()
+    expected = plain(OBJECTIVES["tro"](), 2, accumulate=2, sgd=True)
+    torch.testing.assert_close(outcome(made.model.body, objective), expected)
+
+
+@pytest.mark.parametrize("name", ["tro", "vrex", "dann"])
+def test_goes_on_from_a_checkpoint_exactly(name, tmp_path):
+    trainer(OBJECTIVES[name](), tmp_path, 1, save_strategy="epoch").train()
+    objective = OBJECTIVES[name]()
+    made = trainer(objective, tmp_path, 3)
+    made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    expected = plain(OBJECTIVES[name](), 3, betas=objective.betas)
+    torch.testing.assert_close(outcome(made.model.body, objective), expected)
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut"])
+def test_a_checkpoint_without_the_objective_says_so(damage, tmp_path):
+    trainer(OBJECTIVES["tro"](), tmp_path, 1, save_strategy="epoch").train()
+    file = tmp_path / "checkpoint-4" / "objective.safetensors"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:20])
+    else:
+        file.unlink()
+    with pytest.raises(DataError, match=r"objective.safetensors cannot be read .*resume from a checkpoint that an"):
+        trainer(OBJECTIVES["tro"](), tmp_path, 2).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    shutil.rmtree(tmp_path / "checkpoint-4")
+
+
+def test_evaluation_is_the_mean_loss_and_leaves_the_state_alone(tmp_path):
+    """Rows of groups never trained on, or of none, can be evaluated."""
+    objective = OBJECTIVES["tro"]()
+    made = trainer(objective, tmp_path, 1)
+    before = {key: value.clone() for key, value in objective.state_dict().items()}
+    new = [{**row, "site": "z"} for row in ROWS]
+    bare = [{key: value for key, value in row.items() if key != "site"} for row in ROWS]
+    losses = [made.evaluate(rows)["eval_loss"] for rows in (new, bare)]
+    with torch.no_grad():
+        x, y = torch.stack([row["x"] for row in ROWS]), torch.tensor([row["labels"] for row in ROWS])
+        expected = made.model(x, y).loss.item()
+    assert losses == pytest.approx([expected, expected], rel=1e-6)
+    torch.testing.assert_close(dict(objective.state_dict()), before, rtol=0, atol=0)
+
+
+def test_a_loss_of_ones_own_is_per_sample(tmp_path):
+    """Numbers have the squared error by default, and any other loss can be given."""
+    outputs = type("Outputs", (), {"logits": torch.tensor([[1.0], [3.0]])})
+    assert sample_losses(outputs, torch.tensor([0.0, 1.0])).tolist() == [1.0, 4.0]
+    objective = OBJECTIVES["tro"]()
+    trainer(objective, tmp_path, 1, loss=lambda outputs, labels: labels * 1.0 + 0 * outputs.logits.sum()).train()
+    assert objective.last_losses.max() <= 1.0
+
+
+def test_logits_of_another_shape_ask_for_a_loss():
+    outputs = type("Outputs", (), {"logits": torch.zeros(2, 5, 7)})
+    with pytest.raises(DataError, match=r"logits of shape \(2, 5, 7\).*Give loss="):
+        sample_losses(outputs, torch.zeros(2, 5, dtype=torch.long))
+
+
+def test_rows_without_the_column_or_of_other_groups_are_refused(tmp_path):
+    bare = [{key: value for key, value in row.items() if key != "site"} for row in ROWS]
+    with pytest.raises(DataError, match=r"no column 'site', but x, labels: say which has the groups"):
+        trainer(OBJECTIVES["tro"](), tmp_path, 1, rows=bare).train()
+    with pytest.raises(GroupMismatchError, match="'z'"):
+        trainer(OBJECTIVES["tro"](), tmp_path, 1, rows=[{**row, "site": "z"} for row in ROWS]).train()
+
+
+def test_settings_that_would_not_count_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(Network, "config", PretrainedConfig(), raising=False)  # smoothing asks for one
+    with pytest.raises(SettingError, match=r"label_smoothing_factor and compute_loss_func.*give loss="):
+        trainer(OBJECTIVES["tro"](), tmp_path, 1, label_smoothing_factor=0.1)
+    with pytest.raises(SettingError, match=r"DANN compares features: say which, e.g. features=lambda outputs"):
+        ObjectiveTrainer(Network(), train_dataset=ROWS, objective=DANN(NAMES, width=4))
