@@ -15,7 +15,7 @@ import toporo
 
 ROOT = Path(toporo.__file__).parent
 #: The most that src may come to.
-FILES, LINES, LAZY = 183, 52_000, 20
+FILES, LINES, LAZY = 186, 52_750, 20
 
 
 @dataclass(frozen=True)
