@@ -33,7 +33,7 @@ def on_device_pays(
         return False
     by_grid = search == "grid" or (search in ("auto", "exact") and exact_backend(points, dimensions, device) == "grid")
     room = [size for size in (free_memory(device), limit) if size is not None]
-    return by_grid and device_bytes(points, dimensions, neighbors) + GPU_BYTES <= min(room, default=2**63)
+    return by_grid and device_bytes(points, dimensions, neighbors) + 2 * GPU_BYTES <= min(room, default=2**63)
 
 
 def build(

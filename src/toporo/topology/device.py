@@ -48,7 +48,7 @@ class DeviceOperator(DiffusionOperator):
 
     def pieces(self) -> npt.NDArray[np.int32]:
         """For every point, the number of the connected piece it lies in; the largest piece is 0."""
-        rows = Rows.of(self.symmetric.crow_indices())
+        rows = SortedRows.of(self.symmetric.crow_indices())
         roots, piece = torch.unique(_components(rows, self.symmetric.col_indices()), return_inverse=True)
         if len(roots) == 1:
             return np.zeros(len(self), dtype=np.int32)
@@ -60,7 +60,7 @@ class DeviceOperator(DiffusionOperator):
 
 
 @dataclass(frozen=True)
-class Rows:
+class SortedRows:
     """Rows of a CSR matrix, the longest first, so that the j-th entries of all rows that have one stand side by side.
 
     Attributes
@@ -75,7 +75,7 @@ class Rows:
     left: list[int]
 
     @classmethod
-    def of(cls, indptr: Tensor) -> Rows:
+    def of(cls, indptr: Tensor) -> SortedRows:
         """Sort the rows."""
         lengths = indptr.diff()
         order = torch.argsort(lengths, descending=True, stable=True)
@@ -199,7 +199,7 @@ def _one_sided(near: Tensor, values: Tensor, size: int) -> tuple[Tensor, Tensor,
 
 def _normalised(indptr: Tensor, columns: Tensor, values: Tensor, weights: Tensor, size: int) -> DeviceOperator:
     """S of a kernel, which is overwritten; see :class:`~toporo.topology.operator.DiffusionOperator`."""
-    rows = Rows.of(indptr)
+    rows = SortedRows.of(indptr)
     w = weights.cpu().numpy()
     degree = rows.sums(columns, values, weights)
     _scale(indptr, columns, values, 1.0 / degree, size)
@@ -219,7 +219,7 @@ def _scale(indptr: Tensor, columns: Tensor, values: Tensor, factors: Tensor, siz
         values[part] *= torch.repeat_interleave(factors[a:b], indptr[a : b + 1].diff())
 
 
-def _components(rows: Rows, columns: Tensor) -> Tensor:
+def _components(rows: SortedRows, columns: Tensor) -> Tensor:
     """For every point the lowest point that it is connected with: labels are hooked onto lower ones, and shortened."""
     labels = torch.arange(len(rows.order), device=columns.device)
     while True:

@@ -138,7 +138,8 @@ def diffusion_emd(
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
-    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
+    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … In few
+        dimensions neighbours are found, and the kNN kernel is built, on the GPU too, where its memory is enough.
     engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
     search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work

@@ -33,7 +33,7 @@ MOST_DIMENSIONS = 6
 #: Bytes that a block takes for each candidate: place, index, distance, difference, and what is selected from.
 CANDIDATE_BYTES = 64
 #: Bytes of a block of candidates at most, on the CPU (where a cache holds it) and on a GPU.
-CPU_BYTES, GPU_BYTES = 1 << 24, 1 << 32
+CPU_BYTES, GPU_BYTES = 1 << 24, 1 << 31
 #: Candidates taken beyond those asked for: as many of the last distance are put in order without another look.
 SPARE = 4
 #: A point looks at the level where its own cell holds at least this many times (k + 1) / V_d points.
