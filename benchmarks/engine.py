@@ -335,7 +335,7 @@ def bench_neighbors() -> list[str]:
 def bench_grid() -> list[str]:
     """The code that finds neighbours and builds the graph on a GPU, on the CPU: what it costs where there is none."""
     lines = ["CPU seconds; 15 neighbours of overlapping Gaussian clouds (`blobs` of `benchmarks/gpu.py`). The grid is",
-             "for GPUs; on a CPU `auto` takes the k-d tree. Graph: distinct points, neighbours, kernel and operator.", "",
+             "for GPUs; on a CPU `auto` takes the k-d tree. Graph: distinct points, neighbours, kernel, operator.", "",
              "| points | dimensions | grid (s) | k-d tree (s) | ratio | same bytes | graph by torch (s) "
              "| by scipy (s) | ratio |",
              "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip

@@ -155,7 +155,8 @@ def make_plan(
         blocks = tuple((first, min(first + even, groups)) for first in range(0, groups, even))
         for at_once in range(len(lengths), 0, -1):
             filters = _portions(lengths, at_once)
-            for resident in sorted({count, min(count, 8), min(count, 4), min(count, 2)}, reverse=True):
+            fitting = count if limit is None else ((limit - fixed) // column - 2) // at_once
+            for resident in sorted({count, min(count, max(fitting, 2)), min(count, 2)}, reverse=True):
                 peak = fixed + column * (2 + at_once * resident)
                 least = peak if least is None else min(least, peak)
                 if limit is not None and peak > limit:
