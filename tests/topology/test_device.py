@@ -128,6 +128,17 @@ def test_distances_are_those_of_the_host(cloud: Any, sigma: Any, request: pytest
     }
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
+@pytest.mark.parametrize("cloud", CLOUDS[:2])
+def test_on_a_gpu_from_features_to_distances(cloud: Any) -> None:
+    points, labels = cloud(3000, 3, 1), np.arange(3000) % 6
+    host, *there = (diffusion_emd(points, labels, kernel="knn", device=where) for where in ("cpu", "cuda", "cuda"))
+    assert [found.settings["search"] for found in there] == ["grid", "grid"]
+    np.testing.assert_allclose(there[0].matrix, host.matrix, rtol=1e-9)
+    if there[0].settings["engine"] == "triton":
+        assert there[0].matrix.tobytes() == there[1].matrix.tobytes()
+
+
 @pytest.mark.usefixtures("resident")
 def test_the_order_of_rows_does_not_matter() -> None:
     points, labels = coarse(400, 2, 0), np.arange(400) % 5
@@ -202,6 +213,21 @@ def test_a_graph_that_does_not_fit_is_an_error_or_stays_on_the_cpu(monkeypatch: 
     assert with_room(operator, "cuda:0", insisted=False) == "cpu"
     with pytest.raises(SettingError, match=r"cuda:0 has .* free, but the data graph of 300 points .* device='cpu'"):
         with_room(operator, "cuda:0", insisted=True)
+
+
+def test_the_host_takes_over_where_a_device_is_too_small_after_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError
+
+    points = normal(200, 2, 0)
+    expected = build.build(points, "knn", "knn", 5, "auto", "cpu", on_device=False)
+    monkeypatch.setattr(build, "build_operator", full)
+    with caplog.at_level("INFO", "toporo"):
+        built = build.build(points, "knn", "knn", 5, "auto", "cpu", on_device=True)
+    np.testing.assert_array_equal(built[0].symmetric.data, expected[0].symmetric.data)
+    assert "too little memory to build the data graph" in caplog.text
 
 
 def test_when_the_graph_is_built_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

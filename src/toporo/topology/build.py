@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from toporo.errors import DataError
+from toporo.progress import logger
 from toporo.topology.device import build_operator, device_bytes
 from toporo.topology.grid import GPU_BYTES, MOST_DIMENSIONS
 from toporo.topology.neighbors import exact_backend, locality_order, nearest
@@ -46,12 +48,15 @@ def build(
     points : (n, d), checked.
     kernel, sigma, neighbors, search : as :func:`~toporo.topology.diffusion.diffusion_emd` takes them.
     device : where neighbours are found, and the rest too if ``on_device``.
-    on_device : whether to build the whole graph there.
+    on_device : whether to build the whole graph there; where its memory turns out too small, the host takes over.
     """
     described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
     if on_device:
-        resident, place, how = build_operator(points, sigma, neighbors, device)
-        return resident, place, described | how
+        try:
+            resident, place, how = build_operator(points, sigma, neighbors, device)
+            return resident, place, described | how
+        except torch.OutOfMemoryError:
+            logger.info("%s has too little memory to build the data graph: built on the CPU", device)
     matrix, merged, how = _kernel(points, kernel, sigma, neighbors, search, device)
     return DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place, described | how
 

@@ -246,8 +246,9 @@ def _taken(rank: Tensor, indices: Tensor, order: Tensor, size: int) -> Tensor:
 def _portions(indptr: Tensor, entries: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows with at most so many entries each, or of one row."""
     a, n = 0, len(indptr) - 1
+    total = int(indptr[-1])
     while a < n:
-        most = torch.searchsorted(indptr, indptr[a] + max(entries, 1), right=True)
-        b = min(n, max(a + 1, int(most) - 1))
+        until = min(total, int(indptr[a]) + max(entries, 1))  # not beyond what the indices can be
+        b = max(a + 1, int(torch.searchsorted(indptr, until, right=True)) - 1)
         yield a, b
         a = b

@@ -12,9 +12,9 @@ to seven dimensions. Nothing is added up in an order that could change: the byte
 
 Cost: for 15 neighbours a point looks at some 120 candidates in two dimensions, 400 in three, 1400 in four and 4000 in
 six (clouds of ``benchmarks/gpu.py``); :data:`CANDIDATE_BYTES` bytes are held for each, and about 300 moved. Ten million
-points in three dimensions thus move 1.2 TB, a third of a second at an H200's 4.8 TB/s. That is an ESTIMATE from counts,
-not a measurement: it leaves out sorting, launches and the selection. Crowds tighter than a fine cell cost the square of
-their number.
+points in three dimensions thus move 1.2 TB, a quarter of a second at an H200's 4.8 TB/s. That is an ESTIMATE from
+counts, not a measurement: it leaves out sorting, launches and the selection. Crowds tighter than a fine cell cost the
+square of their number.
 """
 
 from __future__ import annotations
