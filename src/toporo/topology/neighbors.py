@@ -156,7 +156,7 @@ def _settle_ties(tree: cKDTree, points: Array, rows: npt.NDArray[np.intp], dista
     The tree gives those that it comes upon first.
     """
     n, k = len(points), distances.shape[1]
-    asked = 2 * (k + 1)
+    asked = k + 1
     while len(rows):
         asked, left = min(n, 2 * asked), []
         for part in _chunks(len(rows), max(1, BLOCK_BYTES // 64 // asked)):
