@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy import swiss_roll
+from gpu import blobs as clouds
 from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist
@@ -25,6 +26,7 @@ from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
+from toporo.topology.build import build
 from toporo.topology.diffusion import GroupDiffusion, group_measures
 from toporo.topology.engine import TorchEngine
 from toporo.topology.fused import FusedEngine
@@ -326,6 +328,26 @@ def bench_neighbors() -> list[str]:
         exact = time.perf_counter() - start
         lines.append(f"| {n} | {d} | {neighbors.backend} | {took:.2f} | {neighbors.recall:.3f} | {exact:.2f} | "
                      f"{exact / took:.1f}× |")  # fmt: skip
+        print(lines[-1], flush=True)
+    return lines
+
+
+def bench_grid() -> list[str]:
+    """The code that finds neighbours and builds the graph on a GPU, on the CPU: what it costs where there is none."""
+    lines = ["CPU seconds; 15 neighbours of overlapping Gaussian clouds (`blobs` of `benchmarks/gpu.py`). The grid is",
+             "for GPUs; on a CPU `auto` takes the k-d tree. Graph: distinct points, neighbours, kernel, operator.", "",
+             "| points | dimensions | grid (s) | k-d tree (s) | ratio | same bytes | graph by torch (s) "
+             "| by scipy (s) | ratio |",
+             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for n, d in ((100_000, 2), (100_000, 3), (100_000, 4), (300_000, 3), (1_000_000, 3)):
+        points, _ = clouds(n, dimensions=d)
+        grid, cells = cpu(partial(nearest, points, 15, backend="grid"), 1)
+        tree, leaves = cpu(partial(nearest, points, 15, backend="kd-tree"), 1)
+        there, _ = cpu(partial(build, points, "knn", "knn", 15, "grid", "cpu", on_device=True), 1)
+        host, _ = cpu(partial(build, points, "knn", "knn", 15, "kd-tree", "cpu", on_device=False), 1)
+        same = all(getattr(cells, x).tobytes() == getattr(leaves, x).tobytes() for x in ("indices", "distances"))
+        lines.append(f"| {n} | {d} | {grid:.1f} | {tree:.1f} | {tree / grid:.2f}× | {'yes' if same else 'no'} | "
+                     f"{there:.1f} | {host:.1f} | {host / there:.2f}× |")  # fmt: skip
         print(lines[-1], flush=True)
     return lines
 

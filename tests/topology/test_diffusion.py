@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.topology import diffusion, operator
+from toporo.topology import build, diffusion, operator
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
 from toporo.topology.engine import TorchEngine
 from toporo.topology.operator import DyadicFilters, dense_affinity, knn_affinity
@@ -430,7 +430,7 @@ def test_the_peak_is_as_predicted_and_within_the_limit(
 @pytest.mark.parametrize("kernel", ["dense", "knn"])
 def test_a_limit_that_cannot_be_met_is_an_error_before_the_work(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in ("nearest", "dense_affinity", "knn_kernel", "locality_order", "bandwidth"):
-        monkeypatch.setattr(diffusion, step, never)
+        monkeypatch.setattr(build, step, never)
     points, labels = cloud(500, 5)
     with pytest.raises(SettingError, match=rf"memory_limit is 1.0 KiB, but building the {kernel} kernel of 500 points"):
         diffusion_emd(points, labels, kernel=kernel, memory_limit="1KiB")
@@ -450,7 +450,7 @@ def test_a_limit_that_a_given_kernel_cannot_meet_is_an_error_before_the_products
 
 def test_more_than_the_machine_has_is_an_error_without_a_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diffusion, "free_memory", lambda device: 2**20)
-    monkeypatch.setattr(diffusion, "dense_affinity", never)
+    monkeypatch.setattr(build, "dense_affinity", never)
     with pytest.raises(SettingError, match=r"1.0 MiB.*building the dense kernel of 500 points") as caught:
         diffusion_emd(*cloud(500, 5), kernel="dense")
     assert "memory_limit is" not in str(caught.value), "nobody set one"

@@ -14,7 +14,9 @@ from scipy.spatial.distance import cdist
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.topology import grid
 from toporo.topology import neighbors as module
+from toporo.topology.grid import MOST_DIMENSIONS
 from toporo.topology.neighbors import BACKENDS, Neighbors, locality_order, nearest
 
 EXACT = [name for name in BACKENDS if name != "faiss-ivf"]
@@ -35,6 +37,11 @@ def clusters(n: int, dimensions: int, seed: int = 0) -> np.ndarray:
     label = rng.integers(40, size=n)
     axes = rng.normal(size=(40, 3, dimensions))
     return 4 * rng.normal(size=(40, dimensions))[label] + np.einsum("nz,nzd->nd", rng.normal(size=(n, 3)), axes[label])
+
+
+def within(backend: str, dimensions: int) -> int:
+    """As many dimensions as a backend can have."""
+    return min(dimensions, MOST_DIMENSIONS) if backend == "grid" else dimensions
 
 
 def truth(points: np.ndarray, k: int) -> np.ndarray:
@@ -67,7 +74,7 @@ def check(points: np.ndarray, found: Neighbors, k: int) -> None:
 @given(st.integers(2, 60), st.sampled_from([1, 2, 3, 5, 12, 40]), st.integers(1, 20), st.integers(0, 999))
 def test_exact_backends_find_the_nearest(backend: str, n: int, dimensions: int, k: int, seed: int) -> None:
     k = min(k, n - 1)
-    points = cloud(n, dimensions, seed)
+    points = cloud(n, within(backend, dimensions), seed)
     found = nearest(points, k, backend=backend)
     check(points, found, k)
     np.testing.assert_allclose(found.distances, truth(points, k), rtol=1e-12)
@@ -115,7 +122,7 @@ def test_points_that_all_coincide(backend: str) -> None:
     np.testing.assert_array_equal(found.distances, 0.0)
 
 
-@pytest.mark.parametrize("backend", ["scikit-learn", "torch", "faiss-ivf"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_equal_distances_are_in_the_order_of_their_indices(backend: str) -> None:
     if backend == "faiss-ivf":
         pytest.importorskip("faiss")
@@ -130,7 +137,7 @@ def test_far_from_the_origin(backend: str, dimensions: int, monkeypatch: pytest.
     if backend == "faiss-ivf":
         pytest.importorskip("faiss")
     monkeypatch.setattr(module, "RECALL", 2.0)  # all lists
-    points = cloud(150, dimensions) + 1e9
+    points = cloud(150, within(backend, dimensions)) + 1e9
     found = nearest(points, 6, backend=backend)
     check(points, found, 6)
     assert found.recall == 1.0
@@ -153,10 +160,11 @@ def test_units_whose_squares_are_no_numbers(backend: str, unit: float, monkeypat
 def test_small_blocks_give_the_same(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if backend == "faiss-ivf":
         pytest.importorskip("faiss")
-    points = clusters(1500, 9)
+    points = clusters(1500, within(backend, 9))
     whole = nearest(points, 7, backend=backend)
     monkeypatch.setattr(module, "CHUNK", 97)
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(grid, "CPU_BYTES", 1 << 20)
     parts = nearest(points, 7, backend=backend)
     np.testing.assert_array_equal(whole.indices, parts.indices)
     np.testing.assert_allclose(whole.distances, parts.distances, rtol=1e-15)
@@ -252,7 +260,7 @@ def test_threads_do_not_change_a_byte(backend: str, monkeypatch: pytest.MonkeyPa
 def test_twice_the_same_bytes(backend: str) -> None:
     if backend == "faiss-ivf":
         pytest.importorskip("faiss")
-    points = clusters(1200, 10)
+    points = clusters(1200, within(backend, 10))
     np.random.seed(1)  # noqa: NPY002  # global state must not matter
     first = nearest(points, 6, backend=backend)
     np.random.seed(2)  # noqa: NPY002
@@ -310,12 +318,15 @@ def test_auto_without_faiss_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(monkeypatch, 60, 9) == "scikit-learn"
 
 
-def test_auto_on_a_gpu_is_torch_beyond_three_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = module.BACKENDS["torch"]
-    monkeypatch.setitem(module.BACKENDS, "torch", lambda points, k, device: plain(points, k, "cpu"))
-    assert chosen(monkeypatch, 60, 4, device="cuda:0") == "torch"
+def test_auto_on_a_gpu_is_the_grid_in_few_dimensions_and_torch_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torch", "grid"):
+        plain = module.BACKENDS[name]
+        monkeypatch.setitem(module.BACKENDS, name, lambda points, k, _, plain=plain: plain(points, k, "cpu"))
+    monkeypatch.setitem(module.GRID_WORTH, 4, 60)
+    assert chosen(monkeypatch, 59, 4, device="cuda:0") == "torch"
+    assert chosen(monkeypatch, 60, 4, device="cuda:0") == "grid"
     assert chosen(monkeypatch, 60, 9, device="cuda") == "torch"
-    assert chosen(monkeypatch, 60, 3, device="cuda") == "kd-tree"
+    assert chosen(monkeypatch, 5, 3, device="cuda") == "grid"
 
 
 # ---------------------------------------------------------------------- errors
@@ -328,7 +339,7 @@ def test_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_unknown_backend_lists_those_there_are() -> None:
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'kd-tree'\? Valid names: auto, faiss-ivf, kd-tree"):
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'kd-tree'\? Valid names: auto, faiss-ivf, grid, kd-tree"):
         nearest(cloud(), 3, backend="kdtree")
 
 
@@ -351,8 +362,14 @@ def test_too_few_points() -> None:
 
 @pytest.mark.parametrize("device", ["cuda:99", "abacus"])
 def test_a_device_that_is_not_there(device: str) -> None:
-    with pytest.raises(SettingError, match=f"device is '{device}', which torch cannot use here"):
-        nearest(cloud(), 3, backend="torch", device=device)
+    for backend in ("torch", "grid"):
+        with pytest.raises(SettingError, match=f"device is '{device}', which torch cannot use here"):
+            nearest(cloud(), 3, backend=backend, device=device)
+
+
+def test_the_grid_is_for_few_dimensions() -> None:
+    with pytest.raises(SettingError, match="at most 6 dimensions, and the points have 7: use 'torch'"):
+        nearest(cloud(20, 7), 3, backend="grid")
 
 
 # ---------------------------------------------------------------------- order in memory

@@ -10,10 +10,10 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
     W(e, e') = \sum_{k=0}^{K} \| T_k(e) - T_k(e') \|_1,\qquad
     T_k = 2^{-(K-k-1)\alpha} (\mu^{2^{k+1}} - \mu^{2^k})\ (k < K),\qquad T_K = \mu^{2^K} .
 
-The steps, each in a module of its own: coincident points are merged and a kernel is built (:mod:`.affinity`, with
-:mod:`.neighbors`), made a symmetric operator (:mod:`.operator`), and all filters :math:`T_k` come out of one Chebyshev
-recurrence (:mod:`.chebyshev`) that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), which is chosen, and
-given portions that fit the memory, in :mod:`.plan`.
+The steps, each in a module of its own: coincident points are merged, a kernel is built (:mod:`.build`, with
+:mod:`.neighbors`) and made a symmetric operator (:mod:`.operator`; on a GPU :mod:`.device`), and all filters
+:math:`T_k` come out of one Chebyshev recurrence that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), which
+is chosen, and given portions that fit the memory, in :mod:`.plan`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,19 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
+from toporo.topology.build import build, on_device_pays
 from toporo.topology.engine import Engine
-from toporo.topology.neighbors import BACKENDS, locality_order, nearest
+from toporo.topology.neighbors import BACKENDS
 from toporo.topology.operator import (
     FINEST_TAIL,
     LIKELY_SMALLEST,
     DiffusionOperator,
-    DistinctPoints,
     DyadicFilters,
-    Kernel,
     Sigma,
-    bandwidth,
     check_codes,
     check_features,
     check_kernel,
     check_scales,
-    dense_affinity,
-    knn_kernel,
     reordered,
 )
 from toporo.topology.plan import (
@@ -59,8 +55,10 @@ from toporo.topology.plan import (
     choose_device,
     free_memory,
     graph_bytes,
+    likely_entries,
     make_engine,
     make_plan,
+    with_room,
 )
 from toporo.types import Array
 
@@ -139,7 +137,8 @@ def diffusion_emd(
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
-    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, …
+    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … In few
+        dimensions neighbours are found, and the kNN kernel is built, on the GPU too, where its memory is enough.
     engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
     search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
@@ -223,12 +222,14 @@ class GroupDiffusion:
                 raise DataError("neither features nor affinity given: pass one of them.")
             points = check_features(features)
             check_codes(len(points), ids)
-            choose_device(device, 0.0)  # a device that is not there is an error before the work, not after
             lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
-            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
+            likely = float(likely_entries(len(points), neighbors)) * len(ids.groups) * max(lengths)
+            where = choose_device(device, likely if kernel == "knn" else 0.0)
+            resident = on_device_pays(points.shape, kernel, search, neighbors, where, limit)
+            if not resident:
+                _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
             with one_thread(torch=True):
-                matrix, merged, described = _build_kernel(points, kernel, sigma, neighbors, search, str(device))
-                operator, place = DiffusionOperator.from_kernel(matrix, merged.counts, checked=True), merged.place
+                operator, place, described = build(points, kernel, sigma, neighbors, search, where, resident)
         else:
             matrix = check_kernel(affinity)
             check_codes(matrix.shape[0], ids)
@@ -244,7 +245,9 @@ class GroupDiffusion:
             place = np.arange(len(operator)) if order is None else np.argsort(order)
         rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, place, operator)))
         work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
-        where = choose_device(device, work)
+        if affinity is not None or kernel == "dense":
+            where = choose_device(device, work)
+        where = with_room(operator, where, insisted=str(device) != "auto")
         runner = make_engine(engine, operator, where, work)
         settings |= described | {"points": len(ids), "distinct_points": len(operator), "entries": operator.nonzeros}
         settings |= {"engine": runner.name, "device": runner.device}
@@ -454,36 +457,6 @@ def _check_memory(
                 f"diffusion EMD of {what}: about {human(max(building, plan.peak))} at the peak, {human(building)} "
                 f"while the {kernel} kernel is built"
             )
-
-
-def _build_kernel(
-    points: Array, kernel: str, sigma: Sigma, neighbors: int, search: str, device: str
-) -> tuple[Kernel, DistinctPoints, dict[str, Any]]:
-    """A kernel over the distinct points, which points those are, and how it was made."""
-    distinct = DistinctPoints.of(points)
-    if len(distinct.points) == 1:
-        raise DataError(f"all {len(points)} points coincide: there is nothing to tell groups apart by.")
-    if (kernel == "knn" or sigma == "knn") and neighbors >= len(distinct.points) < len(points):
-        raise DataError(
-            f"{len(distinct.points)} distinct points (of {len(points)}) cannot have {neighbors} neighbours each: give "
-            f"more points or neighbors={len(distinct.points) - 1}."
-        )
-    described: dict[str, Any] = {"kernel": kernel, "sigma": sigma if isinstance(sigma, str) else float(sigma)}
-    if kernel == "knn":
-        distinct = distinct.reordered(locality_order(distinct.points))
-    known = None
-    if kernel == "knn" or sigma == "knn":
-        where = device if device.startswith("cuda") else "cpu"
-        backend = "auto" if search == "exact" else search
-        exact = search == "exact" or kernel == "dense"
-        centered = distinct.points - distinct.points.mean(axis=0)
-        known = nearest(centered, neighbors, backend=backend, exact=exact, device=where)
-        described |= {"neighbors": neighbors, "search": known.backend, "recall": known.recall}
-    width = bandwidth(distinct.points, sigma, neighbors=neighbors, known=known)
-    described["sigma_value"] = width
-    if kernel == "knn" and known is not None:
-        return knn_kernel(known, width), distinct, described
-    return dense_affinity(distinct.points, width, neighbors=neighbors), distinct, described
 
 
 def _warn_of_giants(ids: GroupIds) -> None:

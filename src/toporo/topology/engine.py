@@ -58,10 +58,12 @@ class TorchEngine:
 
     def __init__(self, operator: DiffusionOperator, device: str = "cpu") -> None:
         self.device = device
-        if operator.is_sparse:
+        if isinstance(operator.symmetric, torch.Tensor):  # built on the device
+            self._matrix = operator.symmetric.to(device)
+        elif operator.is_sparse:
             matrix = operator.symmetric
             index = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64  # int32 is twice as fast
-            with _quiet():
+            with quiet():
                 self._matrix = torch.sparse_csr_tensor(
                     torch.from_numpy(matrix.indptr.astype(index, copy=False)),
                     torch.from_numpy(matrix.indices.astype(index, copy=False)),
@@ -178,7 +180,7 @@ def available_threads() -> int:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without torch's notices that CSR tensors are in beta and are not checked."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse ", category=UserWarning)

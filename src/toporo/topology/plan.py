@@ -150,7 +150,8 @@ def make_plan(
         blocks = tuple((first, min(first + even, groups)) for first in range(0, groups, even))
         for at_once in range(len(lengths), 0, -1):
             filters = _portions(lengths, at_once)
-            for resident in sorted({count, min(count, 8), min(count, 4), min(count, 2)}, reverse=True):
+            fitting = count if limit is None else ((limit - fixed) // column - 2) // at_once
+            for resident in sorted({count, min(count, max(fitting, 2)), min(count, 2)}, reverse=True):
                 peak = fixed + column * (2 + at_once * resident)
                 least = peak if least is None else min(least, peak)
                 if limit is not None and peak > limit:
@@ -186,12 +187,36 @@ def _portions(lengths: Sequence[int], at_once: int) -> tuple[tuple[int, ...], ..
     return tuple(tuple(sorted(order[start : start + at_once])) for start in range(0, len(order), at_once))
 
 
-def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]:
-    """Bytes at the peak of building a kNN kernel, and what it and its operator hold afterwards (estimates).
+def likely_entries(points: int, neighbors: int) -> int:
+    """Entries of a kNN kernel (an estimate).
 
     A point has about 1.3 times as many neighbours as asked for once the relation is made symmetric, and itself.
     """
-    entries = points * (1.3 * neighbors + 1)
+    return int(points * (1.3 * neighbors + 1))
+
+
+def with_room(operator: DiffusionOperator, device: str, *, insisted: bool) -> str:
+    """The device if the operator fits there with eight columns; else the CPU, or an error if the user ``insisted``.
+
+    What is portioned are the groups; the operator has to be there as a whole.
+    """
+    free = None if device == "cpu" or isinstance(operator.symmetric, torch.Tensor) else free_memory(device)
+    entry = (12 if operator.nonzeros < 2**31 else 16) if operator.is_sparse else 8
+    needed = operator.nonzeros * entry + 8 * len(operator) * 8 * 4
+    if free is None or needed <= free:
+        return device
+    if insisted:
+        raise SettingError(
+            f"{device} has {human(free)} free, but the data graph of {len(operator)} points and eight groups at a time "
+            f"need {human(needed)}. Use device='cpu', fewer neighbours or fewer points: groups are taken in portions, "
+            "the graph is not."
+        )
+    return "cpu"
+
+
+def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]:
+    """Bytes at the peak of building a kNN kernel, and what it and its operator hold afterwards (estimates)."""
+    entries = likely_entries(points, neighbors)
     blocks = min(2.0**28, 16.0 * points**2) if dimensions > 8 else 0.0  # brute force works in blocks
     copies = 40.0 if dimensions > 8 else 16.0  # of the points, in bytes a number
     building = points * (copies * dimensions + 62.0 * neighbors + 48.0) + blocks
