@@ -32,7 +32,7 @@ Cell = tuple[Any, bool]
 class Judge:
     """What is looked at in a row: ``"errors"`` (target and error), ``"loss"``, ``"width"``, ``"set_size"`` or none.
 
-    ``hits`` says whether it counts rows in cells, and ``classes`` whether these are of classes or of coverage.
+    Rows are counted too, in cells: of classes, by whether each was recognised, or of rows inside their interval.
     """
 
     what: str
@@ -278,14 +278,14 @@ class Tallies:
 
     def rows(self, where: str) -> dict[str, int]:
         """How many there are, by group."""
-        return {name: tallies[0].rows for name, tallies in self.groups.get(where, {}).items()}
+        return {name: tallies[0].rows for name, tallies in sorted(self.groups.get(where, {}).items())}
 
     def constant(self) -> dict[str, float]:
         """The leading metric by group of saying the same of every row."""
         counts = self.rows(ALL)
         if self.judges[0].classes:
-            return {name: squares / counts[name] for name, (_, squares) in self.off.items()}
-        return {name: peak * math.sqrt(squares / counts[name]) for name, (peak, squares) in self.off.items()}
+            return {name: squares / counts[name] for name, (_, squares) in sorted(self.off.items())}
+        return {name: peak * math.sqrt(squares / counts[name]) for name, (peak, squares) in sorted(self.off.items())}
 
 
 def _size(raw: Array) -> int:
