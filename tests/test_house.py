@@ -15,7 +15,7 @@ import toporo
 
 ROOT = Path(toporo.__file__).parent
 #: The most that src may come to.
-FILES, LINES, LAZY = 187, 53_000, 20
+FILES, LINES, LAZY = 189, 53_700, 20
 
 
 @dataclass(frozen=True)
