@@ -296,6 +296,7 @@ def ray() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("classes", [False, True])
 def test_workers_give_the_same_bytes(
@@ -321,6 +322,7 @@ def test_workers_give_the_same_bytes(
     assert toporo("evaluate", tmp_path / "model", folder, "--json", "--engine", "ray").out == here.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray")
 def test_what_is_wrong_with_a_piece_is_said_by_name(
     models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
