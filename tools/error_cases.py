@@ -288,7 +288,7 @@ def fit_cases() -> list[Case]:
                 "standard input",
                 {"nothing.csv": b""},
             ),
-            Case("A folder is given, not a file", FIT.replace("sales.csv", "."), "directory"),
+            Case("The folder of the table holds other files too", FIT.replace("sales.csv", "."), "other columns"),
             Case("Some rows have no target", FIT, "row 4", {"sales.csv": changed("sold", "", 4, 9)}),
             Case("A row has no group", FIT, "row 7", {"sales.csv": changed("state", "", 7)}),
             Case(
@@ -444,6 +444,25 @@ def predict_cases() -> list[Case]:
                 {"new.csv": changed("price", "on sale", 3)},
                 look="head -n 4 new.csv",
             ),
+            Case(
+                "The files of a folder differ in format",
+                "toporo predict model new",
+                "several formats",
+                {"new/may.csv": table(), "new/june.feather": b"ARROW1"},
+            ),
+            Case(
+                "A file of a folder has other columns",
+                "toporo predict model new",
+                "new/june.csv has other columns",
+                {"new/june.csv": without("visits"), "new/april.csv": table()},
+            ),
+            Case("No file has such a name", "toporo predict model 'new/*.parquet'", "matches no file"),
+            Case(
+                "An address holds a secret", "toporo predict model s3://me:secret@sales/new", "holds a user or a secret"
+            ),
+            Case("An address is of no object store", "toporo predict model https://example.org/new.csv", "https://ex"),
+            Case("A size that is none", f"{PREDICT} --memory-limit two", "'two'", code=MISTYPED),
+            Case("An engine that is none", f"{PREDICT} --engine spark", "'spark'"),
             Case("The model folder is not there", "toporo predict modle new.csv", "modle"),
             Case(
                 "The folder is not a model", "toporo predict notes new.csv", "notes", {"notes/todo.txt": b"call Ida\n"}

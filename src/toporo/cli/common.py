@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 import typer
 
 from toporo.checks import parse_memory
+from toporo.data.stores import is_address
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
 from toporo.progress import Bar, Watch, above_bar, all_quiet, make_console
@@ -104,7 +105,7 @@ def check_writable(
     ``wanted`` holds paths by flag, ``data`` the table that none of them may overwrite, and ``endings`` by flag how a
     name may end, without the dot.
     """
-    taken = {} if data == "-" else {realpath(data): "the table itself"}
+    taken = {} if data == "-" or is_address(data) else {realpath(data): "the table itself"}
     for flag, path in wanted.items():
         if path is None:
             continue
@@ -117,6 +118,8 @@ def check_writable(
             raise SettingError(f"{flag} {path}: that is not a plain file. Give the name of one.")
         if not os.access(path.parent, os.W_OK):
             raise SettingError(f"{flag} {path}: the folder {path.parent} may not be written to. Choose another.")
+        if Path(data).is_dir() and Path(realpath(path)).is_relative_to(realpath(data)):
+            raise SettingError(f"{flag} {path} is in the folder of the table: choose a place of its own.")
         other = taken.setdefault(realpath(path), flag)
         if other != flag:
             raise SettingError(f"{flag} {path} is {other}: give every file a name of its own.")
@@ -226,7 +229,12 @@ def say_data(text: str) -> None:
 _DATA = "Data"
 #: Options and arguments that several commands have.
 DataFile = Annotated[
-    str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="CSV (also .gz), Parquet or Feather file, a folder of them, a pattern such as 'sales/*.parquet', or an "
+        "address such as s3://bucket/sales; - is CSV on standard input.",
+    ),
 ]
 Features = Annotated[
     str | None, option("Columns to use, e.g. a,b,c.", _DATA, metavar="NAMES", show_default="all that are of use")

@@ -10,13 +10,13 @@ from pathlib import Path
 from textwrap import fill
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from toporo.cli.common import (
     PICTURES,
     WHOLE_WORDS,
     Categorical,
+    DataFile,
     Delimiter,
     Exclude,
     Features,
@@ -58,9 +58,7 @@ _DATA, _TOPOLOGY, _OUTPUT = "Data", "Topology", "Output"
 
 @register("doctor")
 def doctor(
-    data: Annotated[
-        str, typer.Argument(metavar="DATA", help="CSV (also .gz), Parquet or Feather file; - is CSV on standard input.")
-    ],
+    data: DataFile,
     group: GroupColumn,
     target: Annotated[
         str | None, option("Column to predict.", _DATA, metavar="COLUMN", autocompletion=completing_columns)

@@ -11,13 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from toporo.cli.common import (
+    DataFile,
     Delimiter,
+    MemoryLimit,
     ModelFolder,
     Quiet,
     SkipUnknownGroups,
     Verbose,
     check_writable,
     data_source,
+    engine_option,
     option,
     print_table,
     refuse_inside,
@@ -27,6 +30,7 @@ from toporo.cli.common import (
     tell,
     working,
 )
+from toporo.cluster import LOCAL, check_engine
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.files import write_text
 from toporo.tables.contest import compare, constant_in_words, unfair
@@ -43,13 +47,7 @@ _DATA, _OUTPUT = "Data", "Output"
 @register("evaluate")
 def evaluate(
     model: ModelFolder,
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="CSV (also .gz), Parquet or Feather file with the target and group; - is CSV on standard input.",
-        ),
-    ],
+    data: DataFile,
     delimiter: Delimiter = ",",
     unseen: Annotated[
         bool, option("Only groups that the model was not trained on.", _DATA, "--unseen", metavar="")
@@ -62,6 +60,8 @@ def evaluate(
     resamples: Annotated[int, option("Of the bootstrap.", _DATA, min=20, metavar="N")] = 1000,
     level: Annotated[float, option("Of the intervals.", _DATA, min=0.5, max=0.999, metavar="LEVEL")] = 0.95,
     seed: Annotated[int, option("Of the bootstrap.", _DATA, min=0, metavar="N")] = 0,
+    memory_limit: MemoryLimit = None,
+    engine: Annotated[str, engine_option(_DATA)] = LOCAL,
     out: Annotated[Path | None, option("Write one line per group to this CSV file.", _OUTPUT, metavar="FILE")] = None,
     as_json: Annotated[bool, option("Print everything as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
@@ -69,9 +69,13 @@ def evaluate(
 ) -> None:
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
-    Intervals are bootstrapped: rows within groups, and for means over groups
-    the groups too. Rows without a target are left out. A model that is not
-    better than a constant is called so first.
+    The table needs the target and the group. Intervals are bootstrapped: rows
+    within groups, and for means over groups the groups too. Rows without a
+    target are left out. A model that is not better than a constant is called
+    so first.
+
+    The table is read a portion at a time and may be larger than memory, but
+    for a model by votes or a kriged one, whose tables must fit.
 
     Example: toporo evaluate model new.csv --against control
     """
@@ -84,6 +88,7 @@ def evaluate(
     models = {str(model): loaded} | ({} if against is None else {str(against): load_control(against, loaded, model)})
     settings: dict[str, Any] = {"resamples": resamples, "level": level, "seed": seed, "delimiter": delimiter}
     settings |= {"unseen": unseen, "skip_unknown_groups": skip_unknown_groups}
+    settings |= {"memory_limit": memory_limit, "engine": check_engine(engine)}
     with working("predicting", "nothing was written", quiet=as_json or quiet):
         judged, *others = judge(models, data, **settings)
         other = others[0] if others else None
@@ -117,7 +122,7 @@ def judge(models: Mapping[str, TableModel], data: str, **settings: Any) -> list[
     judged: list[Evaluation] = []
     for name, model in models.items():
         try:
-            judged.append(model.evaluate(data_source(data), known_to=models.values(), **settings))
+            judged.append(model.evaluate(data_source(data), known_to=tuple(models.values()), **settings))
         except (DataError, GroupMismatchError) as error:
             if len(models) == 1:
                 raise

@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,11 +22,13 @@ from pyarrow import compute, ipc, parquet
 from toporo.cli.common import (
     DataFile,
     Delimiter,
+    MemoryLimit,
     ModelFolder,
     Quiet,
     SkipUnknownGroups,
     check_writable,
     data_source,
+    engine_option,
     option,
     refuse_inside,
     register,
@@ -34,10 +36,13 @@ from toporo.cli.common import (
     split_names,
     working,
 )
+from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
+from toporo.data.dataset import Dataset, dataset_of
+from toporo.data.frame import NoRowsError
 from toporo.errors import SettingError, listed
 from toporo.files import replacing
 from toporo.progress import Progress
-from toporo.tables.model import Prediction, TableModel, load_model, skipped_in_words
+from toporo.tables.model import Prediction, TableModel, UnknownGroupsError, load_model, skipped_in_words
 from toporo.text import many, write_data
 
 _DATA, _OUTPUT = "Data", "Output"
@@ -69,6 +74,8 @@ def predict(
     ] = None,
     delimiter: Delimiter = ",",
     skip_unknown_groups: SkipUnknownGroups = False,
+    memory_limit: MemoryLimit = None,
+    engine: Annotated[str, engine_option(_DATA)] = LOCAL,
     neighbors: Annotated[
         list[str] | None,
         option(
@@ -125,7 +132,8 @@ def predict(
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
     A model by votes or a kriged one needs the group of every row, and looks
-    at all rows of a group together, so its tables must fit into memory.
+    at all rows of a group together, so its tables must fit into memory, or
+    below --memory-limit, and are not shared out by --engine.
 
     Example: toporo predict model new.csv > predictions.csv
     """
@@ -143,20 +151,25 @@ def predict(
     titles = _titles(loaded, kept if kept is not None else [loaded.group], probabilities, new)
     optional = [] if kept is not None else [loaded.group]
     near = _neighbors(neighbors)
-    counts = _Counts(loaded, near)
+    check_engine(engine)
+    counts = _Counts()
     asked: dict[str, Any] = {"interval": interval, "neighbors": near, "delimiter": delimiter, "reach": reach}
-    asked["skip_unknown_groups"] = skip_unknown_groups
+    asked |= {"skip_unknown_groups": skip_unknown_groups, "memory_limit": memory_limit}
+    asked |= {"keep": kept or (), "optional": optional}
     outcome = "not all rows were printed" if out is None else out
     try:
         with (
             working("predicting", outcome, quiet=quiet or (out is None and (as_json or sys.stdout.isatty()))),
             _writer(out, as_json, plain_text if safe_csv else str) as write,
-            Progress("predicting", rows_expected(data), False) as shown,
+            cluster(engine) as workers,
         ):
-            for portion in loaded.portions(data_source(data), keep=kept or (), optional=optional, **asked):
-                counts.add(portion)
-                write(_columns(portion, titles, loaded.classes))
-                shown.step(f"predicting: {counts.rows:,} rows", steps=len(portion.values))
+            table = dataset_of(data, delimiter=delimiter) if data != "-" else None
+            source = data_source(data) if table is None else table
+            with Progress("predicting", rows_expected(data, table), False) as shown:
+                for columns in _all_columns(workers, loaded, source, titles, asked, counts):
+                    write(columns)
+                    rows = len(next(iter(columns.values())))
+                    shown.step(f"predicting: {shown.done + rows:,} rows", steps=rows)
     except BrokenPipeError:  # the reader has had enough, as with `| head`
         sys.stderr.close()
         raise typer.Exit from None
@@ -165,11 +178,57 @@ def predict(
         say(f"predictions: {out}", err=True)
 
 
-def rows_expected(data: str) -> int:
-    """About how many rows a table has; 0 where that cannot be told without reading it."""
+def _all_columns(
+    workers: Cluster,
+    model: TableModel,
+    source: Any,
+    titles: dict[str, str | int],
+    asked: dict[str, Any],
+    counts: _Counts,
+) -> Iterator[Columns]:
+    """The columns of every portion, in order: predicted here, or by workers a piece of the table each."""
+    parts = model.parts(source, delimiter=asked["delimiter"])
+    if not isinstance(workers, RayCluster):
+        for number, part in enumerate(parts):
+            own = _Counts()
+            yield from _columns_of(model, part, titles, asked, number == 0, own)
+            counts.merge(own)
+    else:
+        shared = workers.share(model)
+        calls = ((number, (shared, part, titles, asked, number == 0)) for number, part in enumerate(parts))
+        for _, (several, own) in workers.each(predict_part, calls, ordered=True):
+            yield from several
+            counts.merge(own)
+    if not counts.rows and counts.empty is not None:
+        raise UnknownGroupsError(counts.skipped) if counts.skipped else counts.empty
+
+
+def predict_part(
+    model: TableModel, part: Any, titles: dict[str, str | int], asked: dict[str, Any], first: bool
+) -> tuple[list[Columns], _Counts]:
+    """What a worker does with a piece of a table."""
+    counts = _Counts()
+    return list(_columns_of(model, part, titles, asked, first, counts)), counts
+
+
+def _columns_of(
+    model: TableModel, part: Any, titles: dict[str, str | int], asked: dict[str, Any], first: bool, counts: _Counts
+) -> Iterator[Columns]:
+    """The columns of a part's portions; it may have no rows if others have some."""
     try:
-        if data.endswith(".parquet"):
-            return int(parquet.read_metadata(data).num_rows)
+        for portion in model.portions(part, **asked):
+            counts.add(portion, model, asked["neighbors"], first=first and not counts.rows)
+            yield _columns(portion, titles, model.classes)
+    except NoRowsError as error:
+        counts.empty = error
+        counts.skipped.update(getattr(error, "skipped", {}))
+
+
+def rows_expected(data: str, table: Dataset | None = None) -> int:
+    """About how many rows a table has; 0 where that cannot be told without reading it."""
+    if table is not None:
+        return table.rows or 0
+    try:
         with Path(data).open("rb") as stream:
             start = stream.read(SAMPLED)
         return 0 if b"\0" in start else Path(data).stat().st_size * start.count(b"\n") // max(len(start), 1)
@@ -236,32 +295,47 @@ def _columns(portion: Prediction, titles: dict[str, str | int], classes: Sequenc
 class _Counts:
     """What the model had to do to make sense of the rows."""
 
-    def __init__(self, model: TableModel, neighbors: dict[str, list[str]] | None) -> None:
-        self.model, self.neighbors = model, neighbors
+    def __init__(self) -> None:
         self.rows, self.looked_at, self.beyond, self.asked = 0, 0, 0.0, False
         self.filled: Counter[str] = Counter()
         self.outside: Counter[str] = Counter()
         self.unseen: dict[str, Counter[str]] = {}
-        self.skipped: Mapping[str, int] = {}
+        self.skipped: Counter[str] = Counter()
+        self.empty: NoRowsError | None = None
 
-    def add(self, portion: Prediction) -> None:
-        if self.model.reach is not None:
-            self._look(portion)
+    def merge(self, other: _Counts) -> None:
+        """Add those of the next part of a table."""
+        self.rows, self.looked_at = self.rows + other.rows, self.looked_at + other.looked_at
+        self.beyond, self.asked = self.beyond + other.beyond, self.asked or other.asked
+        self.filled.update(other.filled)
+        self.outside.update(other.outside)
+        self.skipped.update(other.skipped)
+        for name, levels in other.unseen.items():
+            self.unseen.setdefault(name, Counter()).update(levels)
+        self.empty = other.empty or self.empty
+
+    def add(
+        self, portion: Prediction, model: TableModel, neighbors: dict[str, list[str]] | None, *, first: bool
+    ) -> None:
+        if model.reach is not None:
+            self._look(portion, model, neighbors, first=first)
         self.rows += len(portion.values)
-        self.skipped = portion.skipped
+        self.skipped.update(portion.skipped)
         self.filled.update(portion.encoded.differences.filled)
         self.outside.update(portion.encoded.differences.outside)
         for name, levels in portion.encoded.differences.unseen.items():
             self.unseen.setdefault(name, Counter()).update(levels)
 
-    def _look(self, portion: Prediction) -> None:
+    def _look(
+        self, portion: Prediction, model: TableModel, neighbors: dict[str, list[str]] | None, *, first: bool
+    ) -> None:
         """Count rows outside of what validation has seen: all if that is known, else some."""
         rows, reach = len(portion.values), portion.reach
         self.asked = reach is not None
         if reach is None:
-            looked_at = min(rows, OF_OTHERS if self.rows else LOOKED_AT)
+            looked_at = min(rows, LOOKED_AT if first else OF_OTHERS)
             places = np.linspace(0, rows - 1, looked_at).astype(np.intp)
-            reach = self.model.reach_in(portion.frame, portion.encoded, places, neighbors=self.neighbors)
+            reach = model.reach_in(portion.frame, portion.encoded, places, neighbors=neighbors)
         self.looked_at += len(reach)
         self.beyond += reach.outside.mean() * rows
 

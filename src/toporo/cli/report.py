@@ -26,6 +26,7 @@ from toporo.cli.common import (
 )
 from toporo.cli.evaluate import judge, load_control
 from toporo.coordinates import read_coordinates
+from toporo.data.stores import without_query
 from toporo.errors import SettingError
 from toporo.pages.model import describe_model, write_model_report
 from toporo.tables.folder import MANIFEST, WEIGHTS
@@ -42,7 +43,7 @@ def report(
         str | None,
         typer.Argument(
             metavar="DATA",
-            help="Table with targets and groups to judge the model by: CSV, Parquet or Feather; - is standard input.",
+            help="Table with targets and groups to judge the model by, as for toporo evaluate; - is standard input.",
             show_default="no evaluation",
         ),
     ] = None,
@@ -92,7 +93,7 @@ def report(
         models |= {} if against is None else {str(against): load_control(against, fitted, model)}
         content: dict[str, Any] = {"evaluation": None, "source": None}
         if data is not None:
-            source = "standard input" if data == "-" else spelled(Path(data).name)
+            source = "standard input" if data == "-" else spelled(Path(without_query(data)).name)
             judged, *other = judge(models, data, **settings)
             content = {"evaluation": judged, "source": source}
             content |= {"against": (str(against), other[0])} if other else {}

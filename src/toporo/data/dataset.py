@@ -240,6 +240,20 @@ def find_dataset(source: Any, *, format: str | None = None, delimiter: str = ","
     )
 
 
+def dataset_of(source: Any, *, format: str | None = None, delimiter: str = ",") -> Dataset | None:  # noqa: A002
+    """A table that has pieces: one of many files, or a Parquet file; None for others.
+
+    Parameters
+    ----------
+    source, format, delimiter : as for :func:`open_table`.
+    """
+    if not is_dataset(source):
+        named = isinstance(source, str | os.PathLike) and "\0" not in spelled(source) and Path(source).is_file()
+        if not named or format_of(source, format) != "parquet":
+            return None
+    return find_dataset(source, format=format, delimiter=delimiter)
+
+
 @contextmanager
 def open_table(source: Any, *, format: str | None = None, delimiter: str = ",") -> Iterator[Opened]:  # noqa: A002
     """Open a table of any kind to read it in portions.

@@ -336,8 +336,12 @@ def _unusable(name: str, where: str, why: str) -> DataError:
     return DataError(f"column {name!r} of {where} cannot be used: {why}. Convert the column, or leave it out.")
 
 
-def _no_rows(where: str) -> DataError:
-    return DataError(f"{where} has a header but no rows: expected a line of values for every point.")
+class NoRowsError(DataError):
+    """A table without rows, which as a part of one that has some does no harm."""
+
+
+def _no_rows(where: str) -> NoRowsError:
+    return NoRowsError(f"{where} has a header but no rows: expected a line of values for every point.")
 
 
 def _chosen(table: Opened, columns: Iterable[str] | None, exclude: Iterable[str]) -> dict[str, int]:

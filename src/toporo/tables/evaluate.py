@@ -292,7 +292,7 @@ def evaluate(
     >>> result.overall["mae"].value
     1.0
     """
-    _check_settings(task, resamples, level, seed)
+    check_settings(task, resamples, level, seed)
     codes, names = _coded(groups)
     given: dict[str, Any] = {"probabilities": probabilities, "classes": classes, "inside": inside, "outside": outside}
     seen = look_at(task, y, predicted, len(codes), widths=widths, constant=constant, **given)
@@ -319,7 +319,7 @@ def summed(
     tallies : of :func:`look_at`'s rows.
     classes, hops, trained, resamples, level, seed : as for :func:`evaluate`.
     """
-    _check_settings(task, resamples, level, seed)
+    check_settings(task, resamples, level, seed)
     drawing: dict[str, Any] = {"resamples": int(resamples), "level": level, "seed": int(seed)}
     bootstraps = [Bootstrap(*each, **drawing) for each in tallies.samples(ALL, list(classes or ()))]
 
@@ -466,7 +466,13 @@ def _log_loss(probabilities: npt.ArrayLike, classes: list[Any] | None, code: Who
 # ---------------------------------------------------------------- what is given
 
 
-def _check_settings(task: str, resamples: int, level: float, seed: int) -> None:
+def check_settings(task: str, resamples: int, level: float, seed: int) -> None:
+    """Refuse what :func:`evaluate` cannot take, before there is any work.
+
+    Parameters
+    ----------
+    task, resamples, level, seed : as for :func:`evaluate`.
+    """
     if task not in LEADING:
         raise UnknownNameError("task", task, LEADING)
     for what, value in (("resamples", resamples), ("seed", seed)):
@@ -500,7 +506,7 @@ def _numbers(values: npt.ArrayLike, what: str, rows: int) -> Array:
             f"{what} has {int(bad.sum())} value(s) that are missing or infinite, the first at place "
             f"{int(bad.argmax())}. Leave those rows out."
         )
-    if np.abs(numbers).max() > LARGEST_TARGET:
+    if np.abs(numbers).max(initial=0.0) > LARGEST_TARGET:
         raise DataError(f"{what} holds numbers beyond {LARGEST_TARGET:g}: give the target in a larger unit.")
     return numbers
 

@@ -17,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier
 
+from toporo.cluster import LOCAL, cluster
+from toporo.data.dataset import Dataset, dataset_of
 from toporo.data.encode import Encoded, Encoder
-from toporo.data.frame import Frame, Numbers, stream_frames
+from toporo.data.frame import Frame, NoRowsError, Numbers, stream_frames
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnsafeFileError, listed, warn
 from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
@@ -26,12 +28,15 @@ from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why
 from toporo.estimators.inputs import Coefficients
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
-from toporo.groups import GroupIds, Groups
+from toporo.groups import Groups
+from toporo.machine import one_thread, room, used_bytes
 from toporo.schema import as_type
-from toporo.tables.evaluate import Evaluation, evaluate
+from toporo.tables.evaluate import Evaluation, check_settings, look_at, summed
 from toporo.tables.folder import read_folder, write_folder
 from toporo.tables.reach import Reach, RowReach, hops_from, required
-from toporo.text import many
+from toporo.tables.resample import EXACT_ROWS
+from toporo.tables.tally import ALL, Seen, Tallies
+from toporo.text import human, many
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array
@@ -46,6 +51,10 @@ INTERVAL = 0.9
 PREFIX = "reach."
 #: Inputs of a model that are computed at a time, and rows at most and at least.
 CELLS, MOST_ROWS, FEWEST_ROWS = 1 << 22, 65_536, 256
+#: How many times a portion is in memory: read ahead, as columns, as inputs and in what becomes of these.
+COPIES = 8
+#: Rows of a piece that are tallied at a time, whatever the portions.
+FOLD = 1 << 18
 #: What arrays of :class:`~toporo.estimators.held_out.HeldOut` are called in a model folder.
 HELD_OUT = "held_out."
 
@@ -191,6 +200,7 @@ class TableModel:
         reach: bool = False,
         skip_unknown_groups: bool = False,
         known_to: Iterable[TableModel] = (),
+        memory_limit: int | None = None,
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
@@ -199,8 +209,9 @@ class TableModel:
 
         Parameters
         ----------
-        source : a CSV (also .gz), Parquet or Feather file, a stream of CSV, a pandas, polars or arrow table, or columns
-            by name.
+        source : a CSV (also .gz), Parquet or Feather file, a folder of these, a pattern, an address of an object store
+            (:func:`toporo.data.dataset.find_dataset`), a stream of CSV, a pandas, polars or arrow table, or columns by
+            name.
         require : further columns to read, typed as in training (the target, say).
         keep, optional : further columns to read, as text; ``optional`` ones are read if they are there.
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
@@ -214,6 +225,8 @@ class TableModel:
         skip_unknown_groups : leave out rows of groups that the graph of such a model does not have, which are an error
             else; the last portion says how many of which (``skipped``). Models that predict any group leave out none.
         known_to : other models that must know a group as well, so that all are judged by the same rows.
+        memory_limit : bytes that the process may take: portions are so small that they fit. A table whose rows all have
+            to be held, and do not fit, is an error.
         """
         if reach:
             required(self.reach)
@@ -226,15 +239,18 @@ class TableModel:
         extra = [name for name in optional if name not in self.encoder.kinds]
         if rows is None:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
+        if memory_limit is not None:
+            rows = max(1, min(rows, room(memory_limit) // (COPIES * self._row_bytes(len(kinds)))))
         frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
-        frames = _ahead(frames) if isinstance(source, str | os.PathLike) else frames
-        together = self.by_group and getattr(self.estimator, "context", "rows") == "rows"
+        frames = _ahead(frames) if isinstance(source, str | os.PathLike | Dataset) else frames
+        if self.together and memory_limit is not None:
+            frames = self._within(frames, memory_limit, len(kinds))
         skipped: Counter[str] = Counter()
         models = (self, *known_to) if skip_unknown_groups else ()
         several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
         kept = (rows for rows in several if len(rows.frame))
         last: Prediction | None = None
-        for some in [list(kept)] if together else ([each] for each in kept):
+        for some in [list(kept)] if self.together else ([each] for each in kept):
             for portion in self._predict(some, dict(asked)) if some else ():
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
                 ready = portion if how_far is None else replace(portion, reach=how_far)
@@ -244,12 +260,28 @@ class TableModel:
                     yield last
                 last = ready
         if last is None:
-            raise DataError(
-                f"no row is of a group that the model knows: all {sum(skipped.values())} are of {listed(skipped)}. "
-                "Fit with a graph that has them, or say which groups they are next to (neighbors=, --neighbors)."
-            )
+            raise UnknownGroupsError(skipped)
         if skip_unknown_groups:  # who was left out is known with the last portion
             yield replace(last, skipped=dict(skipped))
+
+    def _row_bytes(self, columns: int) -> int:
+        """About how many bytes a row takes as it is read and as inputs of the model."""
+        return 8 * (len(self.encoder.names) + columns + 4)
+
+    def _within(self, frames: Iterator[Frame], limit: int, columns: int) -> Iterator[Frame]:
+        """Frames that are all held: too many are an error before they are."""
+        left, rows = room(limit), 0
+        for frame in frames:
+            rows += len(frame)
+            needed = COPIES * rows * self._row_bytes(columns)
+            if needed > left:
+                raise DataError(
+                    f"{frame.where}: this model looks at all rows of a group together, so it holds them all, and "
+                    f"{many(rows, 'row')} alone take about {human(needed)} of the {human(left)} that the memory limit "
+                    f"of {human(limit)} leaves. Raise the limit, give some groups at a time (all rows of each), or fit "
+                    "a model that takes rows one by one (--model linear)."
+                )
+            yield frame
 
     def knows(self, name: str, neighbors: Mapping[str, Iterable[str]] | None = None) -> bool:
         """Whether rows of a group can be predicted: models by group with a graph need to know where it is.
@@ -286,7 +318,7 @@ class TableModel:
         matrix = encoded[0].matrix if len(frames) == 1 else np.concatenate([part.matrix for part in encoded])
         level = None if self._own_intervals else asked.pop("interval", None)
         names = [name for frame in frames for name in self._groups(frame)] if self._takes_groups(level) else []
-        with np.errstate(over="ignore", invalid="ignore"):
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the same bits on any number of threads
             work = self.estimator.predict if self.task == "regression" else self.estimator.predict_proba
             output = work(matrix, **({"groups": names} if self.by_group else {}), **asked)
         ends = output[1:] if "interval" in asked else (None, None)
@@ -467,9 +499,12 @@ class TableModel:
         resamples: int = 1000,
         level: float = 0.95,
         seed: int = 0,
+        engine: str = LOCAL,
         **reading: Any,
     ) -> Evaluation:
-        """Judge predictions by group, with bootstrap intervals.
+        """Judge predictions by group, with bootstrap intervals, a portion of the table at a time.
+
+        Of a group of more than 500 rows moments are kept, of a smaller one two to four numbers of every row.
 
         Rows without a target are left out; rows without a group are an error. A model that has intervals is also judged
         by ``coverage``, the share of rows whose target lies in their 90 % interval or set, and by the mean ``width`` or
@@ -480,65 +515,95 @@ class TableModel:
         source : as for :meth:`portions`; it must have the target and the group column.
         unseen : leave out rows of groups that the model was trained on.
         resamples, level, seed : of the intervals; see :func:`toporo.tables.evaluate.evaluate`.
+        engine : ``"local"``, ``"ray"`` or a cluster's address: its workers, which must reach the files, judge pieces of
+            the table. The numbers are the same to the bit.
         reading : ``format``, ``delimiter``, … of :meth:`portions`, ``skip_unknown_groups`` among them.
         """
-        targets, values, chances, names, inside, outside, widths, strangers = [], [], [], [], [], [], [], 0
-        skipped: Mapping[str, int] = {}
-        if self.has_intervals:
-            reading = {"interval": INTERVAL} | reading
-        reading = {"reach": self.reach is not None} | reading
-        for portion in self.portions(source, require=[self.target, self.group], **reading):
-            group, of_rows = portion.frame.text(self.group), self._groups(portion.frame)
-            target, known = self._targets(portion.frame)
-            if unseen:
-                trained = [group.levels.index(name) for name in self.groups if name in group.levels]
-                strangers += len(group.levels) - len(trained)
-                known &= ~np.isin(group.codes, trained)
-            targets.append(target[known])
-            values.append(portion.values[known])
-            names.append(of_rows[known])
-            if portion.lower is not None and portion.upper is not None:
-                inside.append(((portion.lower <= target) & (target <= portion.upper))[known])
-                widths.append((portion.upper - portion.lower)[known])
-            if portion.sets is not None:
-                right = target[:, None] == np.asarray(self.classes, dtype=object)
-                inside.append((portion.sets & right).any(axis=1)[known])
-                widths.append(portion.sets.sum(axis=1)[known])
-            if portion.probabilities is not None:
-                chances.append(portion.probabilities[known])
-            if portion.reach is not None:
-                outside.append(portion.reach.outside[known])
-            skipped = portion.skipped
-        if unseen and not strangers:
+        check_settings(self.task, resamples, level, seed)
+        reading = {"reach": self.reach is not None} | ({"interval": INTERVAL} if self.has_intervals else {}) | reading
+        judged = Judgement()
+        with cluster(engine) as workers:
+            shared = workers.share(self)
+            parts = self.parts(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
+            calls = ((part, (shared, each, unseen, reading)) for part, each in enumerate(parts))
+            for number, part in workers.each(judge_part, calls, ordered=True):
+                judged.add(part, reading.get("memory_limit"), first=number == 0)
+        if judged.empty is not None:
+            raise UnknownGroupsError(judged.skipped) if judged.skipped else judged.empty
+        if unseen and not judged.strangers:
             raise DataError(
                 f"no row of the table is in groups that it was not trained on: the model knows {listed(self.groups)}. "
                 "Judge it on all groups, or give a table with others."
             )
-        if not sum(map(len, targets)):
+        if judged.tallies is None:
             where = " in groups that it was not trained on" if unseen else ""
             raise DataError(
                 f"column {self.target!r} is empty{where}: without known targets there is nothing to judge predictions "
                 "by. Give a table with targets, or use predict."
             )
-        ids = Groups.of(np.concatenate(names).tolist())
-        judged = evaluate(
+        evaluation = summed(
             self.task,
-            np.concatenate(targets),
-            np.concatenate(values),
-            ids,
-            probabilities=np.concatenate(chances) if chances else None,
+            judged.tallies,
             classes=self.classes,
-            inside=np.concatenate(inside) if inside else None,
-            outside=np.concatenate(outside) if outside else None,
-            widths=np.concatenate(widths) if widths else None,
-            hops=self._hops(ids),
+            hops=self._hops(judged.tallies.rows(ALL)),
             trained=self.groups,
-            constant=self.constant,
             resamples=resamples,
             level=level,
             seed=seed,
         )
-        return replace(judged, skipped=dict(skipped)) if skipped else judged
+        return replace(evaluation, skipped=dict(judged.skipped)) if judged.skipped else evaluation
+
+    def parts(self, source: Any, *, format: str | None = None, delimiter: str = ",") -> Iterator[Any]:  # noqa: A002
+        """A table as tables that can be predicted each by itself, in order; see :class:`toporo.data.dataset.Piece`.
+
+        Parameters
+        ----------
+        source, format, delimiter : as for :meth:`portions`.
+        """
+        table = dataset_of(source, format=format, delimiter=delimiter)
+        if table is None or self.together or not table.pieces:
+            yield source if table is None else table
+            return
+        yield from (table.only([piece]) for piece in table.pieces)
+
+    @property
+    def together(self) -> bool:
+        """Whether all rows of a group are looked at together, so that all rows are held."""
+        return self.by_group and getattr(self.estimator, "context", "rows") == "rows"
+
+    def seen(
+        self, portion: Prediction, unseen: bool, names: dict[str, int]
+    ) -> tuple[Seen, npt.NDArray[np.int64], bool]:
+        """What is to be known of predicted rows to judge them, the codes of their groups, and whether any are new.
+
+        Parameters
+        ----------
+        portion : rows with target and group.
+        unseen : leave out rows of groups that the model was trained on.
+        names : codes by group, to which new groups are added.
+        """
+        self._groups(portion.frame)  # each row needs one
+        group = portion.frame.text(self.group)
+        target, known = self._targets(portion.frame)
+        trained = [place for place, name in enumerate(group.levels) if name in set(self.groups)]
+        if unseen:
+            known &= ~np.isin(group.codes, trained)
+        code_of = np.asarray([names.setdefault(name, len(names)) for name in group.levels], dtype=np.int64)
+        given: dict[str, Any] = {}
+        if portion.lower is not None and portion.upper is not None:
+            given["inside"] = ((portion.lower <= target) & (target <= portion.upper))[known]
+            given["widths"] = (portion.upper - portion.lower)[known]
+        if portion.sets is not None:
+            right = target[:, None] == np.asarray(self.classes, dtype=object)
+            given["inside"] = (portion.sets & right).any(axis=1)[known]
+            given["widths"] = portion.sets.sum(axis=1)[known]
+        if portion.probabilities is not None:
+            given |= {"probabilities": portion.probabilities[known], "classes": self.classes}
+        if portion.reach is not None:
+            given["outside"] = portion.reach.outside[known]
+        rows = int(known.sum())
+        seen = look_at(self.task, target[known], portion.values[known], rows, constant=self.constant, **given)
+        return seen, code_of[group.codes[known]], len(trained) < len(group.levels)
 
     def _targets(self, frame: Frame) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         """The targets of a portion, and which of them are known."""
@@ -548,12 +613,12 @@ class TableModel:
         labels = frame.text(self.target).known()
         return np.asarray([*labels.levels, ""], dtype=object)[labels.codes], ~labels.missing
 
-    def _hops(self, ids: GroupIds) -> dict[str, float] | None:
+    def _hops(self, names: Iterable[str]) -> dict[str, float] | None:
         """Of every group in a table, to the nearest training group; those that the graph does not have are left out."""
         if self.graph is None:
             return None
         near = self.graph.hops(self.groups)
-        return {str(name): near[name] for name in ids.groups if name in near}
+        return {name: near[name] for name in names if name in near}
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a model folder: JSON and safetensors, nothing executable.
@@ -697,6 +762,97 @@ def skipped_in_words(skipped: Mapping[str, int]) -> str:
     shown = ", ".join(f"{name!r} ({rows})" for name, rows in most[:6])
     groups, more = many(len(skipped), "group"), ", …" if len(most) > 6 else ""
     return f"left out {many(sum(skipped.values()), 'row')} of {groups} that the graph does not have: {shown}{more}"
+
+
+class UnknownGroupsError(NoRowsError):
+    """All rows were left out, for the model knows none of their groups.
+
+    Parameters
+    ----------
+    skipped : rows by group.
+    """
+
+    def __init__(self, skipped: Mapping[str, int]) -> None:
+        self.skipped = dict(skipped)
+        super().__init__(
+            f"no row is of a group that the model knows: all {sum(skipped.values())} are of {listed(skipped)}. "
+            "Fit with a graph that has them, or say which groups they are next to (neighbors=, --neighbors)."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.skipped,)
+
+
+@dataclass
+class Judgement:
+    """What is known of a table, or of a part of it, when its predictions are judged.
+
+    Attributes
+    ----------
+    tallies : of rows with a target; None without any.
+    strangers : whether there were rows of groups not trained on.
+    skipped : rows that were left out, by group that the model does not know.
+    empty : what is to be said if no part has rows to predict.
+    """
+
+    tallies: Tallies | None = None
+    strangers: bool = False
+    skipped: Counter[str] = field(default_factory=Counter)
+    empty: NoRowsError | None = None
+
+    def add(self, other: Judgement, memory_limit: int | None = None, *, first: bool = False) -> None:
+        """Put a further part to it."""
+        self.strangers |= other.strangers
+        self.skipped.update(other.skipped)
+        self.empty = other.empty if first else self.empty and other.empty
+        if self.tallies is None or other.tallies is None:
+            self.tallies = self.tallies or other.tallies
+        else:
+            self.tallies.add(other.tallies)
+        if memory_limit is not None and self.tallies is not None:
+            held = self.tallies.held
+            if 3 * held > max(0, memory_limit - used_bytes()) + held:
+                raise DataError(
+                    f"groups of at most {EXACT_ROWS} rows are judged by their rows, and these take {human(held)} by "
+                    f"now, which with the bootstrap is too much for the memory limit of {human(memory_limit)}. Raise "
+                    "the limit, or judge some groups at a time."
+                )
+
+
+def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any]) -> Judgement:
+    """Predict a table, or a piece of one, and tally how good that is.
+
+    Parameters
+    ----------
+    model : to be judged.
+    source, reading : as for :meth:`TableModel.portions`.
+    unseen : leave out rows of groups that the model was trained on.
+    """
+    judged, waiting, names = Judgement(), [], dict[str, int]()
+    for portion in _or_none(model.portions(source, require=[model.target, model.group], **reading), judged):
+        seen, codes, strangers = model.seen(portion, unseen, names)
+        judged.strangers |= strangers
+        judged.skipped.update(portion.skipped)
+        waiting.append((seen, codes))
+        while sum(len(codes) for _, codes in waiting) >= FOLD:
+            seen, codes = Seen.joined([each for each, _ in waiting]), np.concatenate([each for _, each in waiting])
+            judged.add(Judgement(Tallies.of(seen.take(slice(FOLD)), codes[:FOLD], list(names))))
+            waiting = [(seen.take(slice(FOLD, None)), codes[FOLD:])]
+    codes = np.concatenate([each for _, each in waiting]) if waiting else np.empty(0, dtype=np.int64)
+    if len(codes):
+        judged.add(Judgement(Tallies.of(Seen.joined([each for each, _ in waiting]), codes, list(names))))
+    return judged
+
+
+def _or_none(portions: Iterator[Prediction], judged: Judgement) -> Iterator[Prediction]:
+    """Portions of a part that may have none: other parts may have some."""
+    try:
+        yield from portions
+    except UnknownGroupsError as error:
+        judged.skipped.update(error.skipped)
+        judged.empty = error
+    except NoRowsError as error:
+        judged.empty = error
 
 
 class _Rows(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ Cell = tuple[Any, bool]
 class Judge:
     """What is looked at in a row: ``"errors"`` (target and error), ``"loss"``, ``"width"``, ``"set_size"`` or none.
 
-    ``hits`` says whether it counts rows in cells, and ``classes`` whether these are of classes or of coverage.
+    Rows are counted too, in cells: of classes, by whether each was recognised, or of rows inside their interval.
     """
 
     what: str
@@ -141,6 +141,48 @@ class Seen:
     outside: npt.NDArray[np.bool_] | None = None
     off: Array | None = None
 
+    @classmethod
+    def joined(cls, several: Sequence[Seen]) -> Seen:
+        """Of consecutive rows, those of several."""
+        first = several[0]
+        if len(several) == 1:
+            return first
+        cells, places = [], []
+        for number in range(len(first.judges)):
+            index = {
+                cell: place for place, cell in enumerate(dict.fromkeys(c for s in several for c in s.cells[number]))
+            }
+            cells.append(tuple(index))
+            moved = [
+                np.asarray([index[cell] for cell in each.cells[number]], dtype=np.int64)[own]
+                for each in several
+                if (own := each.places[number]) is not None
+            ]
+            places.append(np.concatenate(moved) if moved else None)
+        return cls(
+            judges=first.judges,
+            raw=tuple(np.concatenate([each.raw[k] for each in several], axis=1) for k in range(len(first.judges))),
+            places=tuple(places),
+            cells=tuple(cells),
+            outside=_joined([each.outside for each in several]),
+            off=_joined([each.off for each in several]),
+        )
+
+    def take(self, rows: slice) -> Seen:
+        """Some of the rows."""
+        return replace(
+            self,
+            raw=tuple(raw[:, rows] for raw in self.raw),
+            places=tuple(None if places is None else places[rows] for places in self.places),
+            outside=None if self.outside is None else self.outside[rows],
+            off=None if self.off is None else self.off[rows],
+        )
+
+
+def _joined(parts: Sequence[npt.NDArray[Any] | None]) -> npt.NDArray[Any] | None:
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None
+
 
 @dataclass(eq=False)
 class Tallies:
@@ -236,14 +278,14 @@ class Tallies:
 
     def rows(self, where: str) -> dict[str, int]:
         """How many there are, by group."""
-        return {name: tallies[0].rows for name, tallies in self.groups.get(where, {}).items()}
+        return {name: tallies[0].rows for name, tallies in sorted(self.groups.get(where, {}).items())}
 
     def constant(self) -> dict[str, float]:
         """The leading metric by group of saying the same of every row."""
         counts = self.rows(ALL)
         if self.judges[0].classes:
-            return {name: squares / counts[name] for name, (_, squares) in self.off.items()}
-        return {name: peak * math.sqrt(squares / counts[name]) for name, (peak, squares) in self.off.items()}
+            return {name: squares / counts[name] for name, (_, squares) in sorted(self.off.items())}
+        return {name: peak * math.sqrt(squares / counts[name]) for name, (peak, squares) in sorted(self.off.items())}
 
 
 def _size(raw: Array) -> int:

@@ -1,0 +1,402 @@
+"""Predicting and judging tables of many files: the same as in memory, by any pieces, portions and workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pyarrow import csv, parquet
+
+from toporo.cluster import cluster
+from toporo.data import dataset
+from toporo.data.dataset import find_dataset
+from toporo.errors import DataError, SettingError
+from toporo.tables import Evaluation, TableModel, fit_table, model, resample
+from toporo.tables.evaluate import evaluate
+from toporo.tables.resample import Moments
+
+from .cases import RIVER, TRAINED, floods, river
+
+STATIONS = (*TRAINED, "mouth")
+
+
+def long_table(classes: bool = False, sizes: tuple[int, ...] = (900, 40, 700, 1, 520)) -> dict[str, list[Any]]:
+    """Stations of very different size, in no order, some rows without a target."""
+    make = floods if classes else river
+    whole = make(seed=3, rows=max(sizes))
+    place = {name: number for number, name in enumerate(STATIONS)}
+    first: dict[str, int] = dict.fromkeys(STATIONS, 0)
+    kept = []
+    for row, name in enumerate(whole["station"]):
+        first[name] += 1
+        if first[name] <= sizes[place[name]]:
+            kept.append(row)
+    order = np.random.default_rng(1).permutation(kept).tolist()
+    target = "flood" if classes else "y"
+    table = {name: [column[row] for row in order] for name, column in whole.items()}
+    table[target] = [None if row % 50 == 7 else value for row, value in enumerate(table[target])]
+    if classes:
+        table["flood"][11] = "frozen"  # which the model does not know
+    return table
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[bool, TableModel]:
+    settings: dict[str, Any] = {"group": "station", "graph": RIVER, "test_groups": ["mouth"], "model": "linear"}
+    return {False: fit_table(river(), target="y", **settings), True: fit_table(floods(), target="flood", **settings)}
+
+
+def split(table: dict[str, list[Any]], folder: Path, hive: bool = False) -> Path:
+    """As Parquet: five files of short row groups; or by station."""
+    whole = pa.table(table)
+    if hive:
+        parquet.write_to_dataset(whole, str(folder), partition_cols=["bed"], row_group_size=64)
+        return folder
+    folder.mkdir()
+    step = len(whole) // 5 + 1
+    for number in range(5):
+        parquet.write_table(whole.slice(number * step, step), folder / f"{number}.parquet", row_group_size=64)
+    return folder
+
+
+def check_equal(found: Evaluation, expected: Evaluation, rtol: float) -> None:
+    """All that is counted exactly, all else so nearly."""
+
+    def walk(a: Any, b: Any, where: str) -> None:
+        if isinstance(b, dict):
+            assert list(a) == list(b), where
+            for key in b:
+                walk(a[key], b[key], f"{where}.{key}")
+        elif isinstance(b, list):
+            assert len(a) == len(b), where
+            for number, (x, y) in enumerate(zip(a, b, strict=True)):
+                walk(x, y, f"{where}[{number}]")
+        elif isinstance(b, float) and not isinstance(a, str):
+            assert math.isclose(a, b, rel_tol=rtol, abs_tol=rtol), f"{where}: {a} is not {b}"
+        else:
+            assert a == b, where
+
+    walk(found.to_dict(), expected.to_dict(), "evaluation")
+
+
+@pytest.mark.parametrize("classes", [False, True])
+@pytest.mark.parametrize("hive", [False, True])
+@pytest.mark.parametrize("unseen", [False, True])
+def test_judged_in_pieces_as_in_memory(
+    models: dict[bool, TableModel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    classes: bool,
+    hive: bool,
+    unseen: bool,
+) -> None:
+    judged, table = models[classes], long_table(classes)
+    expected = judged.evaluate(table, unseen=unseen, resamples=200)
+    folder = split(table, tmp_path / "table", hive)
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(model, "FOLD", 90)
+    texts = set()
+    for rows in (None, 33, 10_000):
+        found = judged.evaluate(folder, unseen=unseen, resamples=200, **({} if rows is None else {"rows": rows}))
+        check_equal(found, expected, 1e-10)
+        texts.add(json.dumps(found.to_dict()))
+    assert len(texts) == 1, "portions make a difference"
+    assert {score.group: score.rows for score in found.groups} == {s.group: s.rows for s in expected.groups}
+
+
+def test_small_tables_are_judged_as_by_the_function(models: dict[bool, TableModel]) -> None:
+    table = long_table()
+    known = [row for row, target in enumerate(table["y"]) if target is not None]
+    rows = {name: [column[row] for row in known] for name, column in table.items()}
+    values, lower, upper = models[False].predict(rows, interval=0.9)
+    y = np.asarray(rows["y"])
+    expected = evaluate(
+        "regression",
+        y,
+        values,
+        rows["station"],
+        inside=(lower <= y) & (y <= upper),
+        widths=upper - lower,
+        outside=models[False].reach_of(rows).outside,
+        hops=dict(zip(STATIONS, (0, 0, 0, 0, 1), strict=True)),
+        trained=TRAINED,
+        constant=models[False].constant,
+    )
+    assert repr(models[False].evaluate(table)) == repr(expected)  # to the bit
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 40])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_moments_of_parts_are_those_of_the_whole(parts: int, shift: float) -> None:
+    random = np.random.default_rng(parts)
+    error, target = random.normal(size=800), shift + np.sort(random.normal(size=800))
+
+    def moments(rows: Any) -> Moments:
+        centre = float(np.median(target[rows]))
+        apart = target[rows] - centre
+        losses = np.stack([error[rows] ** 2, np.abs(error[rows]), apart, apart**2])
+        return Moments.of(losses, centre, np.stack([target[rows], error[rows]]))
+
+    whole, (first, *others) = moments(slice(None)), map(moments, np.array_split(np.arange(800), parts))
+    joined = first
+    for other in others:
+        joined = joined.and_of(other)
+    assert joined.rows == 800
+    assert joined.mark == whole.mark
+    moved = joined.about(whole.centre)
+    assert_allclose(moved.sums, whole.sums, rtol=1e-11, atol=1e-8 * (shift > 0) + 1e-10)
+    assert_allclose(moved.products, whole.products, rtol=1e-9 if shift else 1e-11, atol=1e-10)
+    drawn = [each.about(whole.centre).resampled(50, np.random.default_rng(0)) for each in (joined, whole)]
+    assert_allclose(drawn[0], drawn[1], rtol=1e-8 if shift else 1e-11, atol=1e-8)
+
+
+def test_moments_in_another_unit() -> None:
+    rows = np.random.default_rng(0).normal(size=(4, 60)) ** 2
+    given = Moments.of(rows, 0.5, rows)
+    there = given.within(3)
+    assert_allclose(there.sums, given.sums / [64, 8, 8, 64])
+    assert there.centre == 0.5 / 8
+    assert_array_equal(there.within(0).products, given.products)
+
+
+# ---------------------------------------------------------------- predictions
+
+
+def written(done: Any, path: Path) -> bytes:
+    assert done.code == 0, done.err
+    return path.read_bytes()
+
+
+def test_predictions_of_a_folder_are_those_of_the_file(
+    models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    table = long_table()
+    models[False].save(tmp_path / "model")
+    parquet.write_table(pa.table(table), tmp_path / "all.parquet")
+    csv.write_csv(pa.table(table), tmp_path / "all.csv")
+    folder = split(table, tmp_path / "table")
+    texts = {}
+    for name in ("all.parquet", "all.csv", folder, f"{folder}/*.parquet", folder.as_uri()):
+        done = toporo("predict", tmp_path / "model", tmp_path / name if name in ("all.csv", "all.parquet") else name,
+                      "--interval", "0.9", "--reach")  # fmt: skip
+        assert done.code == 0, done.err
+        texts[name] = done.out.splitlines()
+    for lines in texts.values():
+        assert len(lines) == 1 + len(table["x"])
+        numbers = [[float(cell) for cell in line.split(",")[1:4]] for line in lines[1:]]
+        assert_allclose(
+            numbers, [[float(c) for c in line.split(",")[1:4]] for line in texts["all.csv"][1:]], rtol=1e-12
+        )
+    limited = toporo("predict", tmp_path / "model", folder, "--memory-limit", "8GiB", "--interval", "0.9", "--reach")
+    assert limited.out.splitlines() == texts[folder]
+
+
+def test_parts_without_rows_do_no_harm(
+    models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any]
+) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    header = "station,x,depth,bed,y\n"
+    (folder / "a.csv").write_text(header)
+    (folder / "b.csv").write_text(f"{header}mouth,1,2,rock,3\nmouth,2,2,mud,\n")
+    (folder / "c.csv").write_text(header)
+    models[False].save(tmp_path / "model")
+    assert toporo("predict", tmp_path / "model", folder).out.count("mouth") == 2
+    assert models[False].evaluate(folder, resamples=20).groups[0].rows == 1
+    (folder / "b.csv").write_text(header)
+    done = toporo("predict", tmp_path / "model", folder)
+    assert (done.code, done.out) == (1, "")
+    assert "has a header but no rows" in done.err
+    with pytest.raises(DataError, match="has a header but no rows"):
+        models[False].evaluate(folder)
+
+
+def test_parts_of_unknown_groups_are_counted_over_all(tmp_path: Path, toporo: Callable[..., Any]) -> None:
+    kriged = fit_table(river(), target="y", group="station", graph=RIVER, model="kriged", context="row")
+    kriged.save(tmp_path / "model")
+    strange = river(seed=1, rows=3)
+    strange["station"] = ["nowhere"] * len(strange["x"])
+    folder = tmp_path / "table"
+    folder.mkdir()
+    parquet.write_table(pa.table(strange), folder / "a.parquet")
+    parquet.write_table(pa.table(river(seed=2, rows=3)), folder / "b.parquet")
+    assert kriged.evaluate(folder, skip_unknown_groups=True, resamples=20).skipped == {"nowhere": 15}
+    done = toporo("predict", tmp_path / "model", folder, "--skip-unknown-groups")
+    assert "left out 15 rows of 1 group" in done.err
+    assert len(done.out.splitlines()) == 16
+    (folder / "b.parquet").unlink()
+    with pytest.raises(DataError, match="no row is of a group that the model knows: all 15 are of 'nowhere'"):
+        kriged.evaluate(folder, skip_unknown_groups=True)
+    assert "no row is of a group" in toporo("predict", tmp_path / "model", folder, "--skip-unknown-groups").err
+
+
+@pytest.mark.filterwarnings("ignore:.*far beyond what was seen")
+def test_models_that_hold_all_rows_say_so_when_these_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kriged = fit_table(river(), target="y", group="station", graph=RIVER, model="kriged")
+    folder = split(river(seed=1, rows=200), tmp_path / "table")
+    expected = kriged.predict(river(seed=1, rows=200))
+    assert_array_equal(kriged.predict(folder, memory_limit=1 << 36), expected)
+    monkeypatch.setattr(model, "room", lambda limit: 100_000)
+    for work in (kriged.predict, kriged.evaluate):
+        with pytest.raises(DataError, match=r"\d\.parquet: this model looks at all rows of a group together, .* rows"):
+            work(folder, memory_limit=1 << 36)
+
+
+def test_a_limit_that_cannot_be_kept(models: dict[bool, TableModel], tmp_path: Path, monkeypatch: Any) -> None:
+    folder = split(long_table(), tmp_path / "table")
+    for work in (models[False].predict, models[False].evaluate):
+        with pytest.raises(SettingError, match=r"the memory limit is 1\.0 MiB, but the program itself takes"):
+            work(folder, memory_limit=1 << 20)
+    monkeypatch.setattr(model, "used_bytes", lambda: 1 << 40)
+    with pytest.raises(DataError, match=r"groups of at most 500 rows are judged by their rows"):
+        models[False].evaluate(folder, memory_limit=1 << 36)
+
+
+def test_a_wrong_size_is_a_mistake_in_typing(tmp_path: Path, toporo: Callable[..., Any]) -> None:
+    for size in ("much", "0", "-1GiB"):
+        done = toporo("predict", tmp_path, "x.csv", f"--memory-limit={size}")
+        assert done.code == 2
+        assert "is no size above 0" in done.err
+
+
+def test_nothing_is_written_into_the_table_s_folder(
+    models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any]
+) -> None:
+    models[False].save(tmp_path / "model")
+    folder = split(long_table(), tmp_path / "table")
+    done = toporo("predict", tmp_path / "model", folder, "--out", folder / "out.parquet")
+    assert done.code == 1
+    assert "is in the folder of the table: choose a place of its own" in done.err
+
+
+# ---------------------------------------------------------------- many workers
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[None]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs the extra ray")
+    os.environ.pop("RAY_ADDRESS", None)
+    with cluster("ray"):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+@pytest.mark.parametrize("classes", [False, True])
+def test_workers_give_the_same_bytes(
+    models: dict[bool, TableModel],
+    tmp_path: Path,
+    toporo: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    classes: bool,
+) -> None:
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    models[classes].save(tmp_path / "model")
+    folder = split(long_table(classes), tmp_path / "table")
+    assert len(find_dataset(folder).pieces) > 8
+    for name in ("out.csv", "out.parquet"):
+        out = tmp_path / name
+        here = toporo("predict", tmp_path / "model", folder, "--interval", "0.9", "--out", out)
+        local = written(here, out)
+        there = toporo("predict", tmp_path / "model", folder, "--interval", "0.9", "--out", out, "--engine", "ray")
+        assert written(there, out) == local
+        assert there.err.replace("toporo: predicting\n", "") == here.err.replace("toporo: predicting\n", "")
+    here = toporo("evaluate", tmp_path / "model", folder, "--json")
+    assert here.code == 0
+    assert toporo("evaluate", tmp_path / "model", folder, "--json", "--engine", "ray").out == here.out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
+def test_what_is_wrong_with_a_piece_is_said_by_name(
+    models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models[False].save(tmp_path / "model")
+    folder = split(long_table(), tmp_path / "table")
+    table = find_dataset(folder)
+    (folder / "3.parquet").unlink()
+    with pytest.raises(DataError, match=r"3\.parquet has disappeared since the table was listed"):
+        models[False].evaluate(table, engine="ray")
+    monkeypatch.setattr("toporo.cli.predict.dataset_of", lambda *_, **__: table)
+    done = toporo("predict", tmp_path / "model", folder, "--engine", "ray", "--out", tmp_path / "out.csv")
+    assert done.code == 1
+    assert "3.parquet has disappeared" in done.err
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_an_engine_that_is_none(models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any]) -> None:
+    models[False].save(tmp_path / "model")
+    for command in ("predict", "evaluate"):
+        done = toporo(command, tmp_path / "model", tmp_path, "--engine", "spark")
+        assert done.code == 1
+        assert "engine 'spark': expected local, ray, or the address" in done.err
+
+
+# ---------------------------------------------------------------- memory
+
+PEAK = """
+import resource, sys
+from toporo.__main__ import main
+sys.argv = ["toporo", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the module resource")
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_memory_does_not_follow_the_rows(models: dict[bool, TableModel], tmp_path: Path, command: str) -> None:
+    replace(models[False], reach=None).save(tmp_path / "model")  # which takes long for so many rows
+    rows = 60_000
+    random = np.random.default_rng(0)
+    columns = {"station": np.resize(STATIONS, rows), "bed": np.resize(["sand", "rock", "mud"], rows)}
+    table = pa.table(columns | {name: random.normal(size=rows) for name in ("x", "depth", "y")})
+    peaks = []
+    for files in (5, 30):
+        folder = tmp_path / f"{files}"
+        folder.mkdir()
+        for number in range(files):
+            parquet.write_table(table, folder / f"{number:02}.parquet")
+        more = ["--out", str(tmp_path / "out.parquet")] if command == "predict" else ["--quiet", "--resamples", "20"]
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                PEAK,
+                command,
+                str(tmp_path / "model"),
+                str(folder),
+                "--memory-limit",
+                "2GiB",
+                *more,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        peaks.append(int(done.stderr.splitlines()[-1]) / 1024)
+    assert peaks[1] < peaks[0] + 40, "MiB for six times the rows, which are 70 MB as numbers alone"
+
+
+def test_exact_rows_are_what_the_message_says() -> None:
+    assert resample.EXACT_ROWS == 500
