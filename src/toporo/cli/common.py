@@ -125,6 +125,18 @@ def coordinates_option(panel: str) -> Any:
     )
 
 
+def engine_option(panel: str) -> Any:
+    """The option that says which machines do the work."""
+    return option(
+        "local: this machine; ray: the cluster that $RAY_ADDRESS names, else one of this machine; or a running Ray "
+        "cluster's address, e.g. head-node:6379 or ray://head-node:10001.",
+        panel,
+        "--engine",
+        metavar="ENGINE",
+        autocompletion=completing(("local", "ray")),
+    )
+
+
 def choice(text: str, panel: str, names: Collection[str], *flags: str, checked: bool = True, **settings: Any) -> Any:
     """An option that is one of these names: its help has them all, a shell completes them.
 
