@@ -19,7 +19,10 @@ from tests.test_readme import rows_of_states
 BUILT = DOCS / "_build" / "html"
 BLOCKS = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 #: Pages whose Python is run here, from the top to the bottom of a page.
-RUN = ("quickstart.md", "method.md", "faq.md", "api/index.md", "guides/choosing-penalty.md", "guides/saw.md")
+RUN = (
+    "quickstart.md", "method.md", "faq.md", "api/index.md", "guides/choosing-penalty.md", "guides/saw.md",
+    "guides/many-machines.md",
+)  # fmt: skip
 #: Where the other pages' blocks are held, and by which words a test there asks for them.
 HELD = {
     "README.md": ("test_readme.py", 'block("{}"'),

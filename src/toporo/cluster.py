@@ -257,7 +257,7 @@ def _about_machine() -> Callable[[], dict[str, str]]:
         versions = {"Python": ".".join(platform.python_version_tuple()[:2])}
         spec = importlib.util.find_spec("toporo")
         if spec is not None and spec.origin is not None:
-            import toporo
+            import toporo  # that of the machine which is asked
 
             root, digest = Path(spec.origin).parent, hashlib.sha256()
             for path in sorted(root.rglob("*.py")):
