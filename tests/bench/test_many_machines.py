@@ -89,6 +89,7 @@ def hold(folder: Path, key: str, taken: Any) -> None:
         time.sleep(600)
 
 
+@pytest.mark.slow
 def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(small: Protocol, tmp_path: Path) -> None:
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm", "sd"])
     context = multiprocessing.get_context("spawn")
@@ -129,6 +130,7 @@ def sweep(folder: Path, ran: Any) -> None:
     reproduce("dg15", folder, seeds=2, methods=METHODS)
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Path) -> None:
     """None collides, none is lost, and no run is done by both."""
     whole = reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
@@ -169,6 +171,7 @@ def two_nodes() -> Iterator[Any]:
         made.shutdown()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_store_as_it_was(
     small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_nodes: Any
 ) -> None:
@@ -191,6 +194,7 @@ def write_to_full_disk(*_: Any) -> None:
         stream.write(b"model")
 
 
+@pytest.mark.slow
 def test_another_version_leaves_no_trace(
     small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_nodes: Any
 ) -> None:
@@ -202,6 +206,7 @@ def test_another_version_leaves_no_trace(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_search_on_a_cluster_finds_the_same(no_data: None, tmp_path: Path, two_nodes: Any, monkeypatch: Any) -> None:
     protocol = replace(BENCHMARKS["dg15"].protocol, rounds=2)
     monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
@@ -210,6 +215,7 @@ def test_a_search_on_a_cluster_finds_the_same(no_data: None, tmp_path: Path, two
     assert (tmp_path / "ray/search.json").read_bytes() == (tmp_path / "local/search.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_path: Path, two_nodes: Any) -> None:
     """One of two is killed while it has runs under way. The last test on this cluster."""
     whole = reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
