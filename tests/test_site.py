@@ -27,6 +27,7 @@ RUN = (
     "guides/choosing-penalty.md",
     "guides/saw.md",
     "guides/distributed.md",
+    "guides/many-machines.md",
 )
 #: Where the other pages' blocks are held, and by which words a test there asks for them.
 HELD = {

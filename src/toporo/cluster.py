@@ -2,7 +2,7 @@
 
 An engine says where work runs: ``"local"`` in this process, which needs no Ray; ``"ray"`` on the cluster that
 ``RAY_ADDRESS`` names or else on one that is started on this machine and ends with the work; or the address of a running
-cluster, ``host:6379`` from one of its machines or ``ray://host:10001`` from anywhere.
+cluster, ``host:6379``, from one of its machines. Ray Client (``ray://``) is refused: it can hang where a worker dies.
 
 What a worker raises is raised here as it was. What dies (a worker, a machine) is done again elsewhere.
 """
@@ -107,16 +107,16 @@ def check_engine(engine: str) -> str:
     if engine in (LOCAL, RAY) or _place(engine) is not None:
         return engine
     raise SettingError(
-        f"engine {engine!r}: expected local, ray, or the address of a running Ray cluster such as head-node:6379 or "
-        "ray://head-node:10001."
+        f"engine {engine!r}: expected local, ray, or the address of a running Ray cluster such as head-node:6379, on "
+        "one of whose machines this is run; ray:// is not supported."
     )
 
 
 def _place(address: str) -> tuple[str, int] | None:
     """Host and port of an address, if it is one."""
     with suppress(ValueError):
-        parts = urlsplit(address if "://" in address else f"//{address}")
-        if parts.scheme in ("", "ray") and parts.hostname and parts.port and not parts.path and " " not in address:
+        parts = urlsplit(f"//{address}")
+        if parts.hostname and parts.port and not parts.path and " " not in address:
             return parts.hostname, parts.port
     return None
 
@@ -183,7 +183,7 @@ def _connect(ray: Any, address: str) -> None:
     """Join a running cluster."""
     place = _place(address)
     if place is None:
-        raise SettingError(f"RAY_ADDRESS is {address!r}: expected one such as head-node:6379 or ray://head-node:10001.")
+        raise SettingError(f"RAY_ADDRESS is {address!r}: expected one such as head-node:6379.")
     _check_reachable(address, *place)
     try:
         _init(ray, address=address)
@@ -192,8 +192,8 @@ def _connect(ray: Any, address: str) -> None:
     except Exception as error:
         why = " ".join(str(error).split())
         raise TopoRoError(
-            f"cannot join the Ray cluster at {address}: {why}. Expected the same Ray and Python there as here, and for "
-            "an address without ray:// that this is one of its machines."
+            f"cannot join the Ray cluster at {address}: {why}. Expected the same Ray and Python there as here, and "
+            "that this is one of its machines."
         ) from None
 
 
@@ -213,7 +213,7 @@ def _check_reachable(address: str, host: str, port: int) -> None:
         why = error.strerror or str(error) or type(error).__name__
     raise TopoRoError(
         f"no Ray cluster answers at {address} ({why}). Check that it runs there (`ray status` on its head node), the "
-        "port (6379, or 10001 behind ray://) and that no firewall stands between. Nothing was begun."
+        "port (usually 6379) and that no firewall stands between. Nothing was begun."
     )
 
 
@@ -257,7 +257,7 @@ def _about_machine() -> Callable[[], dict[str, str]]:
         versions = {"Python": ".".join(platform.python_version_tuple()[:2])}
         spec = importlib.util.find_spec("toporo")
         if spec is not None and spec.origin is not None:
-            import toporo
+            import toporo  # that of the machine which is asked
 
             root, digest = Path(spec.origin).parent, hashlib.sha256()
             for path in sorted(root.rglob("*.py")):

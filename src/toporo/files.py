@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any, BinaryIO, Self, TextIO, cast
 
 from toporo.errors import DataError
 
@@ -24,6 +25,8 @@ except ImportError:  # Windows
 
 #: How the name of a file that is not yet whole ends, and the most bytes of the target's name that it begins with.
 PART, _LONGEST = ".part", 200
+#: An empty file whose bytes are locked by those at work in its folder.
+CLAIMS = "claims"
 #: Half of a sign in JSON's escapes; json pairs what it can and lets the rest through.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -115,6 +118,50 @@ def locked(folder: Path) -> Iterator[None]:
             return
         finally:
             os.close(descriptor)
+
+
+class Claims:
+    """Who is at work on what in a folder, among processes of one machine or of several that share a file system.
+
+    A claim is a lock on one byte of the folder's file :data:`CLAIMS`: it ends with its process, in whichever way. Where
+    the file system has no locks, everybody's claim is granted. Locks are of a process: one of these at a time in each.
+
+    Parameters
+    ----------
+    folder : where the work's files are; made if need be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        make_folder(folder)
+        self._file = os.open(folder / CLAIMS, os.O_RDWR | os.O_CREAT, 0o666) if fcntl is not None else -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if fcntl is not None:
+            os.close(self._file)
+
+    def take(self, name: str) -> bool:
+        """Whether nobody else is at work on this, and from now on nobody else can be."""
+        if fcntl is None:
+            return True
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(name))
+        except OSError as error:
+            return error.errno not in (errno.EACCES, errno.EAGAIN)  # the others: a file system without locks
+        return True
+
+    def give_back(self, name: str) -> None:
+        """Others may be at work on it from now on."""
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _byte(name))
+
+
+def _byte(name: str) -> int:
+    """Which byte of the file of claims stands for a name; there are enough for no two to meet."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
 
 
 def _stem(target: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -77,6 +78,26 @@ def test_workers_end_with_their_parent_and_the_same_command_goes_on(
     subprocess.run([*SWEEP, folder], check=True, capture_output=True)
     assert (folder / "results.json").read_bytes() == undisturbed
     assert list(folder.rglob("*.damaged*")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_data")
+def test_a_sweep_killed_at_random_moments_gives_the_same_bytes(undisturbed: bytes, tmp_path: Path) -> None:
+    """A few of them; `python tools/torture.py signals --only SIGKILL` strikes as often as one likes."""
+    moments = random.Random(0)
+    for _ in range(3):
+        victim = subprocess.Popen(
+            [*SWEEP, tmp_path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert victim.stderr is not None
+        victim.stderr.readline()  # runs begin, or are all found
+        with suppress(subprocess.TimeoutExpired):
+            victim.wait(moments.uniform(0, 3))
+        victim.kill()
+        victim.communicate(timeout=120)
+    subprocess.run([*SWEEP, tmp_path], check=True, capture_output=True)
+    assert (tmp_path / "results.json").read_bytes() == undisturbed
+    assert list(tmp_path.rglob("*.damaged*")) == list(tmp_path.rglob("*.part")) == []
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from toporo.bench import dg, domainbed, sen1floods11, tpt48
 from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset, register
 from toporo.bench.domainbed import load_images
+from toporo.bench.frame import load
 from toporo.bench.loaded import BenchmarkData
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "BenchmarkData",
     "dg",
     "domainbed",
+    "load",
     "load_dataset",
     "load_images",
     "register",

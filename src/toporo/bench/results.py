@@ -104,8 +104,9 @@ AVERAGE = "average"
 SCHEMA, RUN_SCHEMA = "toporo.results/2", "toporo.run/2"
 #: Sources that no run depends on: packages and modules of toporo that only show results, or are for other uses.
 SHOWING = (
-    "cli", "doctor", "estimators", "pages", "tables", "theory", "__main__.py", "bench/report.py", "bench/results.py",
-    "bench/search.py", "bench/sections.py", "bench/study.py", "bench/tables.py",
+    "cli", "doctor", "estimators", "integrations", "pages", "tables", "theory", "__main__.py", "cluster.py",
+    "bench/frame.py", "bench/report.py", "bench/results.py", "bench/search.py", "bench/sections.py", "bench/study.py",
+    "bench/tables.py",
 )  # fmt: skip
 #: What of a protocol does not decide how a run comes out.
 UNDECIDING = (
@@ -263,14 +264,19 @@ def write_sealed(path: Path, content: Record) -> None:
 def read_sealed(path: Path) -> dict[str, Any] | None:
     """What :func:`write_sealed` wrote; None if there is no such file, or if it was damaged and is now set aside."""
     try:
-        content = read_json(path)
-        if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
-            raise DataError(f"{path} is not as it was written: its checksum is of other content.")
+        return check_seal(path)
     except FileNotFoundError:
         return None
     except DataError as error:
         set_aside(path, str(error))
         return None
+
+
+def check_seal(path: Path) -> dict[str, Any]:
+    """What :func:`write_sealed` wrote; an error if it is damaged."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
+        raise DataError(f"{path} is not as it was written: its checksum is of other content.")
     return content
 
 
@@ -502,7 +508,10 @@ class VariantOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reproduction gives: rows of all tables, the records behind them, and the data by variant."""
+    """What a reproduction gives: rows of all tables, the records behind them, and the data by variant.
+
+    Of a shard there are no rows, and only its own records and jobs; ``left`` runs of the table are not done.
+    """
 
     protocol: Protocol
     loaded: Mapping[str, BenchmarkData]
@@ -511,6 +520,7 @@ class Outcome:
     jobs: list[Job]
     resumed: int
     about: Mapping[str, Any] | None = None
+    left: int = 0
 
     @property
     def parts(self) -> list[VariantOutcome]:

@@ -6,8 +6,11 @@ import functools
 import json
 import multiprocessing
 import os
+import re
+import tempfile
+import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -21,7 +24,7 @@ from safetensors.torch import save
 from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.bench.fits import FITS, Assignment, Runtime
 from toporo.bench.loaded import BenchmarkData
-from toporo.bench.protocols import BenchMethod, Variant
+from toporo.bench.protocols import BenchMethod, Protocol, Variant
 from toporo.bench.results import (
     RUN_SCHEMA,
     Job,
@@ -33,15 +36,23 @@ from toporo.bench.results import (
     write_rows,
 )
 from toporo.bench.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
-from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
-from toporo.machine import follow, one_thread, signals_held, tidily
+from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning, warn
+from toporo.files import Claims, replacing
+from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.objectives import OBJECTIVES
+from toporo.text import many
 from toporo.training.loop import read_about
 from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
+#: Called with every job and its record.
+Callback = Callable[[Job, Record], object]
 T = TypeVar("T")
+R = TypeVar("R")
+#: Seconds between two looks at what another process does.
+LOOK_EVERY = 0.5
 #: Phases of a run that leave checkpoints.
 PHASES = ("features", "main")
 
@@ -55,11 +66,14 @@ def reproduce(
     methods: Iterable[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
-    workers: int = 1,
+    workers: int | None = 1,
     progress: Progress | None = None,
     once: Iterable[str] = (),
     vision: VisionChoices | None = None,
     say: Callable[[str], object] | None = None,
+    engine: str = LOCAL,
+    shard: str | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
@@ -76,21 +90,32 @@ def reproduce(
     seeds : how many: 0, 1, …
     methods : names; those of the protocol's table unless given.
     data, source : see :func:`toporo.load_dataset`.
-    workers : runs at a time.
+    workers : runs at a time; None for as many as the engine has room for.
     progress : called as runs end.
     once : names of further methods, for the first seed alone.
     vision : where and how to train networks for images.
     say : called before the first run with a line on what of the data cannot be used, if anything.
+    engine : where runs are done: ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
+    shard : ``"2/3"`` runs the second third alone, and writes no table: once all are done, a call without it does.
+    callbacks : each called with every job and its record, as it ends or where it was stored before; one that fails is
+        left out from then on, with a warning.
     options : of the variants.
     """
+    part, parts = read_shard(shard)
+    check_engine(engine)
     benchmark = BENCHMARKS[name].under(protocol)
     variants = benchmark.get_variants(**options)
     settled, runtime, loading = settle(benchmark, vision, Path(out))
     # As they are settled: a user's choices are in them too.
     chosen = settled.get_methods(settled.methods if methods is None else methods)
     single = [method for method in (settled.get_methods(once) if once else []) if method not in chosen]
-    if seeds < 1 or workers < 1:
+    if seeds < 1 or (workers is not None and workers < 1):
         raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
+    if engine != LOCAL and runtime.device != "cpu":
+        raise SettingError(
+            f"--engine {engine} with --device {runtime.device}: a cluster's runs are done on CPUs. Use --device cpu, "
+            "or --shard on every machine with a GPU."
+        )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
@@ -98,8 +123,49 @@ def reproduce(
     check_rows(benchmark, loaded.values())
     if say is not None and (line := benchmark.left_out(list(loaded.values()))):
         say(line)
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    jobs = [
+    jobs = _make_jobs(benchmark, settled, loaded, ((chosen, seeds), (single, 1)))
+    own = _share(jobs, part, parts, together=benchmark.vision is not None)
+    keys = [job.key for job in own]
+    tell = _Callbacks(callbacks)
+    records: dict[str, Record] = {}
+    for job, key in zip(own, keys, strict=True):
+        if (record := job.finished(folder, network=runtime.keep_models)) is not None:
+            records[key] = record
+            tell(job, record)
+    resumed = len(records)
+    pending = [job for job, key in zip(own, keys, strict=True) if key not in records]
+    with cluster(engine if pending else LOCAL) as where:
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        if progress is not None:
+            progress(resumed, len(own), None, None)
+        for job in pending:
+            _set_aside_damaged(job, folder)
+        with closing(_run_all(pending, loaded, folder, runtime, where, workers, say)) as runs:
+            for job, record in runs:
+                records[job.key] = record
+                tell(job, record)
+                if progress is not None:
+                    progress(len(records), len(own), job, record.get("timing", {}).get("images_per_second"))
+    if shard is not None:
+        left = sum(job.key not in records and not job.record_path(folder).exists() for job in jobs)
+        return Outcome(settled, loaded, [], [records[key] for key in keys], own, resumed, left=left)
+    ordered = [records[key] for key in keys]
+    rows = make_rows(settled, ordered)
+    about = describe(benchmark, settled, ordered, list(loaded.values()), skipped)
+    if benchmark.protocol is not BENCHMARKS[name].protocol:
+        about = {"protocol": protocol, **(about or {})}
+    write_rows(rows, folder / "results.json", about)
+    return Outcome(settled, loaded, rows, ordered, jobs, resumed, about)
+
+
+def _make_jobs(
+    benchmark: Benchmark,
+    settled: Protocol,
+    loaded: Mapping[str, BenchmarkData],
+    methods: Iterable[tuple[Iterable[BenchMethod], int]],
+) -> list[Job]:
+    """One job for every variant, method and seed, of methods with how many seeds each is to have."""
+    return [
         Job(
             settled.for_variant(variant),
             method,
@@ -108,34 +174,12 @@ def reproduce(
             variant.name,
             _brought(benchmark, method),
         )
-        for methods_now, seeds_now in ((chosen, seeds), (single, 1))
-        for variant in variants
+        for methods_now, seeds_now in methods
+        for variant in settled.variants
         if variant.name in loaded
         for method in methods_now
         for seed in range(seeds_now if method.seeded else 1)
     ]
-    keys = [job.key for job in jobs]
-    stored = {key: job.finished(folder, network=runtime.keep_models) for job, key in zip(jobs, keys, strict=True)}
-    records = {key: record for key, record in stored.items() if record is not None}
-    resumed = len(records)
-    pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
-    if progress is not None:
-        progress(resumed, len(jobs), None, None)
-    for job in pending:
-        _set_aside_damaged(job, folder)
-    calls = [(job, (job, loaded[job.variant], folder, runtime)) for job in pending]
-    with closing(run_each(run_job, calls, workers)) as runs:
-        for job, record in runs:
-            records[job.key] = record
-            if progress is not None:
-                progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
-    ordered = [records[key] for key in keys]
-    rows = make_rows(settled, ordered)
-    about = describe(benchmark, settled, ordered, list(loaded.values()), skipped)
-    if benchmark.protocol is not BENCHMARKS[name].protocol:
-        about = {"protocol": protocol, **(about or {})}
-    write_rows(rows, folder / "results.json", about)
-    return Outcome(settled, loaded, rows, ordered, jobs, resumed, about)
 
 
 def _load(
@@ -154,6 +198,48 @@ def _load(
     if not loaded:
         raise DataError("; ".join(skipped.values()))
     return loaded, skipped
+
+
+class _Callbacks:
+    """What wants to know of every run; none of it may cost one."""
+
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self._callbacks = list(callbacks)
+
+    def __call__(self, job: Job, record: Record) -> None:
+        for callback in list(self._callbacks):
+            try:
+                callback(job, record)
+            except Exception as error:
+                self._callbacks.remove(callback)
+                warn(
+                    f"{callback} failed at {job} ({type(error).__name__}: {error}) and is told of no more runs. They "
+                    "go on and are kept: once it works again, the same command tells it of all of them."
+                )
+
+
+# ---------------------------------------------------------------------- shards
+
+
+def read_shard(text: str | None) -> tuple[int, int]:
+    """Which part of how many, from ``"2/3"``; all of it if nothing is given.
+
+    >>> read_shard("2/3"), read_shard(None)
+    ((2, 3), (1, 1))
+    """
+    if text is None:
+        return 1, 1
+    parts = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, flags=re.ASCII)
+    if parts is None or not 1 <= int(parts[1]) <= int(parts[2]):
+        raise SettingError(f"--shard {text}: expected a part and how many there are, from 1/3 to 3/3.")
+    return int(parts[1]), int(parts[2])
+
+
+def _share(jobs: Sequence[Job], part: int, parts: int, *, together: bool) -> list[Job]:
+    """Every so-manieth job; where runs of a seed share files (see :func:`_shared_path`), they stay together."""
+    units = [(job.variant, job.seed) if together else job.key for job in jobs]
+    own = set(list(dict.fromkeys(units))[part - 1 :: parts])
+    return [job for job, unit in zip(jobs, units, strict=True) if unit in own]
 
 
 def _brought(benchmark: Benchmark, method: BenchMethod) -> str:
@@ -229,9 +315,106 @@ def _set_aside_damaged(job: Job, out: Path) -> None:
             set_aside(path, str(error).removesuffix(" Delete it to start over."))
 
 
+# ---------------------------------------------------------------------- many runs
+
+
+def _run_all(
+    pending: list[Job],
+    loaded: Mapping[str, BenchmarkData],
+    out: Path,
+    runtime: Runtime,
+    where: Cluster,
+    workers: int | None,
+    say: Callable[[str], object] | None,
+) -> Generator[tuple[Job, Record], None, None]:
+    """Jobs with records as they end: run here, or by another process at work on this folder, which is waited for."""
+    waited = False
+    while pending:
+        if isinstance(where, RayCluster):
+            runs = _run_elsewhere(pending, loaded, out, runtime, where, workers)
+        else:
+            calls = [(job, (job, loaded[job.variant], out, runtime)) for job in pending]
+            runs = run_each(_run_unclaimed, calls, workers or cores())
+        with closing(runs):
+            ended = set()
+            for job, record in runs:
+                if record is not None:
+                    ended.add(job.key)
+                    yield job, record
+        pending = [job for job in pending if job.key not in ended]
+        if pending and not waited and say is not None:
+            say(f"{many(len(pending), 'run')} under way in another process on {out}: waiting for what it leaves.")
+            waited = True
+        while pending and not _free(pending, out):
+            time.sleep(LOOK_EVERY)
+            for job in list(pending):
+                if (record := job.finished(out, network=runtime.keep_models)) is not None:
+                    pending.remove(job)
+                    yield job, record
+
+
+def _free(jobs: Sequence[Job], out: Path) -> bool:
+    """Whether nobody is at work on one of these; its process may have died."""
+    with Claims(out / "runs") as claims:
+        return any(claims.take(job.key) for job in jobs)
+
+
+def _run_unclaimed(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime) -> Record | None:
+    """Do one run, unless another process is at it."""
+    with Claims(out / "runs") as claims:
+        return run_job(job, loaded, out, runtime) if claims.take(job.key) else None
+
+
+def _run_elsewhere(
+    pending: Sequence[Job],
+    loaded: Mapping[str, BenchmarkData],
+    out: Path,
+    runtime: Runtime,
+    where: RayCluster,
+    workers: int | None,
+) -> Generator[tuple[Job, Record | None], None, None]:
+    """Runs on machines that do not see this folder: what they leave comes back, and is stored here."""
+    data = {name: where.share(loaded[name]) for name in dict.fromkeys(job.variant for job in pending)}
+    with Claims(out / "runs") as claims:
+
+        def calls() -> Iterator[tuple[Job, tuple[Any, ...]]]:
+            for job in pending:
+                if claims.take(job.key):
+                    shared = _shared_path(job, out, TOPOLOGY)
+                    yield job, (job, data[job.variant], runtime, shared.read_bytes() if shared.exists() else None)
+
+        with closing(where.each(_run_in_scratch, calls(), ahead=workers)) as runs:
+            for job, (record, model, topology) in runs:
+                if record["key"] != job.key:
+                    raise TopoRoError(f"{job} was run elsewhere by other code ({record['key']}): expected {job.key}.")
+                if topology is not None:
+                    with replacing(_shared_path(job, out, TOPOLOGY)) as stream:
+                        stream.write(topology)
+                record = job.store(out, record, model, network=runtime.keep_models)
+                for phase in PHASES:
+                    job.checkpoint_path(out, phase).unlink(missing_ok=True)
+                claims.give_back(job.key)
+                yield job, record
+
+
+def _run_in_scratch(
+    job: Job, loaded: BenchmarkData, runtime: Runtime, topology: bytes | None
+) -> tuple[Record, bytes, bytes | None]:
+    """Do one run in a folder of its own: record, model, and the topology that runs of a seed share if it made that."""
+    with tempfile.TemporaryDirectory(prefix="toporo-") as place:
+        out = Path(place)
+        shared = _shared_path(job, out, TOPOLOGY)
+        shared.parent.mkdir()
+        if topology is not None:
+            shared.write_bytes(topology)
+        record = run_job(job, loaded, out, runtime)
+        made = shared.read_bytes() if topology is None and shared.exists() else None
+        return record, job.model_path(out).read_bytes(), made
+
+
 def run_each(
-    work: Callable[..., Record], calls: Sequence[tuple[T, tuple[Any, ...]]], workers: int
-) -> Generator[tuple[T, Record], None, None]:
+    work: Callable[..., R], calls: Sequence[tuple[T, tuple[Any, ...]]], workers: int
+) -> Generator[tuple[T, R], None, None]:
     """Call ``work`` with each job's arguments, in so many processes, and yield jobs with results as they end."""
     if workers == 1 or len(calls) <= 1:
         for job, arguments in calls:
@@ -240,7 +423,7 @@ def run_each(
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     waiting = iter(calls)
-    running: dict[Future[Record], T] = {}
+    running: dict[Future[R], T] = {}
     theirs, ours = context.Pipe(duplex=False)
     # Ours is closed first, however this ends: that is what ends the workers, and then the pool.
     with theirs, ProcessPoolExecutor(min(workers, len(calls)), context, follow, (theirs,)) as pool, ours:

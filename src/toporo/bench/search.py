@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from msgspec import Struct, to_builtins
 from scipy.stats import spearmanr
 
 from toporo.bench.base import BENCHMARKS, load_dataset
+from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Protocol
-from toporo.bench.results import BETTER, read_results, read_sealed
+from toporo.bench.results import BETTER, read_results, read_sealed, write_sealed
 from toporo.bench.runner import run_each
 from toporo.bench.sweep import SCHEMA, Program, SweepPlan, make_plan, run_program, seconds
-from toporo.errors import DataError
+from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
+from toporo.errors import DataError, SettingError
 from toporo.files import write_text
+from toporo.machine import cores
 from toporo.schema import as_type
 from toporo.training import pick_device
 from toporo.types import Record
@@ -231,8 +235,9 @@ def search_settings(
     methods: Iterable[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
-    workers: int = 1,
+    workers: int | None = 1,
     device: str = "cpu",
+    engine: str = LOCAL,
     progress: Callable[[int, int, Program | None], None] | None = None,
     say: Callable[[str], object] | None = None,
     **options: str | None,
@@ -248,14 +253,18 @@ def search_settings(
     search : a name in :data:`SEARCHES`.
     protocol, seeds, data, source : see :func:`toporo.bench.runner.reproduce`.
     methods : names; those of the protocol's table that there is a grid for unless given.
-    workers : programs at a time; on a GPU one is best.
+    workers : programs at a time; on a GPU one is best; None for as many as the engine has room for.
     device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    engine : see :func:`toporo.bench.runner.reproduce`.
     progress : called with runs done, runs in all and the program that ended.
     say : called with a line on how much there is to do, before it begins.
     options : of the variants.
     """
+    check_engine(engine)
     benchmark = BENCHMARKS[name].under(protocol)
     folder, where = Path(out), pick_device(device)
+    if engine != LOCAL and where != "cpu":
+        raise SettingError(f"--engine {engine} with --device {where}: a cluster's runs are done on CPUs.")
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
     wanted = list(methods) if methods is not None else None
@@ -271,7 +280,6 @@ def search_settings(
         )
         for variant in benchmark.get_variants(**options)
     ]
-    (folder / "search").mkdir(parents=True, exist_ok=True)
     records: dict[str, Record] = {}
     pending: list[tuple[SweepPlan, Program]] = []
     for plan in plans:
@@ -282,26 +290,54 @@ def search_settings(
             else:
                 records[program.key] = record
     total, left = sum(plan.runs for plan in plans), sum(len(program.trials) for _, program in pending)
-    if say is not None:
-        about = sum(seconds(plan, [p for own, p in pending if own is plan], workers) for plan in plans) if left else 0.0
-        kept = f", {total - left:,} of them done before" if left < total else ""
-        say(
-            f"{total:,} runs{kept}: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s); about "
-            f"{_told(about)} with {workers} job(s). Interrupt it at any time: the same command goes on."
-        )
-    calls = [(program, (program, plan.data[program.fold], folder)) for plan, program in pending]
-    done = total - left
-    if progress is not None:
-        progress(done, total, None)
-    with closing(run_each(run_program, calls, workers)) as runs:
-        for program, record in runs:
-            records[program.key] = record
-            done += len(program.trials)
-            if progress is not None:
-                progress(done, total, program)
+    with cluster(engine if pending else LOCAL) as machines:
+        (folder / "search").mkdir(parents=True, exist_ok=True)
+        room = workers or (cores() if engine == LOCAL else machines.workers)
+        if say is not None:
+            about = (
+                sum(seconds(plan, [p for own, p in pending if own is plan], room) for plan in plans) if left else 0.0
+            )
+            kept = f", {total - left:,} of them done before" if left < total else ""
+            say(
+                f"{total:,} runs{kept}: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s); about "
+                f"{_told(about)} with {room} job(s). Interrupt it at any time: the same command goes on."
+            )
+        done = total - left
+        if progress is not None:
+            progress(done, total, None)
+        with closing(_run_programs(pending, folder, machines, room)) as runs:
+            for program, record in runs:
+                records[program.key] = record
+                done += len(program.trials)
+                if progress is not None:
+                    progress(done, total, program)
     outcome = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
     write_text(folder / "search.json", json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
     return outcome
+
+
+def _run_programs(
+    pending: Sequence[tuple[SweepPlan, Program]], folder: Path, machines: Cluster, workers: int
+) -> Generator[tuple[Program, Record], None, None]:
+    """Programs with records as they end, stored in the folder; other machines need not see it."""
+    if not isinstance(machines, RayCluster):
+        calls = [(program, (program, plan.data[program.fold], folder)) for plan, program in pending]
+        yield from run_each(run_program, calls, workers)
+        return
+    data = {
+        program.fingerprint: machines.share(plan.data[program.fold])
+        for plan, program in {program.fingerprint: (plan, program) for plan, program in pending}.values()
+    }
+    shared = [(program, (program, data[program.fingerprint])) for _, program in pending]
+    with closing(machines.each(_run_in_scratch, shared, ahead=workers)) as runs:
+        for program, record in runs:
+            write_sealed(program.path(folder), record)
+            yield program, record
+
+
+def _run_in_scratch(program: Program, loaded: BenchmarkData) -> Record:
+    with tempfile.TemporaryDirectory(prefix="toporo-") as place:
+        return run_program(program, loaded, Path(place))
 
 
 def _told(about: float) -> str:

@@ -145,7 +145,7 @@ def engine_option(panel: str) -> Any:
     """The option that says which machines do the work."""
     return option(
         "local: this machine; ray: the cluster that $RAY_ADDRESS names, else one of this machine; or a running Ray "
-        "cluster's address, e.g. head-node:6379 or ray://head-node:10001.",
+        "cluster's address, e.g. head-node:6379.",
         panel,
         "--engine",
         metavar="ENGINE",

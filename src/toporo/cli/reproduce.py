@@ -14,10 +14,23 @@ from toporo.bench.search import read_search, search_settings
 from toporo.bench.tables import methods_text, print_rows, print_search, stored_table
 from toporo.bench.tpt48 import SPLITS, WINDOWS
 from toporo.bench.vision import VisionChoices
-from toporo.cli.common import Quiet, RunProgress, choice, completing, in_help, interruptible, option, register, say
-from toporo.machine import cores
+from toporo.cli.common import (
+    Quiet,
+    RunProgress,
+    choice,
+    completing,
+    engine_option,
+    in_help,
+    interruptible,
+    option,
+    register,
+    say,
+)
+from toporo.cluster import LOCAL
+from toporo.integrations.tracking import make_tracker
 from toporo.models import NETWORKS
 from toporo.models.resnet import STYLES
+from toporo.text import many
 from toporo.training import pick_device
 from toporo.training.steps import PRECISIONS
 
@@ -187,6 +200,26 @@ def reproduce(
     jobs: Annotated[
         int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
+    engine: Annotated[str, engine_option(_RUNS)] = "local",
+    shard: Annotated[
+        str | None,
+        option(
+            "Run this part alone, e.g. 2/8 for the second of eight, and write no table: once all parts are done, the "
+            "same command without --shard does.",
+            _RUNS,
+            metavar="PART/PARTS",
+            show_default="everything",
+        ),
+    ] = None,
+    track: Annotated[
+        list[str] | None,
+        option(
+            "Tell a tracker of every run: tensorboard:FOLDER or mlflow:ADDRESS. May be given several times.",
+            _OUTPUT,
+            metavar="TRACKER:PLACE",
+            show_default="none",
+        ),
+    ] = None,
     show: Annotated[
         Path | None,
         option(
@@ -209,7 +242,8 @@ def reproduce(
 
     Writes results.json and report.html (one file, opens offline). Interrupt
     it at any time: the same command goes on from where it was and gives the
-    same figures.
+    same figures, also with another --engine or number of jobs. Commands at
+    once on one folder share the work.
 
     Example: toporo reproduce dg15 --methods erm,tro-physical --seeds 1
     """
@@ -239,12 +273,15 @@ def reproduce(
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
+        if shard or track:
+            raise typer.BadParameter("--search has no --shard and no --track: for many machines there is --engine.")
         with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
             searched = search_settings(
                 benchmark,
                 folder,
                 search=search,
-                workers=jobs or (cores() if pick_device(device or "cpu") == "cpu" else 1),
+                workers=jobs or (None if pick_device(device or "cpu") == "cpu" else 1),
+                engine=engine,
                 device=device or "cpu",
                 progress=progress.report_search,
                 say=progress.say,
@@ -253,11 +290,15 @@ def reproduce(
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
+    callbacks = [make_tracker(text) for text in track or ()]
     with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
         outcome = run(
             benchmark,
             folder,
-            workers=jobs or (1 if on_images else cores()),
+            workers=jobs or (1 if on_images and engine == LOCAL else None),
+            engine=engine,
+            shard=shard,
+            callbacks=callbacks,
             progress=progress.report,
             once=once.split(",") if once is not None else (),
             vision=VisionChoices(**chosen) if chosen else None,
@@ -265,6 +306,11 @@ def reproduce(
             test=test,
             **asked,
         )
+    if shard is not None:
+        rest = f"{many(outcome.left, 'run')} of the table left to other parts" if outcome.left else "all parts are done"
+        own = many(len(outcome.jobs), "run")
+        say(f"part {shard}: {own} done; {rest}. The same command without --shard makes the table.")
+        return
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)

@@ -1,1 +1,1 @@
-"""What other libraries need to work with toporo; each module needs the extra of its name."""
+"""Bridges to other people's tools; each needs an extra, and nothing in the library needs any of them."""

@@ -1,0 +1,353 @@
+"""Sweeps past one process: shards, claims, a cluster that loses a machine; trackers and data frames."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_cluster import needs_ray
+from toporo import bench
+from toporo import cluster as seam
+from toporo.bench import BENCHMARKS, runner
+from toporo.bench.protocols import Protocol
+from toporo.bench.results import Job
+from toporo.bench.runner import reproduce
+from toporo.bench.search import search_settings
+from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.files import Claims
+from toporo.integrations import tracking
+from toporo.types import Record
+
+METHODS = ["erm", "sd", "tro-physical"]
+
+
+def table(folder: Path) -> bytes:
+    return (folder / "results.json").read_bytes()
+
+
+# ---------------------------------------------------------------- shards
+
+
+def test_shards_merge_to_the_same_bytes(small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
+    shards = [reproduce("dg15", tmp_path / "out", seeds=2, methods=METHODS, shard=f"{part}/4") for part in (3, 1, 4, 2)]
+    assert [shard.left for shard in shards] == [5, 3, 2, 0]
+    assert [len(shard.records) for shard in shards] == [1, 2, 1, 2]
+    assert not (tmp_path / "out/results.json").exists(), "no table of a part"
+    monkeypatch.setattr(runner, "run_job", lambda *_: pytest.fail("run twice"))
+    merged = reproduce("dg15", tmp_path / "out", seeds=2, methods=METHODS)
+    assert merged.resumed == 6
+    assert table(tmp_path / "out") == table(tmp_path / "whole")
+
+
+def test_runs_that_share_files_are_in_one_shard() -> None:
+    protocol, method = BENCHMARKS["dg15"].protocol, BENCHMARKS["dg15"].protocol.get_methods(METHODS)
+    jobs = [Job(protocol, each, seed, "data") for each in method for seed in range(3)]
+    parts = [runner._share(jobs, part, 2, together=True) for part in (1, 2)]
+    assert [{job.seed for job in part} for part in parts] == [{0, 2}, {1}]
+    assert sorted(job.key for part in parts for job in part) == sorted(job.key for job in jobs)
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "a/b", "", "1", "1/0", "-1/3", "1/3/5", "½/3"])
+def test_a_shard_that_is_none_is_refused(small: Protocol, shard: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"expected a part and how many there are, from 1/3 to 3/3"):
+        reproduce("dg15", tmp_path / "out", shard=shard)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_says_what_is_left(toporo: Callable[..., Any], small: Protocol) -> None:
+    arguments = ("reproduce", "dg15", "--methods", "erm,sd", "--seeds", 1, "--jobs", 1)
+    done = toporo(*arguments, "--shard", "2/2")
+    assert done.out == (
+        "part 2/2: 1 run done; 1 run of the table left to other parts. The same command without --shard makes the "
+        "table.\n"
+    )
+    assert toporo(*arguments, "--shard", "1/2").out.startswith("part 1/2: 1 run done; all parts are done.")
+    assert "2 found from before" in toporo(*arguments).err
+    assert toporo("reproduce", "dg15", "--search", "paper", "--shard", "1/2").code == 2
+
+
+# ---------------------------------------------------------------- two at once
+
+
+def hold(folder: Path, key: str, taken: Any) -> None:
+    """Claim a run and be killed with it."""
+    with Claims(folder / "runs") as claims:
+        taken.put(claims.take(key))
+        time.sleep(600)
+
+
+@pytest.mark.slow
+def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(small: Protocol, tmp_path: Path) -> None:
+    whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm", "sd"])
+    context = multiprocessing.get_context("spawn")
+    taken = context.Queue()
+    other = context.Process(target=hold, args=(tmp_path / "out", whole.jobs[0].key, taken), daemon=True)
+    other.start()
+    try:
+        assert taken.get(timeout=60)
+        said: list[str] = []
+        ended: list[str] = []
+
+        def progress(done: int, total: int, job: Job | None, speed: float | None) -> None:
+            ended.append(str(job))
+            if str(job) == "sd seed 0":  # the other run, done meanwhile
+                threading.Timer(0.5, other.kill).start()
+
+        reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], progress=progress, say=said.append)
+    finally:
+        other.kill()
+        other.join()
+    assert ended == ["None", "sd seed 0", "erm seed 0"]
+    assert len(said) == 1
+    assert "1 run under way in another process" in said[0]
+    assert table(tmp_path / "out") == table(tmp_path / "whole")
+
+
+def sweep(folder: Path, ran: Any) -> None:
+    """What another process does: the same sweep, telling which runs it did."""
+    protocol = replace(BENCHMARKS["dg15"].protocol, rounds=4)
+    BENCHMARKS["dg15"].protocol = protocol  # type: ignore[misc]
+    real = runner.Assignment
+
+    def told(protocol: Protocol, method: Any, seed: int, *given: Any) -> Any:
+        ran.put(f"{method.name} seed {seed}")
+        return real(protocol, method, seed, *given)
+
+    runner.Assignment = told  # type: ignore[assignment,misc]
+    reproduce("dg15", folder, seeds=2, methods=METHODS)
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Path) -> None:
+    """None collides, none is lost, and no run is done by both."""
+    whole = reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
+    context = multiprocessing.get_context("spawn")
+    ran = context.Queue()
+    both = [context.Process(target=sweep, args=(tmp_path / "out", ran)) for _ in range(2)]
+    for process in both:
+        process.start()
+    runs = [ran.get(timeout=120) for _ in whole.jobs]
+    for process in both:
+        process.join(120)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert ran.empty()
+    assert sorted(runs) == sorted(str(job) for job in whole.jobs)
+    assert table(tmp_path / "out") == table(tmp_path / "whole")
+
+
+# ---------------------------------------------------------------- a cluster
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Any]:
+    """Two machines, as far as Ray knows: the first has the driver, the second is there to be killed."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs the extra ray")
+    seam._ray()
+    import ray
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args=node)
+    made.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
+    try:
+        yield made
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+        made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_store_as_it_was(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_nodes: Any
+) -> None:
+    """And the same command goes on once there is room."""
+    if not Path("/dev/full").exists():
+        pytest.skip("the system has no /dev/full")
+    reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"])
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out/runs").iterdir()}
+    scratch = runner._run_in_scratch
+    monkeypatch.setattr(runner, "_run_in_scratch", write_to_full_disk)
+    with pytest.raises(TopoRoError, match=r"the disk of node .* is full .*ran: sd seed 0.*run it again to go on"):
+        reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], engine=two_nodes.address)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out/runs").iterdir()} == before
+    monkeypatch.setattr(runner, "_run_in_scratch", scratch)
+    assert reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], engine=two_nodes.address).resumed == 1
+
+
+def write_to_full_disk(*_: Any) -> None:
+    with open("/dev/full", "wb") as stream:  # noqa: PTH123
+        stream.write(b"model")
+
+
+@pytest.mark.slow
+def test_another_version_leaves_no_trace(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_nodes: Any
+) -> None:
+    here = seam._here()
+    monkeypatch.setattr(seam, "_here", lambda: here | {"toporo": "9.9"})
+    with pytest.raises(TopoRoError, match=r"has toporo .*, this machine 9\.9; .*this machine 9\.9\. Install") as error:
+        reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"], engine=two_nodes.address)
+    assert str(error.value).count("node ") >= 2, "both machines are named"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_search_on_a_cluster_finds_the_same(no_data: None, tmp_path: Path, two_nodes: Any, monkeypatch: Any) -> None:
+    protocol = replace(BENCHMARKS["dg15"].protocol, rounds=2)
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
+    for name, engine in (("local", "local"), ("ray", two_nodes.address)):
+        search_settings("dg15", tmp_path / name, seeds=1, methods=["erm"], engine=engine)
+    assert (tmp_path / "ray/search.json").read_bytes() == (tmp_path / "local/search.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_path: Path, two_nodes: Any) -> None:
+    """One of two is killed while it has runs under way. The last test on this cluster."""
+    whole = reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
+    victim = two_nodes.list_all_nodes()[-1]
+    ended: list[str] = []
+
+    def progress(done: int, total: int, job: Job | None, speed: float | None) -> None:
+        ended.append(str(job))
+        if len(ended) == 2:  # one run has ended, others are under way
+            two_nodes.remove_node(victim, allow_graceful=False)
+
+    outcome = reproduce(
+        "dg15", tmp_path / "out", seeds=2, methods=METHODS, engine=two_nodes.address, workers=4, progress=progress
+    )
+    assert sorted(ended[1:]) == sorted(str(job) for job in whole.jobs), "each is stored once"
+    assert outcome.records == whole.records
+    assert table(tmp_path / "out") == table(tmp_path / "whole")
+    assert not list((tmp_path / "out/runs").glob("*.checkpoint"))
+
+
+@needs_ray
+def test_a_cluster_that_is_not_there_leaves_no_trace(
+    toporo: Callable[..., Any], small: Protocol, tmp_path: Path
+) -> None:
+    done = toporo("reproduce", "dg15", "--methods", "erm", "--engine", "127.0.0.1:9", "--out", "out")
+    assert done.code == 1
+    assert "no Ray cluster answers at 127.0.0.1:9 (" in done.err
+    assert not (tmp_path / "out").exists()
+    assert "expected local, ray, or the address" in toporo("reproduce", "dg15", "--engine", "cloud").err
+
+
+# ---------------------------------------------------------------- callbacks
+
+
+def test_callbacks_are_told_of_all_runs_and_none_can_cost_one(small: Protocol, tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+
+    def good(job: Job, record: Record) -> None:
+        told.append((str(job), record["history"][-1]["metrics"]["test"]))
+
+    def bad(job: Job, record: Record) -> None:
+        raise ConnectionError("the tracker is away")
+
+    with pytest.warns(TopoRoWarning, match=r"failed at erm seed 0 \(ConnectionError: the tracker is away\)") as warned:
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], callbacks=[bad, good])
+    assert len(warned) == 1
+    first, told = told, []
+    assert [name for name, _ in first] == ["erm seed 0", "sd seed 0"]
+    reproduce(
+        "dg15", tmp_path, seeds=1, methods=["erm", "sd"], callbacks=[lambda *both: told.append((str(both[0]), 0.0))]
+    )
+    assert [name for name, _ in told] == ["erm seed 0", "sd seed 0"], "of those stored before, too"
+
+
+def test_tensorboard_has_every_evaluation_once(small: Protocol, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the extra tracking")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for _ in range(2):
+        tracker = tracking.make_tracker(f"tensorboard:{tmp_path / 'events'}")
+        outcome = reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"], callbacks=[tracker])
+    (folder,) = (tmp_path / "events/dg15").iterdir()
+    assert folder.name == outcome.jobs[0].key
+    assert len(list(folder.iterdir())) == 1
+    events = EventAccumulator(str(folder)).Reload()
+    history = outcome.records[0]["history"]
+    logged = [(event.step, event.value) for event in events.Scalars("test")]
+    assert logged == [(entry["round"], pytest.approx(entry["metrics"]["test"])) for entry in history]
+    assert "validation" in events.Tags()["scalars"]
+
+
+def test_mlflow_has_every_run_once(small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra tracking")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.chdir(tmp_path)
+    address = (tmp_path / "mlruns").as_uri()
+    for _ in range(2):
+        tracker = tracking.make_tracker(f"mlflow:{address}")
+        outcome = reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"], callbacks=[tracker])
+    client = mlflow.MlflowClient(tracking_uri=address)
+    (run,) = client.search_runs([client.get_experiment_by_name("dg15").experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["method"] == "erm"
+    steps = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "test")]
+    assert steps == [(entry["round"], entry["metrics"]["test"]) for entry in outcome.records[0]["history"]]
+
+
+def test_what_is_no_tracker_is_refused(toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="tensorboard:FOLDER or mlflow:ADDRESS"):
+        tracking.make_tracker("tensorboard")
+    with pytest.raises(UnknownNameError, match="Did you mean 'tensorboard'"):
+        tracking.make_tracker("tensorbord:x")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    for name in ("tensorboard", "mlflow"):
+        with pytest.raises(SettingError, match=r"pip install 'toporo\[tracking\]'"):
+            tracking.make_tracker(f"{name}:x")
+    done = toporo("reproduce", "dg15", "--track", "wandb:x", "--methods", "erm")
+    assert (done.code, "unknown tracker 'wandb'" in done.err, os.listdir()) == (1, True, [])  # noqa: PTH208
+
+
+# ---------------------------------------------------------------- as a data frame
+
+
+def test_records_as_a_data_frame(small: Protocol, tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="needs the extra frames")
+    outcome = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
+    frame = bench.load(tmp_path)
+    assert list(frame.columns[:9]) == list(bench.frame.COLUMNS)
+    assert len(frame) == sum(len(record["history"]) for record in outcome.records)
+    last = frame[frame["last"]].set_index(["method", "seed"])
+    for record in outcome.records:
+        assert last.loc[(record["method"], record["seed"]), "test"] == record["history"][-1]["metrics"]["test"]
+    assert last["settings/penalty"].isna().tolist() == [True, True, False, False]
+    assert any(name.startswith("by_group/") for name in frame.columns)
+    assert frame.equals(bench.load(str(tmp_path)))
+
+
+def test_records_that_cannot_be_read_are_an_error(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pandas", reason="needs the extra frames")
+    with pytest.raises(DataError, match=r"no runs in .*give the folder that `toporo reproduce` was given"):
+        bench.load(tmp_path)
+    reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    (path,) = (tmp_path / "runs").glob("*.json")
+    whole = path.read_text()
+    for damaged in (whole[:100], json.dumps({**json.loads(whole), "seed": 1}), "[]"):
+        path.write_text(damaged)
+        with pytest.raises(DataError, match=rf"{path.name}.*Run `toporo reproduce` again"):
+            bench.load(tmp_path)
+        assert path.read_text() == damaged, "reading changes nothing"
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(SettingError, match=r"pip install 'toporo\[frames\]'"):
+        bench.load(tmp_path)
