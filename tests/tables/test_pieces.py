@@ -25,7 +25,7 @@ from toporo.data.dataset import find_dataset
 from toporo.errors import DataError, SettingError
 from toporo.tables import Evaluation, TableModel, fit_table, model, resample
 from toporo.tables.evaluate import evaluate
-from toporo.tables.resample import Moments
+from toporo.tables.resample import LossMoments
 
 from .cases import RIVER, TRAINED, floods, river
 
@@ -143,11 +143,11 @@ def test_moments_of_parts_are_those_of_the_whole(parts: int, shift: float) -> No
     random = np.random.default_rng(parts)
     error, target = random.normal(size=800), shift + np.sort(random.normal(size=800))
 
-    def moments(rows: Any) -> Moments:
+    def moments(rows: Any) -> LossMoments:
         centre = float(np.median(target[rows]))
         apart = target[rows] - centre
         losses = np.stack([error[rows] ** 2, np.abs(error[rows]), apart, apart**2])
-        return Moments.of(losses, centre, np.stack([target[rows], error[rows]]))
+        return LossMoments.of(losses, centre, np.stack([target[rows], error[rows]]))
 
     whole, (first, *others) = moments(slice(None)), map(moments, np.array_split(np.arange(800), parts))
     joined = first
@@ -164,7 +164,7 @@ def test_moments_of_parts_are_those_of_the_whole(parts: int, shift: float) -> No
 
 def test_moments_in_another_unit() -> None:
     rows = np.random.default_rng(0).normal(size=(4, 60)) ** 2
-    given = Moments.of(rows, 0.5, rows)
+    given = LossMoments.of(rows, 0.5, rows)
     there = given.within(3)
     assert_allclose(there.sums, given.sums / [64, 8, 8, 64])
     assert there.centre == 0.5 / 8

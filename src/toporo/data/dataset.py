@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from toporo.data import arrow
 from toporo.data.arrow import Opened, column_names, format_of, in_words, kind_of, most_unpacked, open_file
-from toporo.data.stores import Store, is_address, speaking_of, split_address
+from toporo.data.stores import ObjectStore, is_address, speaking_of, split_address
 from toporo.errors import DataError, listed
 from toporo.text import many, spelled
 
@@ -313,7 +313,7 @@ def _addressed(where: str, options: tuple[tuple[str, str], ...]) -> tuple[str, l
     """The same at an address; files are addresses themselves."""
     pattern = _PATTERN.search(where)
     base = _fixed(where) if pattern else where.rstrip("/")
-    files = sorted(Store(where, options).listing(base))
+    files = sorted(ObjectStore(where, options).listing(base))
     if not pattern:
         return base, [(path, size) for path, size in files if path == base or not _hidden(_inner(path, base))]
     wanted = re.compile(_translated(where))
@@ -413,7 +413,7 @@ def _agreed(
     pieces: list[Piece] = []
     first: _Schema | None = None
     types: dict[str, Any] = {}
-    store = Store(files[0].path, options) if is_address(files[0].path) else None
+    store = ObjectStore(files[0].path, options) if is_address(files[0].path) else None
     for file in files:
         with _in_words(file.path, file.format):
             schema, parts = _look(file, delimiter, store)
@@ -424,7 +424,7 @@ def _agreed(
     return first, pieces, types
 
 
-def _look(piece: Piece, delimiter: str, store: Store | None) -> tuple[_Schema, list[Piece]]:
+def _look(piece: Piece, delimiter: str, store: ObjectStore | None) -> tuple[_Schema, list[Piece]]:
     """The columns of a file, and its pieces."""
     from pyarrow import ipc, parquet
 
@@ -506,13 +506,13 @@ def _joint(kind: str | None, other: Any) -> Any:
     return other if kind is None else known[kind]
 
 
-def _stream(path: str, store: Store | None) -> io.BufferedReader:
+def _stream(path: str, store: ObjectStore | None) -> io.BufferedReader:
     return Path(path).open("rb") if store is None else io.BufferedReader(store.open(path), 1 << 20)
 
 
 def _open(stack: ExitStack, piece: Piece, delimiter: str, options: tuple[tuple[str, str], ...]) -> Opened:
     """One file, or some row groups of it."""
-    store = Store(piece.path, options) if is_address(piece.path) else None
+    store = ObjectStore(piece.path, options) if is_address(piece.path) else None
     stream = stack.enter_context(_stream(piece.path, store))
     return open_file(stack, stream, piece.path, piece.format, delimiter, piece.row_groups)
 

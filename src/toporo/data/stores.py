@@ -67,7 +67,7 @@ def split_address(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     return f"{scheme.lower()}://{rest}", options
 
 
-class Store:
+class ObjectStore:
     """A file system that an address is of.
 
     Parameters

@@ -521,7 +521,7 @@ class TableModel:
         """
         check_settings(self.task, resamples, level, seed)
         reading = {"reach": self.reach is not None} | ({"interval": INTERVAL} if self.has_intervals else {}) | reading
-        judged = Judgement()
+        judged = Tallied()
         with cluster(engine) as workers:
             shared = workers.share(self)
             parts = self.parts(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
@@ -784,7 +784,7 @@ class UnknownGroupsError(NoRowsError):
 
 
 @dataclass
-class Judgement:
+class Tallied:
     """What is known of a table, or of a part of it, when its predictions are judged.
 
     Attributes
@@ -800,7 +800,7 @@ class Judgement:
     skipped: Counter[str] = field(default_factory=Counter)
     empty: NoRowsError | None = None
 
-    def add(self, other: Judgement, memory_limit: int | None = None, *, first: bool = False) -> None:
+    def add(self, other: Tallied, memory_limit: int | None = None, *, first: bool = False) -> None:
         """Put a further part to it."""
         self.strangers |= other.strangers
         self.skipped.update(other.skipped)
@@ -819,7 +819,7 @@ class Judgement:
                 )
 
 
-def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any]) -> Judgement:
+def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any]) -> Tallied:
     """Predict a table, or a piece of one, and tally how good that is.
 
     Parameters
@@ -828,7 +828,7 @@ def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[st
     source, reading : as for :meth:`TableModel.portions`.
     unseen : leave out rows of groups that the model was trained on.
     """
-    judged, waiting, names = Judgement(), [], dict[str, int]()
+    judged, waiting, names = Tallied(), [], dict[str, int]()
     for portion in _or_none(model.portions(source, require=[model.target, model.group], **reading), judged):
         seen, codes, strangers = model.seen(portion, unseen, names)
         judged.strangers |= strangers
@@ -836,15 +836,15 @@ def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[st
         waiting.append((seen, codes))
         while sum(len(codes) for _, codes in waiting) >= FOLD:
             seen, codes = Seen.joined([each for each, _ in waiting]), np.concatenate([each for _, each in waiting])
-            judged.add(Judgement(Tallies.of(seen.take(slice(FOLD)), codes[:FOLD], list(names))))
+            judged.add(Tallied(Tallies.of(seen.take(slice(FOLD)), codes[:FOLD], list(names))))
             waiting = [(seen.take(slice(FOLD, None)), codes[FOLD:])]
     codes = np.concatenate([each for _, each in waiting]) if waiting else np.empty(0, dtype=np.int64)
     if len(codes):
-        judged.add(Judgement(Tallies.of(Seen.joined([each for each, _ in waiting]), codes, list(names))))
+        judged.add(Tallied(Tallies.of(Seen.joined([each for each, _ in waiting]), codes, list(names))))
     return judged
 
 
-def _or_none(portions: Iterator[Prediction], judged: Judgement) -> Iterator[Prediction]:
+def _or_none(portions: Iterator[Prediction], judged: Tallied) -> Iterator[Prediction]:
     """Portions of a part that may have none: other parts may have some."""
     try:
         yield from portions

@@ -48,7 +48,7 @@ class Interval:
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class LossMoments:
     """What is known of many rows: sums of their losses, of products of these, and a mark of their content.
 
     Two of them can be put together: what comes of all rows is the same, but for rounding, in whichever parts they come
@@ -72,14 +72,14 @@ class Moments:
     unit: int = 0
 
     @classmethod
-    def of(cls, losses: Array, centre: float, content: Array, unit: int = 0) -> Moments:
+    def of(cls, losses: Array, centre: float, content: Array, unit: int = 0) -> LossMoments:
         """Those of rows; ``content`` is what they are, (some, rows), in a unit that does not change."""
         sums = losses.sum(axis=1)
         apart = losses - (sums / losses.shape[1])[:, None]
         # einsum by itself does without BLAS: the same bits on any number of threads
         return cls(losses.shape[1], sums, np.einsum("in,jn->ij", apart, apart), centre, _mark(content), unit)
 
-    def about(self, centre: float) -> Moments:
+    def about(self, centre: float) -> LossMoments:
         """The same with another number taken from the target."""
         by = self.centre - centre
         if by == 0.0 or len(self.sums) != TARGETED:
@@ -89,7 +89,7 @@ class Moments:
         sums = _about(by, np.concatenate([[self.rows], self.sums])[None, :])[0, 1:]
         return replace(self, sums=sums, products=moved @ self.products @ moved.T, centre=centre)
 
-    def within(self, unit: int) -> Moments:
+    def within(self, unit: int) -> LossMoments:
         """The same in another unit."""
         power = (self.unit - unit) * np.asarray(DEGREES if len(self.sums) == TARGETED else [1] * len(self.sums))
         if not power.any():
@@ -102,7 +102,7 @@ class Moments:
             unit=unit,
         )
 
-    def and_of(self, other: Moments) -> Moments:
+    def and_of(self, other: LossMoments) -> LossMoments:
         """Those of both."""
         unit = max(self.unit, other.unit)
         one = self.within(unit)
@@ -162,21 +162,21 @@ class Sample:
 
     Parameters
     ----------
-    losses : (some, rows), the rows in an order that depends on their content alone; or the :class:`Moments` of many.
+    losses : (some, rows), the rows in an order that depends on their content alone; or :class:`LossMoments` of many.
     cells : how many rows are in each of some cells, such as pairs of a class and whether it was recognised.
     centre : what was taken from a target before its sum and its sum of squares, the last two of four ``losses``.
     content : what the rows are, (some, rows), where losses do not say it in a unit that is always the same.
     """
 
     def __init__(
-        self, losses: Array | Moments, cells: Array, centre: float = 0.0, content: Array | None = None
+        self, losses: Array | LossMoments, cells: Array, centre: float = 0.0, content: Array | None = None
     ) -> None:
-        self.cells, self.moments = cells, losses if isinstance(losses, Moments) else None
-        if not isinstance(losses, Moments):
+        self.cells, self.moments = cells, losses if isinstance(losses, LossMoments) else None
+        if not isinstance(losses, LossMoments):
             self.losses, self.rows, self.centre = np.ascontiguousarray(losses) + 0.0, int(losses.shape[1]), centre
             self.sums = self.losses.sum(axis=1)
             if self.rows > EXACT_ROWS:
-                self.moments = Moments.of(self.losses, centre, self.losses if content is None else content)
+                self.moments = LossMoments.of(self.losses, centre, self.losses if content is None else content)
         if self.moments is None:
             digest = hashlib.sha256(np.asarray([self.rows, centre, *cells]).tobytes())
             digest.update(self.losses.tobytes())
@@ -213,8 +213,8 @@ class Sample:
         by = self.centre - centre
         return sums if by == 0.0 else _about(by, sums)
 
-    def _many(self) -> Moments:
-        return Moments.of(self.losses, self.centre, self.losses) if self.moments is None else self.moments
+    def _many(self) -> LossMoments:
+        return LossMoments.of(self.losses, self.centre, self.losses) if self.moments is None else self.moments
 
     def _counted(self, counts: Counts) -> Array:
         sums, at_once = np.empty((len(counts), len(self.losses))), max(1, PORTION // self.rows)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.tables import resample
-from toporo.tables.resample import Metrics, Moments, Sample, Whole
+from toporo.tables.resample import LossMoments, Metrics, Sample, Whole
 from toporo.types import Array
 
 #: The largest number that is judged, and the power of 2 beyond which numbers are reckoned in another unit.
@@ -55,10 +55,10 @@ class Judge:
         apart = target - centre
         return np.stack([error**2, np.abs(error), apart, apart**2]), centre, np.stack([target, error])
 
-    def moments(self, raw: Array, unit: int) -> Moments:
+    def moments(self, raw: Array, unit: int) -> LossMoments:
         """Of rows."""
         losses, centre, content = self.losses(raw, unit)
-        return Moments.of(np.ascontiguousarray(losses) + 0.0, centre, content, unit)
+        return LossMoments.of(np.ascontiguousarray(losses) + 0.0, centre, content, unit)
 
     def metrics(self, unit: int) -> Metrics:
         """Of sums in a unit."""
@@ -84,7 +84,7 @@ class Tally:
     rows: int
     cells: Mapping[Cell, int]
     raw: Array | None = None
-    many: Moments | None = None
+    many: LossMoments | None = None
 
     @classmethod
     def of(cls, judge: Judge, raw: Array, cells: Mapping[Cell, int], unit: int) -> Tally:
@@ -104,7 +104,7 @@ class Tally:
             return Tally.of(judge, raw, cells, judge.unit(_size(raw)))
         return Tally(self.rows + other.rows, cells, many=self._moments(judge).and_of(other._moments(judge)))
 
-    def _moments(self, judge: Judge) -> Moments:
+    def _moments(self, judge: Judge) -> LossMoments:
         if self.many is not None:
             return self.many
         assert self.raw is not None  # noqa: S101  # one of both is there
