@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import unicodedata
 from typing import Any, TextIO
 
@@ -17,6 +18,8 @@ SAW = {"test adjacency": "their place in the graph", "test inputs": "their input
 #: Kinds of signs that command a terminal, cannot be seen, or are halves; of these, two that writing needs; and two that
 #: SVG cannot hold.
 _UNSEEN, _JOINERS, _NO_SIGNS = {"Cc", "Cf", "Cs", "Zl", "Zp"}, "\u200c\u200d", "\ufffe\uffff"
+#: Begins an address; a single letter is a drive.
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
@@ -34,6 +37,15 @@ def printable(text: str, keep: str = "\n\t") -> str:
         else sign
         for sign in text
     )
+
+
+def is_address(text: str) -> bool:
+    """Whether a text begins as an address does.
+
+    >>> is_address("s3://bucket/sales"), is_address("C:/sales.csv"), is_address("sales/*.csv")
+    (True, False, False)
+    """
+    return bool(_ADDRESS.match(text))
 
 
 def spelled(text: object) -> str:

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 import typer
 
 from toporo.checks import parse_memory
-from toporo.data.stores import is_address
 from toporo.errors import DataError, SettingError, TopoRoWarning, warn
 from toporo.files import write_whole
 from toporo.progress import Bar, Watch, above_bar, all_quiet, make_console
 from toporo.registry import Registry
-from toporo.text import many, printable, write_data
+from toporo.text import is_address, many, printable, write_data
 
 #: Commands that were imported: functions as typer takes them, or a ``typer.Typer`` of several.
 COMMANDS: Registry[Any] = Registry("command")

@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 from toporo.data import arrow
 from toporo.data.arrow import Opened, column_names, format_of, in_words, kind_of, most_unpacked, open_file
-from toporo.data.stores import ObjectStore, is_address, speaking_of, split_address
+from toporo.data.stores import ObjectStore, speaking_of, split_address
 from toporo.errors import DataError, listed
-from toporo.text import many, spelled
+from toporo.text import is_address, many, spelled
 
 #: Rows that a piece has at least, unless its file has fewer.
 PIECE_ROWS = 1 << 20

@@ -7,7 +7,6 @@ machine. An address holds none, so whatever repeats it (an error, a log, a model
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,9 +14,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from toporo.errors import DataError, SettingError, listed
+from toporo.text import is_address
 
-#: Begins an address; a single letter is a drive.
-_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 #: What may stand behind the ? of an address; none of it is secret.
 OPTIONS = ("endpoint_override", "region", "scheme")
 SCHEMES = ("s3", "gs", "gcs", "file")
@@ -27,15 +25,6 @@ CONNECT, ANSWER, RETRYING = 5.0, 20.0, 10
 _SETTLING = {"AWS_REGION", "AWS_DEFAULT_REGION"}
 #: How often a request is made before it has failed.
 ATTEMPTS = 3
-
-
-def is_address(text: str) -> bool:
-    """Whether a text begins as an address does.
-
-    >>> is_address("s3://bucket/sales"), is_address("C:/sales.csv"), is_address("sales/*.csv")
-    (True, False, False)
-    """
-    return bool(_ADDRESS.match(text))
 
 
 def split_address(address: str) -> tuple[str, tuple[tuple[str, str], ...]]:
