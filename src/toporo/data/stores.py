@@ -20,7 +20,7 @@ from toporo.text import is_address
 OPTIONS = ("endpoint_override", "region", "scheme")
 SCHEMES = ("s3", "gs", "gcs", "file")
 #: Seconds to wait for a store: for a connection, for an answer, and of Google's for all attempts together.
-CONNECT, ANSWER, RETRYING = 5.0, 20.0, 10
+CONNECT, ANSWER, RETRYING = 5.0, 10.0, 10
 #: Variables that say where a bucket is, which else has to be asked.
 _SETTLING = {"AWS_REGION", "AWS_DEFAULT_REGION"}
 #: How often a request is made before it has failed.
