@@ -30,6 +30,7 @@ from engine import (
     bench_peers,
 )
 from kriged_peers import bench_mixed, bench_scale, bench_votes
+from outofcore import bench_outofcore
 from peers import indicators_of, squaring_densities, weighted_l1
 from ranks import bench_ranks
 from sweep import bench_sweep
@@ -168,6 +169,7 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "votes": ("Models with votes on a million rows", bench_votes),
     "tables": ("`toporo fit` on a million rows", bench_tables),
     "stream": ("`toporo predict` on files larger than its memory", bench_stream),
+    "outofcore": ("`toporo fit` on tables larger than memory", bench_outofcore),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
 }
 

@@ -1,0 +1,158 @@
+"""`toporo fit` on a table larger than memory, against one pass of pyarrow over it and against dask-ml.
+
+Every command is a process of its own, as in tables.py. Run with ``make bench ONLY=outofcore``; set OUTOFCORE_GIB for
+another size than 20 GiB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+from tables import TOPORO, gib, machine, measure, workplace
+
+from toporo.machine import cores
+
+#: Bytes of Parquet, what a fit may have, and columns.
+SIZE, LIMIT, COLUMNS, GROUPS = int(float(os.environ.get("OUTOFCORE_GIB", "20")) * 2**30), 2 << 30, 50, 1000
+#: Rows that are made at a time, and of a row group.
+MADE, ROW_GROUP = 1 << 20, 1 << 18
+#: Rows of the tables that the model of memory, the peer and Ray are compared on.
+COMPARED = 2_000_000
+#: The least share of the speed of reading.
+TARGET = 0.5
+
+#: One pass over all columns in either of pyarrow's ways, which give every batch to nobody.
+READ = """
+import sys, time
+import pyarrow.dataset as ds, pyarrow.parquet as pq
+way, path = sys.argv[1:]
+start, rows = time.perf_counter(), 0
+batches = pq.ParquetFile(path).iter_batches(65_536) if way == "iter_batches" else ds.dataset(path).to_batches()
+for batch in batches:
+    rows += batch.num_rows
+print(rows, time.perf_counter() - start)
+"""
+#: dask-ml's own linear regression: as many passes as it wants, without groups.
+DASK = """
+import sys, time
+sys.path.append(sys.argv[2])
+import dask.dataframe as dd
+from dask_ml.linear_model import LinearRegression
+start = time.perf_counter()
+frame = dd.read_parquet(sys.argv[1])
+x = frame[[name for name in frame.columns if name.startswith("x")]].to_dask_array(lengths=True)
+LinearRegression(solver="gradient_descent", max_iter=20, C=1e6).fit(x, frame["y"].to_dask_array(lengths=True))
+print(time.perf_counter() - start)
+"""
+
+
+def write(path: Path, rows: int, *, by_group: bool) -> None:
+    """Random numbers, which no codec makes smaller; one site after the other, or each row of any."""
+    rng = np.random.default_rng(0)
+    coef, names = rng.normal(size=COLUMNS), pa.array([f"site {place:04d}" for place in range(GROUPS)])
+    writer: parquet.ParquetWriter | None = None
+    for first in range(0, rows, MADE):
+        count = min(MADE, rows - first)
+        group = (first + np.arange(count)) * GROUPS // rows if by_group else rng.integers(0, GROUPS, count)
+        x = rng.standard_normal((COLUMNS, count))
+        y = coef @ x + 0.1 * (group % 7) * x[0] + rng.standard_normal(count)
+        columns = {"site": pa.DictionaryArray.from_arrays(pa.array(group.astype(np.int32)), names)}
+        table = pa.table(columns | {f"x{place}": x[place] for place in range(COLUMNS)} | {"y": y})
+        if writer is None:
+            writer = parquet.ParquetWriter(path, table.schema, use_dictionary=["site"])
+        writer.write_table(table, row_group_size=ROW_GROUP)
+    if writer is not None:
+        writer.close()
+
+
+def fit(table: Path, out: Path, *more: str) -> list[str]:
+    asked = ["--target=y", "--group=site", "--model=linear", f"--out={out}", "--overwrite", "--json"]
+    return [TOPORO, "fit", str(table), *asked, *more]
+
+
+def coefficients(folder: Path) -> np.ndarray:
+    import toporo as tr
+
+    estimator = tr.load_model(folder).estimator
+    return np.append(estimator.coef_, estimator.intercept_)
+
+
+def row(title: str, table: Path, rows: int, folder: Path) -> tuple[str, float]:
+    """A line of the table of speeds, and the share of the speed of reading."""
+    reading = {way: [] for way in ("iter_batches", "dataset")}
+    fits = []
+    for _ in range(3 if rows <= COMPARED else 1):
+        for way, seconds in reading.items():
+            seconds.append(float(measure([sys.executable, "-c", READ, way, str(table)]).said.split()[1]))
+        fits.append(measure(fit(table, folder / "model", f"--memory-limit={LIMIT}")))
+    best = min(median(seconds) for seconds in reading.values())
+    wall, peak = median(run.wall for run in fits), max(run.peak for run in fits)
+    share = best / wall
+    ways = " / ".join(f"{median(seconds):.1f}" for seconds in reading.values())
+    return (
+        f"| {title} | {rows:,} | {gib(table.stat().st_size):.2f} | {ways} | {rows / best:,.0f} | **{wall:.1f}** | "
+        f"{fits[0].cpu:.1f} | {rows / wall:,.0f} | **{share:.2f}** | **{gib(peak):.2f}** |",
+        share,
+    )
+
+
+def bench_outofcore() -> list[str]:
+    rows = max(MADE, SIZE // (8 * (COLUMNS + 1)))
+    peers = Path(__file__).parents[1] / ".bench-peers"
+    lines = [
+        f"`toporo fit --model linear --memory-limit 2GiB` (TRO, penalty chosen, intervals, model written; the whole "
+        f"command, imports included) on generated Parquet of {COLUMNS} random numbers, a target and {GROUPS} sites, on "
+        f"{cores()} cores ({machine()}). Reading: one pass of pyarrow {pa.__version__} over all columns that gives its "
+        "batches to nobody, by ParquetFile.iter_batches / by a dataset; the quicker counts. Random numbers are stored "
+        "as they are, so reading is as fast as it gets: columns that had to be decoded would leave more time.",
+        "",
+        "| rows of a site | rows | GiB | reading, s | rows a second | fit, s | CPU, s | rows a second | share of the "
+        "speed of reading | resident, peak (GiB) |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    shares = []
+    with workplace(needed=int(1.2 * SIZE) + (8 << 30)) as folder:
+        for by_group, count in ((True, rows), (True, COMPARED), (False, COMPARED)):
+            table = folder / "table.parquet"
+            write(table, count, by_group=by_group)
+            line, share = row("together" if by_group else "anywhere", table, count, folder)
+            shares.append(share)
+            lines.append(line)
+            print(line, flush=True)
+        lines += ["", *compared(folder, folder / "table.parquet", peers)]
+    lines += ["", f"Target: half of the speed of reading: {'met' if min(shares) >= TARGET else 'not met everywhere'}."]
+    return lines
+
+
+def compared(folder: Path, table: Path, peers: Path) -> list[str]:
+    """The same table in memory, on Ray and by dask-ml."""
+    memory = measure(fit(table, folder / "memory", "--memory-limit=64GiB"))
+    portions = measure(fit(table, folder / "portions", f"--memory-limit={LIMIT}"))
+    ray = measure(fit(table, folder / "ray", f"--memory-limit={LIMIT}", "--engine=ray"))
+    peer = measure([sys.executable, "-c", DASK, str(table), str(peers)], patience=600)
+    one, other = coefficients(folder / "memory"), coefficients(folder / "portions")
+    off = np.abs(one - other).max() / np.abs(one).max()
+    files = [folder / name / "weights.safetensors" for name in ("portions", "ray")]
+    same = files[0].read_bytes() == files[1].read_bytes()
+    drawn = json.loads(portions.said)["about"]["rows"]
+    said = f"{float(peer.said):.1f}" if not peer.code else f"fails ({peer.errors.strip().splitlines()[-1][:80]})"
+    return [
+        f"The last of these tables ({drawn:,} rows), the whole command:",
+        "",
+        "| way | wall (s) | resident, peak (GiB) | |",
+        "|---|---|---|---|",
+        f"| in memory | {memory.wall:.1f} | {gib(memory.peak):.2f} | |",
+        f"| in portions | {portions.wall:.1f} | {gib(portions.peak):.2f} | largest difference of a coefficient from that "
+        f"in memory, relative to the largest one: {off:.1e} |",
+        f"| `--engine ray`, a cluster of this machine started for it | {ray.wall:.1f} | {gib(ray.peak):.2f} (driver) | "
+        f"{'the same bytes as in portions' if same else 'other bytes than in portions'} |",
+        f"| dask-ml's LinearRegression, 20 steps of gradient descent, without groups; only its fit | {said} | "
+        f"{gib(peer.peak):.2f} | Ray Data has no linear regression of its own |",
+    ]
