@@ -15,8 +15,8 @@ from statistics import median
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
-from tables import TOPORO, gib, machine, measure, workplace
 
+from tables import TOPORO, gib, machine, measure, workplace
 from toporo.machine import cores
 
 #: Bytes of Parquet, what a fit may have, and columns.
@@ -149,8 +149,8 @@ def compared(folder: Path, table: Path, peers: Path) -> list[str]:
         "| way | wall (s) | resident, peak (GiB) | |",
         "|---|---|---|---|",
         f"| in memory | {memory.wall:.1f} | {gib(memory.peak):.2f} | |",
-        f"| in portions | {portions.wall:.1f} | {gib(portions.peak):.2f} | largest difference of a coefficient from that "
-        f"in memory, relative to the largest one: {off:.1e} |",
+        f"| in portions | {portions.wall:.1f} | {gib(portions.peak):.2f} | largest difference of a coefficient from "
+        f"that in memory, relative to the largest one: {off:.1e} |",
         f"| `--engine ray`, a cluster of this machine started for it | {ray.wall:.1f} | {gib(ray.peak):.2f} (driver) | "
         f"{'the same bytes as in portions' if same else 'other bytes than in portions'} |",
         f"| dask-ml's LinearRegression, 20 steps of gradient descent, without groups; only its fit | {said} | "
