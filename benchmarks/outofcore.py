@@ -156,3 +156,59 @@ def compared(folder: Path, table: Path, peers: Path) -> list[str]:
         f"| dask-ml's LinearRegression, 20 steps of gradient descent, without groups; only its fit | {said} | "
         f"{gib(peer.peak):.2f} | Ray Data has no linear regression of its own |",
     ]
+
+
+# ---------------------------------------------------------------- constants
+
+
+def bench_costs() -> list[str]:
+    """What a cell, a product and a message cost, one thread, for the model of cost in docs/scale.md."""
+    import pickle
+    import time
+
+    from toporo.data.dataset import find_dataset
+    from toporo.robust.linear import solve
+    from toporo.tables.large import Large, Threads
+    from toporo.tables.survey import survey_piece
+
+    lines = [
+        f"One thread of {machine()}, CPU seconds, files in the page cache: a piece of {MADE:,} rows read by pyarrow, "
+        "the same surveyed (read, sums by group, rows drawn), what it sends back, adding two of these, and one "
+        "solution of the exact solver from the sums (penalty 1, no choice).",
+        "",
+        "| columns | sites | rows of a site | reading, s | survey, s | ns per cell | message, MB | adding, s | "
+        "solving, s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    global COLUMNS, GROUPS  # as `write` has them
+    with workplace(needed=4 << 30) as folder:
+        cases = ((10, 100, True), (50, 100, True), (100, 100, True), (50, 100, False), (50, 10_000, True),
+                 (50, 10_000, False), (100, 1000, False))  # fmt: skip
+        for COLUMNS, GROUPS, by_group in cases:
+            path = folder / "piece.parquet"
+            write(path, MADE, by_group=by_group)
+            dataset = find_dataset(path)
+            asked: dict = {"target": "y", "group": "site", "weight": None, "features": None, "exclude": ()}
+            asked |= {"categorical": (), "test_groups": (), "known": None, "drop_missing": False, "measured": True}
+            large = Large.read(dataset, **asked, memory=16 << 30, machines=Threads())
+            start = time.process_time()
+            for _ in parquet.ParquetFile(path).iter_batches(65_536, use_threads=False):
+                pass
+            read = time.process_time() - start
+            start = time.process_time()
+            survey = survey_piece(dataset, 0, large.plan)
+            own = time.process_time() - start
+            message = len(pickle.dumps(survey, protocol=5))
+            start = time.process_time()
+            _ = survey.moments + survey.moments
+            added = time.process_time() - start
+            losses = survey.moments.squared_losses(1, intercept=True)
+            start = time.process_time()
+            solve(losses, penalty=1.0, ridge=1e-3)
+            solved = time.process_time() - start
+            lines.append(
+                f"| {COLUMNS} | {GROUPS:,} | {'together' if by_group else 'anywhere'} | {read:.2f} | {own:.2f} | "
+                f"{1e9 * own / MADE / COLUMNS:.0f} | {message / 1e6:.1f} | {added:.3f} | {solved:.2f} |"
+            )
+            print(lines[-1], flush=True)
+    return lines

@@ -30,7 +30,7 @@ from engine import (
     bench_peers,
 )
 from kriged_peers import bench_mixed, bench_scale, bench_votes
-from outofcore import bench_outofcore
+from outofcore import bench_costs, bench_outofcore
 from peers import indicators_of, squaring_densities, weighted_l1
 from ranks import bench_ranks
 from sweep import bench_sweep
@@ -170,6 +170,7 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "tables": ("`toporo fit` on a million rows", bench_tables),
     "stream": ("`toporo predict` on files larger than its memory", bench_stream),
     "outofcore": ("`toporo fit` on tables larger than memory", bench_outofcore),
+    "costs": ("What a cell, a product and a message cost", bench_costs),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
 }
 

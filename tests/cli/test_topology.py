@@ -335,7 +335,7 @@ FEW = "x,g\n1,a\n2,b\n3,a\n4,b\n"
     ("text", "arguments", "message"),
     [
         (None, ("absent.csv", "--group", "g"), "toporo: no such file: absent.csv"),
-        (None, (".", "--group", "g"), "toporo: cannot read .: Is a directory"),
+        (None, (".", "--group", "g"), "toporo: . holds no table"),
         (None, ("absent.parquet", "--group", "g"), "toporo: no such file: absent.parquet"),
         (None, ("t.xlsx", "--group", "g"), "toporo: t.xlsx: what kind of table is a .xlsx file?"),
         ("", ("--group", "g"), "standard input is empty"),

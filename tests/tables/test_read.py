@@ -216,7 +216,7 @@ def test_a_file_by_its_path_and_the_lack_of_one(tmp_path: Path) -> None:
         read_points(tmp_path / "absent.csv", "state")
     assert read_points(tmp_path, "state").names == names  # a folder of tables is one
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="holds no table"):
         read_points(tmp_path / "empty", "state")
 
 

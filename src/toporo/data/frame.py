@@ -399,6 +399,8 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
                 "which is what the column must hold. Correct the cell, or leave it empty if the value is not known.",
                 name,
             )
+    elif stored == kind == "number" and pa.types.is_float64(array.type) and not array.null_count:
+        values = array.to_numpy()  # as it is: a portion is not changed
     elif stored == kind:
         values = _values(column, kind)
     elif column.null_count == len(column):

@@ -222,15 +222,14 @@ class MomentSums:
         starts = np.flatnonzero(np.r_[True, np.diff(codes) > 0])
         at, own = self._grown([names[code] for code in codes[starts]], list(columns))
         z = np.empty((len(columns), len(codes)))
-        for place, values in enumerate(columns.values()):
+        for place, (slot, values) in enumerate(zip(own, columns.values(), strict=True)):
+            if np.isnan(self.shift[slot]):
+                self.shift[slot] = values.mean() if place < numbers else 0.0
             if order is None:
-                z[place] = values
+                np.subtract(values, self.shift[slot], out=z[place])
             else:
                 np.take(values, order, out=z[place], mode="clip")  # else numpy makes a copy in between
-        fresh = own[:numbers][np.isnan(self.shift[own[:numbers]])]
-        if len(fresh):
-            self.shift[fresh] = z[:numbers][np.isnan(self.shift[own[:numbers]])].mean(axis=1)
-        z[:numbers] -= self.shift[own[:numbers], None]
+                z[place] -= self.shift[slot]
         self.rows[at] += np.diff(np.append(starts, len(codes)))
         share = np.ones(len(codes)) if weights is None else weights if order is None else weights[order]
         self.mass[at] += np.add.reduceat(share, starts)
@@ -301,7 +300,7 @@ class MomentSums:
         scatter = self.products[:m] if (np.diff(order) == 1).all() else self.products[order]
         for place in range(m):
             scatter[place] -= np.outer(means[place], sums[place])
-        means += np.nan_to_num(self.shift)
+        means += self.shift
         return GroupMoments(
             tuple(names), tuple(self.slots), self.rows[order], mass, self.squares[order], means, scatter
         )
