@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -108,25 +106,6 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     assert next(calls) == 41 + phases * 60 - 25, "it did not go on from the checkpoint after epoch 25"
     assert resumed.records == whole.records
     assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
-
-
-@pytest.mark.slow
-def test_a_killed_process_goes_on_with_the_same_figures(no_data: None, tmp_path: Path) -> None:
-    """SIGKILL in the middle of `toporo reproduce dg60`, then the same command again."""
-    command = [sys.executable, "-m", "toporo", "reproduce", "dg60", "--seeds", "1", "--methods", "erm,tro-physical"]
-    command += ["--jobs", "1", "--source", "generated", "--out"]
-    victim = subprocess.Popen([*command, tmp_path / "killed"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
-    while not list((tmp_path / "killed").glob("runs/*.main.checkpoint")):
-        assert victim.poll() is None, victim.stderr.read().decode() if victim.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate()
-    assert not (tmp_path / "killed/results.json").exists()
-    for folder in ("killed", "whole"):
-        subprocess.run([*command, tmp_path / folder], check=True, capture_output=True)
-    assert (tmp_path / "killed/results.json").read_bytes() == (tmp_path / "whole/results.json").read_bytes()
 
 
 # ---------------------------------------------------------------- what is found is looked at

@@ -275,7 +275,7 @@ def stream_frames(
         raise _no_rows(table.where)
 
 
-def frames_of(table: Opened, kinds: Mapping[str, str], rows: int) -> Iterator[Frame]:
+def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, *, copy: bool = True) -> Iterator[Frame]:
     """Portions of columns that an opened table has.
 
     Parameters
@@ -283,12 +283,13 @@ def frames_of(table: Opened, kinds: Mapping[str, str], rows: int) -> Iterator[Fr
     table : opened.
     kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
     rows : of a portion at most.
+    copy : whether numbers are to be the frame's own; else they may be read-only.
     """
     first = table.first
     for arrays in table.batches([table.names.index(name) for name in kinds], rows):
         frame = Frame({}, table.where, first)
         for name, array in zip(kinds, arrays, strict=True):
-            frame.columns[name] = _of_kind(array, kinds[name], table, name, first)
+            frame.columns[name] = _of_kind(array, kinds[name], table, name, first, copy)
         if len(frame):
             yield frame
         first += len(frame)
@@ -383,7 +384,7 @@ def _typed(arrays: Sequence[Any], table: Opened, name: str, as_text: bool) -> Co
     return Numbers(values, "date") if odd is None else _as_texts(column)
 
 
-def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Column:
+def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int, copy: bool) -> Column:
     """A portion of a column as what it is expected to be."""
     import pyarrow as pa
 
@@ -399,8 +400,8 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
                 "which is what the column must hold. Correct the cell, or leave it empty if the value is not known.",
                 name,
             )
-    elif stored == kind == "number" and pa.types.is_float64(array.type) and not array.null_count:
-        values = array.to_numpy()  # as it is: a portion is not changed
+    elif stored == kind == "number" and pa.types.is_float64(array.type) and not (copy or array.null_count):
+        values = array.to_numpy()
     elif stored == kind:
         values = _values(column, kind)
     elif column.null_count == len(column):
@@ -415,6 +416,9 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int) -> Col
 
 
 def _check_finite(values: Array, where: str, name: str, first: int) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum()):
+            return
     infinite = np.isinf(values)
     if infinite.any():
         raise DataError(

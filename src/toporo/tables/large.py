@@ -44,6 +44,8 @@ DRAWN, MOST_DRAWN = 100_000, 1_000_000
 IN_MEMORY, AS_DRAWN = 48, 160
 #: Bytes a cell of a portion takes on its way into sums.
 ON_ITS_WAY = 40
+#: The limit by which portions are cut and rows are drawn where none is given.
+USUAL = 8 << 30
 #: Rows of a portion, at most and at least.
 PORTION, LEAST_PORTION = 1 << 16, 1 << 10
 #: Bytes of text that stand for a cell of a CSV file, and how many times smaller it may be as gzip.
@@ -111,6 +113,7 @@ def read_large(
         measured=measured,
         memory=memory_left(memory_limit),
         machines=machines,
+        limit=parse_memory(memory_limit) or USUAL,
     )
     return replace(large, graph=graph)
 
@@ -173,6 +176,7 @@ class Large:
         measured: bool,
         memory: int,
         machines: Cluster,
+        limit: int = USUAL,
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
@@ -184,6 +188,7 @@ class Large:
         measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
         memory : bytes that there are.
         machines : where pieces are read.
+        limit : of memory, as it was given.
         """
         kinds, head, unusable = _kinds(dataset, [group, *categorical], exclude)
         for name in (target, group, *([weight] if weight else []), *(features or []), *categorical):
@@ -194,8 +199,8 @@ class Large:
         roles = {target, group, weight}
         used = [name for name in kinds if name not in roles] if features is None else list(features)
         total = dataset.rows if dataset.rows is not None else _about_rows(dataset, head)
-        room_drawn = memory // (4 * AS_DRAWN * len(kinds))
-        wanted = max(1000, min(DRAWN if measured else MOST_DRAWN, room_drawn))
+        # What decides a bit of the model goes by the limit, never by what happens to be free or by the cores.
+        wanted = max(1000, min(DRAWN if measured else MOST_DRAWN, limit // (4 * AS_DRAWN * len(kinds))))
         workers = min(cores(), len(dataset.pieces))
         plan = ReadingPlan(
             kinds=kinds,
@@ -214,8 +219,7 @@ class Large:
             known=None if known is None else frozenset(known),
             drop_missing=drop_missing,
             moments=measured,
-            # By the limit, not by the cores: the last bits of sums go with it.
-            rows=max(LEAST_PORTION, min(PORTION, memory // (16 * ON_ITS_WAY * len(kinds)))),
+            rows=max(LEAST_PORTION, min(PORTION, limit // (16 * ON_ITS_WAY * len(kinds)))),
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
             most_bytes=memory // (4 * workers),

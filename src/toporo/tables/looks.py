@@ -49,7 +49,7 @@ class Lens:
         group_of = {name: place for place, name in enumerate(self.groups)}
         piece = dataset.pieces[index]
         with dataset.open(piece) as opened:
-            for frame in frames_of(opened, kinds, plan.rows):
+            for frame in frames_of(opened, kinds, plan.rows, copy=False):
                 told = training_rows(frame, plan)
                 used, weights = told.train, np.ones(len(frame))
                 if plan.weight is not None:

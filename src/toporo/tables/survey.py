@@ -291,7 +291,7 @@ def survey_piece(dataset: Dataset, index: int, plan: ReadingPlan) -> Survey | Ot
     reader = _Reader(plan, index)
     try:
         with one_thread(), dataset.open(piece) as opened:
-            for frame in frames_of(opened, plan.kinds, plan.rows):
+            for frame in frames_of(opened, plan.kinds, plan.rows, copy=False):
                 reader.add(frame)
     except OtherKindError as error:
         return error
@@ -414,17 +414,18 @@ class _Reader:
     def _filled(self, name: str, column: Numbers) -> tuple[Array, Array | None]:
         """Numbers without gaps, and where the gaps were, if there were any."""
         values = column.values
-        low, high = float(np.fmin.reduce(values)), float(np.fmax.reduce(values))
-        missing = None
-        lacking = 0
-        if np.isnan(values.sum()):
-            gaps = column.missing
-            lacking = int(gaps.sum())
-            missing = gaps.astype(np.float64)
-            values = np.where(gaps, self.plan.fills.get(name, 0.0), values)
-        known = len(values) - lacking
-        self.spans[name] += Span(low if known else np.inf, high if known else -np.inf, known, lacking)
-        return values, missing
+        low, high = float(values.min()), float(values.max())
+        if not np.isnan(low):
+            self.spans[name] += Span(low, high, len(values), 0)
+            return values, None
+        gaps = column.missing
+        lacking = int(gaps.sum())
+        if lacking < len(values):
+            low, high = float(np.nanmin(values)), float(np.nanmax(values))
+            self.spans[name] += Span(low, high, len(values) - lacking, lacking)
+        else:
+            self.spans[name] += Span(missing=lacking)
+        return np.where(gaps, self.plan.fills.get(name, 0.0), values), gaps.astype(np.float64)
 
     def _ones(self, name: str, column: Texts) -> dict[Hashable, Array]:
         """A column of zeros and ones for each level that is to have one."""
@@ -462,11 +463,18 @@ class _Reader:
     # ------------------------------------------------------------ some of the rows
 
     def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: PortionRows, used: Mask) -> None:
-        levels = told.names.levels
+        levels, codes = told.names.levels, told.names.codes
         bounds = np.array([self.bounds.get(name, _LAST) for name in levels], dtype=np.uint64)
         wanted = used & (keys < self.plan.threshold)
         if len(bounds):
-            wanted |= used & (keys < bounds[told.names.codes])
+            # Of a group with many rows here, a few times as many as are drawn have keys below this; else all may.
+            sizes = np.bincount(codes[used], minlength=len(levels))
+            likely = np.where(sizes > 4 * LEAST, 4.0 * LEAST / np.maximum(sizes, 1), 1.0) * (2.0**64 - 2048.0)
+            below = used & (keys < np.minimum(bounds, likely.astype(np.uint64))[codes])
+            short = np.bincount(codes[below], minlength=len(levels)) < np.minimum(sizes, LEAST)
+            if (short := short & (bounds > likely)).any():
+                below |= used & short[codes] & (keys < bounds[codes])
+            wanted |= below
         rows = np.flatnonzero(wanted)
         if not len(rows):
             return
@@ -531,7 +539,7 @@ def values_between(
     below: Counter[str] = Counter()
     inside: dict[str, list[Array]] = {name: [] for name in brackets}
     with one_thread(), dataset.open(piece) as opened:
-        for frame in frames_of(opened, kinds, plan.rows):
+        for frame in frames_of(opened, kinds, plan.rows, copy=False):
             train = training_rows(frame, plan).train
             for name, (low, high) in brackets.items():
                 column = frame[name]
