@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -433,14 +434,22 @@ def _about_rows(dataset: Dataset, head: Frame) -> int:
 
 
 def _surveyed(dataset: Dataset, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
-    """What all pieces come to; another plan where a column is not what it was taken for."""
-    total: Survey | None = None
+    """What all pieces come to; another plan where a column is not what it was taken for.
+
+    Two and two are added, then these, and so on: where every piece brings groups of its own, adding each to all before
+    it would copy those again and again.
+    """
+    sums: list[tuple[int, Survey]] = []  # of 2^k pieces, the largest first
     for survey in over_pieces(machines, survey_piece, dataset, plan, title="reading"):
         if isinstance(survey, OtherKindError):
             name = survey.column
             date = plan.kinds[name] == "number" and name not in plan.fills  # so far all cells were empty
             return replace(plan, kinds={**plan.kinds, name: "date" if date else "text"})
-        total = survey if total is None else total.plus(survey, plan)
+        size = 1
+        while sums and sums[-1][0] == size:
+            survey, size = sums.pop()[1].plus(survey, plan), 2 * size
+        sums.append((size, survey))
+    total = None if not sums else reduce(lambda a, b: b.plus(a, plan), [part for _, part in reversed(sums)])
     if total is None or not total.rows:
         raise DataError(f"{dataset.where} has no rows: expected a line of values for every point.")
     return total
