@@ -87,8 +87,10 @@ if "RANK" in os.environ:
         print("weights:", {name: round(weight, 3) for name, weight in robust.weights.items()})
         if len(sys.argv) > 1:
             Path(sys.argv[1]).write_text(json.dumps(losses))
+    dist.barrier()
     dist.destroy_process_group()
-    sys.exit()
+    sys.stdout.flush()
+    os._exit(0)  # at once: threads of FSDP may still run, and on a CPU torch at times aborts while it ends them
 
 # %%
 # One process with the whole network and all rows, and two with a half of each.
