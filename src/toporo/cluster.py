@@ -19,13 +19,14 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from toporo.errors import SettingError, TopoRoError
@@ -36,8 +37,9 @@ T = TypeVar("T")
 LOCAL, RAY = "local", "ray"
 #: Seconds that a cluster has to answer, and its machines to say what they have installed.
 PATIENCE, PROBING = 10.0, 60.0
-#: How often a call is made again whose worker or machine died.
-RETRIES = 3
+#: How often a call is made again whose worker or machine died, and after how many seconds: the first time, then twice
+#: as many each time. A machine that is dying may for a moment still be given calls, and lose them at once.
+RETRIES, PAUSE = 3, 1.0
 #: Bytes that a cluster of our own shares between its processes, and the longest folder that leaves room for a socket.
 STORE, _LONGEST = 200 * 2**20, 24
 #: What must be the same on every machine for the same figures, beside toporo and Python.
@@ -325,6 +327,17 @@ class _Failure:
     text: str
 
 
+@dataclass(eq=False)
+class _Call(Generic[T]):
+    """A call under way, or one that was lost and is due again."""
+
+    job: T
+    arguments: tuple[Any, ...]
+    lost: int = 0
+    due: float = 0.0
+    ref: Any = None
+
+
 class RayCluster(Cluster):
     """A Ray cluster; see :func:`cluster`."""
 
@@ -346,39 +359,52 @@ class RayCluster(Cluster):
     ) -> Generator[tuple[T, Any], None, None]:
         room = 2 * self.workers if ahead is None else max(1, ahead)
         waiting = iter(calls)
-        running: dict[Any, tuple[T, tuple[Any, ...], int]] = {}  # in the order of the calls
+        running: list[_Call[T]] = []  # in the order of the calls
         # Another thread waits for Ray: in this one Ray would make a KeyboardInterrupt of whatever a signal raises.
         with ThreadPoolExecutor(1, "ray") as helper:
             try:
                 while True:
-                    while len(running) < room and (call := next(waiting, None)) is not None:
-                        running[self._remote.remote(work, *call[1])] = (*call, 0)
+                    while len(running) < room and (given := next(waiting, None)) is not None:
+                        running.append(_Call(*given))
                     if not running:
                         return
-                    ref, result = helper.submit(self._fetch, list(running)[: 1 if ordered else None]).result()
-                    job, arguments, lost = running[ref]
-                    if isinstance(result, self._ray.exceptions.RayError):
-                        if not self._lost(result) or lost == RETRIES:
-                            raise _hopeless(job, result, lost)
-                        again = self._remote.remote(work, *arguments), (job, arguments, lost + 1)
-                        running = dict(again if key is ref else (key, value) for key, value in running.items())
+                    now = time.monotonic()
+                    for call in running:
+                        if call.ref is None and call.due <= now:
+                            call.ref = self._remote.remote(work, *call.arguments)
+                    due = min((call.due - now for call in running if call.ref is None), default=None)
+                    refs = {call.ref: call for call in running[: 1 if ordered else None] if call.ref is not None}
+                    ref, result = helper.submit(self._fetch, list(refs), due).result()
+                    if ref is None:
                         continue
-                    del running[ref], ref
+                    call = refs[ref]
+                    if isinstance(result, self._ray.exceptions.RayError):
+                        if not self._lost(result) or call.lost == RETRIES:
+                            raise _hopeless(call.job, result, call.lost)
+                        call.ref, call.due, call.lost = None, time.monotonic() + PAUSE * 2**call.lost, call.lost + 1
+                        continue
+                    running.remove(call)
                     if isinstance(result, _Failure):
-                        raise _raised(job, result)
+                        raise _raised(call.job, result)
+                    job = call.job
+                    del ref, refs, call  # else the next result would find this one still in Ray's store
                     yield job, result
             finally:
-                for ref in running:
+                for call in running:
                     with suppress(Exception):
-                        self._ray.cancel(ref, force=True)
+                        self._ray.cancel(call.ref, force=True)
 
-    def _fetch(self, refs: list[Any]) -> tuple[Any, Any]:
-        """The first of these calls to end, and its result or what became of it."""
-        ref = self._ray.wait(refs, num_returns=1)[0][0]
-        try:
-            return ref, self._ray.get(ref)
-        except self._ray.exceptions.RayError as error:
-            return ref, error
+    def _fetch(self, refs: list[Any], patience: float | None) -> tuple[Any, Any]:
+        """The first of these calls to end, and its result or what became of it; nothing if none has ended in time."""
+        if not refs:
+            time.sleep(patience or 0.0)
+            return None, None
+        for ref in self._ray.wait(refs, num_returns=1, timeout=patience)[0]:
+            try:
+                return ref, self._ray.get(ref)
+            except self._ray.exceptions.RayError as error:
+                return ref, error
+        return None, None
 
     def _lost(self, error: Exception) -> bool:
         """Whether a worker or a machine has died, for which the call is not to blame."""
