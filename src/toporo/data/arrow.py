@@ -120,6 +120,7 @@ def open_file(
     kind: str,
     delimiter: str = ",",
     row_groups: Sequence[int] | None = None,
+    threads: bool = True,
 ) -> Opened:
     """A table from the stream of a file; what goes wrong is for :func:`in_words`.
 
@@ -131,13 +132,14 @@ def open_file(
     kind : ``csv``, ``parquet`` or ``feather``.
     delimiter : what stands between the cells of a CSV file, unless its name says that there are tabs.
     row_groups : the only ones to read of a Parquet file.
+    threads : whether columns of a Parquet file are read at the same time.
     """
     if kind == "csv":
         tabs = Path(_unpacked_name(where)).suffix.lower() in (".tsv", ".tab")
         plain = stack.enter_context(_unpacked(stream, where)) if _is_packed(where) else stream
         return _open_csv(plain, where, delimiter, tabs=tabs)
     within = _Within(stream, where, kind)
-    return _open_parquet(within, where, row_groups) if kind == "parquet" else _open_feather(within, where)
+    return _open_parquet(within, where, row_groups, threads) if kind == "parquet" else _open_feather(within, where)
 
 
 def most_unpacked(size: int) -> int:
@@ -468,7 +470,7 @@ class _Within(io.RawIOBase):
         return most_unpacked(self.size)
 
 
-def _open_parquet(file: _Within, where: str, row_groups: Sequence[int] | None = None) -> Opened:
+def _open_parquet(file: _Within, where: str, row_groups: Sequence[int] | None = None, threads: bool = True) -> Opened:
     """A Parquet file, or some of its row groups."""
     from pyarrow import parquet
 
@@ -479,7 +481,7 @@ def _open_parquet(file: _Within, where: str, row_groups: Sequence[int] | None = 
     def batches(places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         with in_words(where, "parquet"):
             columns = [given[place] for place in places]
-            for batch in opened.iter_batches(batch_size=rows, columns=columns, row_groups=row_groups):
+            for batch in opened.iter_batches(rows, row_groups, columns, use_threads=threads):
                 batch.validate(full=True)
                 yield [batch.column(given[place]) for place in places]
 

@@ -95,19 +95,20 @@ class Dataset:
         return replace(self, pieces=tuple(pieces))
 
     @contextmanager
-    def open(self, piece: Piece | None = None) -> Iterator[Opened]:
+    def open(self, piece: Piece | None = None, *, threads: bool = False) -> Iterator[Opened]:
         """The whole table, or one piece, to be read in portions.
 
         Parameters
         ----------
         piece : one of :attr:`pieces`.
+        threads : whether its columns are read at the same time; else pieces may be.
         """
         if piece is None:
             yield Opened(self.where, self.names, self.cells, self._all, most=most_unpacked(self.size))
             return
         with ExitStack() as stack:
             with _in_words(piece.path, piece.format):
-                opened = _open(stack, piece, self.delimiter, self.options)
+                opened = _open(stack, piece, self.delimiter, self.options, threads)
                 self._check_unchanged(piece, opened)
             yield replace(
                 opened,
@@ -119,12 +120,12 @@ class Dataset:
     def parts(self) -> Iterator[Opened]:
         """Piece by piece; each is closed when the next is asked for. Without any, the whole that has no rows."""
         for piece in self.pieces or (None,):
-            with self.open(piece) as opened:
+            with self.open(piece, threads=True) as opened:
                 yield opened
 
     def _all(self, places: Sequence[int], rows: int) -> Iterator[list[Any]]:
         for piece in self.pieces:
-            with self.open(piece) as opened:
+            with self.open(piece, threads=True) as opened:
                 yield from opened.batches(places, rows)
 
     def _check_unchanged(self, piece: Piece, opened: Opened) -> None:
@@ -510,11 +511,13 @@ def _stream(path: str, store: ObjectStore | None) -> io.BufferedReader:
     return Path(path).open("rb") if store is None else io.BufferedReader(store.open(path), 1 << 20)
 
 
-def _open(stack: ExitStack, piece: Piece, delimiter: str, options: tuple[tuple[str, str], ...]) -> Opened:
+def _open(
+    stack: ExitStack, piece: Piece, delimiter: str, options: tuple[tuple[str, str], ...], threads: bool = False
+) -> Opened:
     """One file, or some row groups of it."""
     store = ObjectStore(piece.path, options) if is_address(piece.path) else None
     stream = stack.enter_context(_stream(piece.path, store))
-    return open_file(stack, stream, piece.path, piece.format, delimiter, piece.row_groups)
+    return open_file(stack, stream, piece.path, piece.format, delimiter, piece.row_groups, threads)
 
 
 @contextmanager

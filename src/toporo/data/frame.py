@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ class Numbers:
     def missing(self) -> npt.NDArray[np.bool_]:
         """Which rows have no value."""
         return np.isnan(self.values)
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest value; NaN if one is missing, or there are none."""
+        return (float(self.values.min()), float(self.values.max())) if len(self.values) else (np.nan, np.nan)
 
     def take(self, rows: Rows) -> Numbers:
         """Some rows, by position or by a mask."""
@@ -373,13 +379,10 @@ def _typed(arrays: Sequence[Any], table: Opened, name: str, as_text: bool) -> Co
     if as_text or kind == "text":
         return _as_texts(column)
     if kind != "cells":
-        values = _values(column, kind)
-        _check_finite(values, table.where, name, 1)
-        return Numbers(values, kind)
+        return _finite(Numbers(_values(column, kind), kind), table.where, name, 1)
     values, odd = _parsed(column, _number_cells)
     if odd is None:
-        _check_finite(values, table.where, name, 1)
-        return Numbers(values)
+        return _finite(Numbers(values), table.where, name, 1)
     values, odd = _parsed(column, _date_cells)
     return Numbers(values, "date") if odd is None else _as_texts(column)
 
@@ -411,20 +414,20 @@ def _of_kind(array: Any, kind: str, table: Opened, name: str, first: int, copy: 
             f"{table.where}, column {name!r}: it holds values of type {column.type}, but each must be {_KINDS[kind]}. "
             "Convert the column."
         )
-    _check_finite(values, table.where, name, first)
-    return Numbers(values, kind)
+    return _finite(Numbers(values, kind), table.where, name, first)
 
 
-def _check_finite(values: Array, where: str, name: str, first: int) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):
-            return
-    infinite = np.isinf(values)
+def _finite(numbers: Numbers, where: str, name: str, first: int) -> Numbers:
+    """A column of numbers as it is, unless one is infinite."""
+    if np.isfinite(numbers.ends).all():
+        return numbers
+    infinite = np.isinf(numbers.values)
     if infinite.any():
         raise DataError(
             f"{where} holds {int(infinite.sum())} infinite value(s) (first: row {first + int(infinite.argmax())}, "
             f"column {name!r}). Correct them, empty those cells, or exclude the column."
         )
+    return numbers
 
 
 def _values(column: Any, kind: str) -> Array:
@@ -560,6 +563,12 @@ def _as_texts(column: Any) -> Texts:
     """A column of any usable type as text."""
     import pyarrow as pa
 
+    if pa.types.is_dictionary(column.type) and column.num_chunks == 1 and str(column.type.value_type) in STRINGS:
+        part = column.chunk(0)
+        if len(part.dictionary) <= len(part):  # else few of its texts occur
+            cells = part.dictionary.cast(pa.large_string()).to_pylist()
+            codes = part.indices.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False)
+            return _texts([cell.strip() or None if cell else None for cell in cells], codes)
     column = _decoded(column)
     if pa.types.is_floating(column.type) or kind_of(column.type) == "date":
         kind = kind_of(column.type) or ""

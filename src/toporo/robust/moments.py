@@ -26,6 +26,8 @@ from toporo.types import Array
 
 #: Runs of rows of a group that are shorter than this are multiplied many at a time.
 SHORT = 32
+#: Numbers between columns of a portion: columns that began a power of two apart would share few places in a cache.
+APART = 24
 #: Numbers that are multiplied at a time.
 CELLS = 1 << 22
 
@@ -183,6 +185,10 @@ def _places(among: Sequence[Hashable], wanted: Sequence[Hashable]) -> npt.NDArra
     return np.array([place_of[name] for name in wanted], dtype=np.intp)
 
 
+#: The slot of the column of ones, whose products with the others are their sums.
+_ONE = ("one",)
+
+
 class MomentSums:
     """Sums over portions of one piece of a table, in columns and groups that become more as they are met.
 
@@ -191,10 +197,11 @@ class MomentSums:
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
-        self.slots: dict[Hashable, int] = {}
-        self.shift = np.zeros(0)
-        self.rows, self.mass, self.squares = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)
-        self.sums, self.products = np.zeros((0, 0)), np.zeros((0, 0, 0))
+        self._slots: dict[Hashable, int] = {_ONE: 0}
+        self._shift = np.zeros(1)
+        self._rows, self._squares = np.zeros(0, np.int64), np.zeros(0)
+        self._products = np.zeros((0, 1, 1))
+        self._room = np.empty(0)
 
     def add(
         self,
@@ -220,59 +227,61 @@ class MomentSums:
             order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
         codes = codes if order is None else codes[order]
         starts = np.flatnonzero(np.r_[True, np.diff(codes) > 0])
-        at, own = self._grown([names[code] for code in codes[starts]], list(columns))
-        z = np.empty((len(columns), len(codes)))
-        for place, (slot, values) in enumerate(zip(own, columns.values(), strict=True)):
-            if np.isnan(self.shift[slot]):
-                self.shift[slot] = values.mean() if place < numbers else 0.0
-            if order is None:
-                np.subtract(values, self.shift[slot], out=z[place])
-            else:
-                np.take(values, order, out=z[place], mode="clip")  # else numpy makes a copy in between
-                z[place] -= self.shift[slot]
-        self.rows[at] += np.diff(np.append(starts, len(codes)))
-        share = np.ones(len(codes)) if weights is None else weights if order is None else weights[order]
-        self.mass[at] += np.add.reduceat(share, starts)
-        self.squares[at] += np.add.reduceat(share**2, starts)
-        if weights is not None:
+        at, own = self._grown([names[code] for code in codes[starts]], [_ONE, *columns])
+        z = self._rows_of(len(own), len(codes))
+        z[0] = 1.0
+        for place, (slot, values) in enumerate(zip(own[1:], columns.values(), strict=True)):
+            if np.isnan(self._shift[slot]):
+                self._shift[slot] = values.mean() if place < numbers else 0.0
+            into = z[place + 1]
+            if order is not None:
+                values = np.take(values, order, out=into, mode="clip")  # else numpy makes a copy in between
+            np.subtract(values, self._shift[slot], out=into)
+        self._rows[at] += np.diff(np.append(starts, len(codes)))
+        if weights is None:
+            self._squares[at] += np.diff(np.append(starts, len(codes)))
+        else:
+            share = weights if order is None else weights[order]
+            self._squares[at] += np.add.reduceat(share**2, starts)
             z *= np.sqrt(share)
-        total = np.add.reduceat(z if weights is None else z * np.sqrt(share), starts, axis=1).T
-        self.sums[np.ix_(at, own)] += total
         self._multiply(z, starts, at, own)
+
+    def _rows_of(self, columns: int, rows: int) -> Array:
+        """Room for a portion, used again for the next: new room is slow, for the system clears it."""
+        wide = rows + APART
+        if self._room.size < columns * wide:
+            self._room = np.empty(columns * wide)
+        return self._room[: columns * wide].reshape(columns, wide)[:, :rows]
 
     def _grown(
         self, names: Sequence[str], slots: Sequence[Hashable]
     ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Room for these groups and columns, and where they are."""
         at = np.array([self.places.setdefault(name, len(self.places)) for name in names], dtype=np.intp)
-        own = np.array([self.slots.setdefault(slot, len(self.slots)) for slot in slots], dtype=np.intp)
-        m, p = len(self.rows), len(self.shift)
-        if len(self.places) > m or len(self.slots) > p:
-            more, wide = len(self.places) if len(self.places) <= m else max(len(self.places), 2 * m), len(self.slots)
-            more = max(more, m)
-            self.shift = np.append(self.shift, np.full(wide - p, np.nan))
-            for name in ("rows", "mass", "squares"):
-                before = getattr(self, name)
-                grown = np.zeros(more, before.dtype)
-                grown[:m] = before
-                setattr(self, name, grown)
-            sums, products = np.zeros((more, wide)), np.zeros((more, wide, wide))
-            sums[:m, :p], products[:m, :p, :p] = self.sums, self.products
-            self.sums, self.products = sums, products
+        own = np.array([self._slots.setdefault(slot, len(self._slots)) for slot in slots], dtype=np.intp)
+        m, p = len(self._rows), len(self._shift)
+        if len(self.places) > m or len(self._slots) > p:
+            more, wide = m if len(self.places) <= m else max(len(self.places), 2 * m), len(self._slots)
+            self._shift = np.append(self._shift, np.full(wide - p, np.nan))
+            self._rows = np.append(self._rows, np.zeros(more - m, np.int64))
+            self._squares = np.append(self._squares, np.zeros(more - m))
+            products = np.zeros((more, wide, wide))
+            products[:m, :p, :p] = self._products
+            self._products = products
         return at, own
 
     def _multiply(
         self, z: Array, starts: npt.NDArray[np.intp], at: npt.NDArray[np.intp], own: npt.NDArray[np.intp]
     ) -> None:
         ends = np.append(starts[1:], z.shape[1])
-        whole = len(own) == self.products.shape[1] and bool((np.diff(own) == 1).all())
+        whole = len(own) == self._products.shape[1] and bool((np.diff(own) == 1).all())
         long = ends - starts >= SHORT
         for group, start, end in zip(at[long].tolist(), starts[long].tolist(), ends[long].tolist(), strict=True):
             part = z[:, start:end]
             if whole:
-                self.products[group] += part @ part.T
+                self._products[group] += part @ part.T
             else:
-                self.products[group][np.ix_(own, own)] += part @ part.T
+                self._products[group][np.ix_(own, own)] += part @ part.T
         short = np.flatnonzero(~long)
         if not len(short):
             return
@@ -284,23 +293,33 @@ class MomentSums:
             inside = places < ends[some, None]
             rows = z[:, np.minimum(places, z.shape[1] - 1)] * inside  # (p, groups, rows)
             rows = rows.transpose(1, 0, 2)
-            self.products[np.ix_(at[some], own, own)] += rows @ rows.transpose(0, 2, 1)
+            self._products[np.ix_(at[some], own, own)] += rows @ rows.transpose(0, 2, 1)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are so far."""
+        return len(self._slots) - 1
 
     @property
     def bytes(self) -> int:
         """Room that the sums take."""
-        return int(self.products.nbytes)
+        return int(self._products.nbytes)
 
     def total(self) -> GroupMoments:
         """What was added up, in the order of names."""
-        names, m = sorted(self.places), len(self.places)
+        names = sorted(self.places)
         order = np.array([self.places[name] for name in names], dtype=np.intp)
-        mass, sums = self.mass[order], self.sums[order]
+        mass, sums = self._products[order, 0, 0], self._products[order, 0, 1:]
         means = sums / mass[:, None]
-        scatter = self.products[:m] if (np.diff(order) == 1).all() else self.products[order]
-        for place in range(m):
-            scatter[place] -= np.outer(means[place], sums[place])
-        means += self.shift
+        scatter = np.empty((len(names), self.columns, self.columns))
+        for place, own in enumerate(order.tolist()):
+            np.subtract(self._products[own, 1:, 1:], np.outer(means[place], sums[place]), out=scatter[place])
         return GroupMoments(
-            tuple(names), tuple(self.slots), self.rows[order], mass, self.squares[order], means, scatter
+            tuple(names),
+            tuple(self._slots)[1:],
+            self._rows[order],
+            mass,
+            self._squares[order],
+            means + self._shift[1:],
+            scatter,
         )

@@ -406,15 +406,14 @@ class _Reader:
             numbers, flags = ({k: v[counted] for k, v in part.items()} for part in (numbers, flags))
         if self.sums.bytes > plan.most_bytes:
             raise DataError(
-                f"sums for {len(self.sums.places):,} groups and {len(self.sums.slots)} columns take more than the "
+                f"sums for {len(self.sums.places):,} groups and {self.sums.columns} columns take more than the "
                 "memory limit leaves: raise it, use fewer features (--features), or join groups."
             )
         self.sums.add(names.levels, codes, numbers | flags, len(numbers), weights)
 
     def _filled(self, name: str, column: Numbers) -> tuple[Array, Array | None]:
         """Numbers without gaps, and where the gaps were, if there were any."""
-        values = column.values
-        low, high = float(values.min()), float(values.max())
+        values, (low, high) = column.values, column.ends
         if not np.isnan(low):
             self.spans[name] += Span(low, high, len(values), 0)
             return values, None
