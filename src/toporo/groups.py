@@ -175,6 +175,8 @@ def is_missing(name: object) -> bool:
 
 def plain_name(name: object) -> Name:
     """A group name as a plain Python value: numpy and torch scalars unwrapped; missing and unhashable names refused."""
+    if type(name) is str and name.isascii():  # as most are
+        return name
     if isinstance(name, np.generic) or (hasattr(name, "detach") and getattr(name, "ndim", None) == 0):
         name = name.item()  # type: ignore[attr-defined]
     if isinstance(name, tuple):

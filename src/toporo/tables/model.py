@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -141,7 +142,7 @@ class TableModel:
         """The classes, as text; None for numbers."""
         return tuple(str(name) for name in self.estimator.classes_) if self.task == "classification" else None
 
-    @property
+    @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groups it was trained on."""
         names = self.estimator.groups_ if self.by_group else self.estimator.group_sizes_
