@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -243,16 +244,41 @@ def test_parts_of_unknown_groups_are_counted_over_all(tmp_path: Path, toporo: Ca
     assert "no row is of a group" in toporo("predict", tmp_path / "model", folder, "--skip-unknown-groups").err
 
 
-@pytest.mark.filterwarnings("ignore:.*far beyond what was seen")
-def test_models_that_hold_all_rows_say_so_when_these_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_kriged_model_reads_twice_what_it_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
 ) -> None:
-    kriged = fit_table(river(), target="y", group="station", graph=RIVER, model="kriged")
+    """The mean inputs of groups that it has not seen are those of all their rows, whichever portion these are in."""
+    asked: dict[str, Any] = {"target": "y", "group": "station", "model": "kriged", "task": task}
+    tables = [river(seed=seed, rows=rows) for seed, rows in ((0, 40), (1, 200))]
+    for table in tables if task == "classification" else ():
+        table["y"] = np.where(np.asarray(table["y"]) > np.median(table["y"]), "high", "low")
+    kriged = fit_table(tables[0], graph=RIVER, test_groups=[tables[0]["station"][-1]], **asked)
+    folder, interval = split(tables[1], tmp_path / "table"), 0.9 if task == "regression" else None
+    found = []
+    for limit in (1 << 30, 100_000):
+        monkeypatch.setattr(model, "room", lambda _, limit=limit: limit)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            portions = list(kriged.portions(folder, interval=interval, memory_limit=1 << 36))
+            judged = kriged.evaluate(folder, resamples=20, memory_limit=1 << 36)
+        scores = {score.group: score.metrics[judged.metric].value for score in judged.groups}
+        found.append((portions, scores, {str(each.message) for each in said}))
+    (held, expected, words), (read_twice, again, words_again) = found
+    assert len(read_twice) > len(held), "in portions that fit"
+    assert again == pytest.approx(expected, rel=1e-12)
+    assert words_again == words, "what is said is said once, of all rows"
+    numbers = ("values", "lower", "upper") if task == "regression" else ("probabilities",)
+    for name in numbers:
+        one, other = (np.concatenate([getattr(each, name) for each in portions]) for portions in (held, read_twice))
+        assert_allclose(other, one, rtol=1e-12)
+
+
+def test_a_model_by_votes_that_cannot_hold_all_rows_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    votes = fit_table(river(rows=30), target="y", group="station", model="auto")
     folder = split(river(seed=1, rows=200), tmp_path / "table")
-    expected = kriged.predict(river(seed=1, rows=200))
-    assert_array_equal(kriged.predict(folder, memory_limit=1 << 36), expected)
     monkeypatch.setattr(model, "room", lambda limit: 100_000)
-    for work in (kriged.predict, kriged.evaluate):
+    for work in (votes.predict, votes.evaluate):
         with pytest.raises(DataError, match=r"\d\.parquet: this model looks at all rows of a group together, .* rows"):
             work(folder, memory_limit=1 << 36)
 

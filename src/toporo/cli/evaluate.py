@@ -75,7 +75,8 @@ def evaluate(
     so first.
 
     The table is read a portion at a time and may be larger than memory, but
-    for a model by votes or a kriged one, whose tables must fit.
+    for a model by votes, whose tables must fit; a kriged one reads twice what
+    does not fit below --memory-limit.
 
     Example: toporo evaluate model new.csv --against control
     """

@@ -132,8 +132,9 @@ def predict(
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
     A model by votes or a kriged one needs the group of every row, and looks
-    at all rows of a group together, so its tables must fit into memory, or
-    below --memory-limit, and are not shared out by --engine.
+    at all rows of a group together, so its tables are not shared out by
+    --engine. What does not fit below --memory-limit a kriged one reads twice;
+    for one by votes it must fit.
 
     Example: toporo predict model new.csv > predictions.csv
     """

@@ -40,6 +40,40 @@ LOCAL, LOCAL_RIDGE = 0.25, 0.01
 RESPONSES = 4
 
 
+class GroupInputs:
+    """Inputs of rows to predict, added up by group, a portion of the rows at a time.
+
+    Attributes
+    ----------
+    places : of the groups met so far.
+    rows, far : how many rows there were, and how many of them are far beyond what was seen in training.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[Name, int] = {}
+        self.rows = self.far = 0
+        self._counts, self._totals = np.zeros(0), np.zeros((0, 0))
+
+    def add(self, ids: GroupIds, scaled: Array, weights: Array) -> Self:
+        """Add rows."""
+        at = np.array([self.places.setdefault(name, len(self.places)) for name in ids.groups])
+        if len(self.places) > len(self._counts):
+            more = max(len(self.places), 2 * len(self._counts)) - len(self._counts)
+            self._counts = np.append(self._counts, np.zeros(more))
+            before = self._totals.reshape(-1, scaled.shape[1])
+            self._totals = np.concatenate([before, np.zeros((more, scaled.shape[1]))])
+        self._counts[at] += np.bincount(ids.codes, weights, minlength=len(at))
+        np.add.at(self._totals, at[ids.codes], weights[:, None] * scaled)
+        self.rows += len(scaled)
+        return self
+
+    def of(self, groups: Groups) -> tuple[Array, Array]:
+        """Mean inputs of groups, and their rows."""
+        at = [self.places[name] for name in groups]
+        counts = self._counts[at, None]
+        return self._totals[at] / counts, counts
+
+
 class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     r"""Coefficients that vary from group to group, smoothly over a graph, as far as the data say so.
 
@@ -269,6 +303,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         neighbors: Mapping[Name, Iterable[Name]] | None = None,
         means: Mapping[Name, Iterable[float]] | None = None,
         time: Any = None,
+        inputs: GroupInputs | None = None,
     ) -> Any:
         """Predicted values.
 
@@ -282,6 +317,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         neighbors : groups that are not in the graph, and which groups there they are next to.
         means : mean inputs of groups never trained on, where they are known better than from the rows given.
         time : every row's time step, if there was one in training.
+        inputs : of all rows to predict, where these are some of them, by :meth:`gather`.
         """
         check_is_fitted(self)
         if interval is not None:
@@ -293,8 +329,9 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 if time is None
                 else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
             )
-        self.warn_without_graph(self._ids(groups, len(x)).groups)
-        centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None)
+        if inputs is None:
+            self.warn_without_graph(self._ids(groups, len(x)).groups)
+        centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None, inputs=inputs)
         noise = np.broadcast_to(self.fit_.noise, centre.shape)
         if self.panel_ is not None:
             ids = self._ids(groups, len(x))
@@ -327,16 +364,22 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         means: Mapping[Name, Iterable[float]] | None = None,
         *,
         spread: bool = True,
+        inputs: GroupInputs | None = None,
     ) -> tuple[Array, Array]:
         """Mean and, if wanted, variance of rows without noise, in units of the targets' standard deviations."""
         ids = self._ids(groups, len(x))
-        scaled = self._clipped(self.scaling_.apply(x))
+        scaled, far = self._clipped(self.scaling_.apply(x))
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
             ids.codes
         ]
         vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
-        self._warn_of_distance(ids.groups)
-        own_means = self._means(scaled, ids, own, np.ones(len(x)) if weights is None else weights, means or {})
+        if inputs is None:
+            self._warn_of_rows(far, len(x))
+            self._warn_of_distance(ids.groups)
+            inputs = GroupInputs()
+            if self.context == "rows":
+                inputs.add(ids, scaled, np.ones(len(x)) if weights is None else weights)
+        own_means = self._means(scaled, ids, own, inputs, means or {})
         rows = scaled, own_means, vectors, own
         parts = [[each[part] for each in rows] for part in chunks(len(x))]
         if spread:
@@ -365,15 +408,44 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             )
         return GroupIds(np.zeros(rows, np.int64), self.groups_)
 
-    def _clipped(self, scaled: Array) -> Array:
+    def _clipped(self, scaled: Array) -> tuple[Array, int]:
+        """Inputs, none of them far beyond what was seen in training, and how many rows had such."""
         low, high = self.range_
         far = (np.maximum(low - scaled, scaled - high) > FAR).any(axis=1)
-        if far.any():
+        return np.clip(scaled, low - FAR, high + FAR), int(far.sum())
+
+    def gather(self, X: Any, groups: Any = None, inputs: GroupInputs | None = None) -> GroupInputs:  # noqa: N803
+        """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.
+
+        Parameters
+        ----------
+        X, groups : as for :meth:`predict`.
+        inputs : of the portions before.
+        """
+        x = validate_data(self, X, reset=False, dtype=np.float64)
+        scaled, far = self._clipped(self.scaling_.apply(x))
+        inputs = (inputs or GroupInputs()).add(self._ids(groups, len(x)), scaled, np.ones(len(x)))
+        inputs.far += far
+        return inputs
+
+    def warn_of(self, inputs: GroupInputs) -> None:
+        """Say of all rows what :meth:`predict` would say of them together.
+
+        Parameters
+        ----------
+        inputs : of all rows.
+        """
+        groups = Groups(inputs.places)
+        self.warn_without_graph(groups)
+        self._warn_of_rows(inputs.far, inputs.rows)
+        self._warn_of_distance(groups)
+
+    def _warn_of_rows(self, far: int, rows: int) -> None:
+        if far:
             warn(
-                f"{int(far.sum())} of {len(scaled)} rows have inputs far beyond what was seen in training: they count "
-                "as if they were one standard deviation beyond."
+                f"{far} of {rows} rows have inputs far beyond what was seen in training: they count as if they were "
+                "one standard deviation beyond."
             )
-        return np.clip(scaled, low - FAR, high + FAR)
 
     def warn_without_graph(self, groups: Groups) -> None:
         """Say so if some groups were not trained on and there is no graph to tell of them.
@@ -410,28 +482,23 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             )
 
     def _means(
-        self, scaled: Array, ids: GroupIds, own: Array, weights: Array, given: Mapping[Name, Iterable[float]]
+        self, scaled: Array, ids: GroupIds, own: Array, inputs: GroupInputs, given: Mapping[Name, Iterable[float]]
     ) -> Array:
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
         between, within = self.spread_
-        counts = np.bincount(ids.codes, weights, minlength=len(ids.groups))[:, None]
-        seen = scaled
+        seen, rows = scaled, np.ones((len(scaled), 1))
         if self.context == "none":
-            seen, rows = np.zeros_like(scaled), np.ones((len(scaled), 1))
+            seen = np.zeros_like(scaled)
         elif self.context == "rows":
-            totals = np.zeros((len(ids.groups), scaled.shape[1]))
-            np.add.at(totals, ids.codes, weights[:, None] * scaled)
-            seen, rows = (totals / counts)[ids.codes], counts[ids.codes]
-        else:
-            rows = np.ones((len(scaled), 1))
+            seen, rows = (each[ids.codes] for each in inputs.of(ids.groups))
         means = between / (between + within / rows + SMALL) * seen
         for name, values in given.items():
             row = np.asarray(list(values), dtype=np.float64)
             if row.shape != (scaled.shape[1],) or not np.isfinite(row).all():
                 raise DataError(f"means of {name!r}: expected {scaled.shape[1]} finite numbers, one for each input.")
             if name in ids.groups:
-                means[ids.codes == ids.groups.names.index(name)] = self._clipped(self.scaling_.apply(row[None]))
+                means[ids.codes == ids.groups.names.index(name)] = self._clipped(self.scaling_.apply(row[None]))[0]
         means[own >= 0] = known[own[own >= 0]]
         return np.asarray(means)
 

@@ -20,7 +20,7 @@ from toporo.choice.splits import hop_folds
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, TopoRoWarning, warn
 from toporo.estimators.coefficients import KrigedPart
-from toporo.estimators.kriged import KrigedRegressor
+from toporo.estimators.kriged import GroupInputs, KrigedRegressor
 from toporo.estimators.rows import EVERYONE, counted, group_ids
 from toporo.groups import GroupIds, Groups
 from toporo.topology.graph import GroupGraph
@@ -134,17 +134,19 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         groups: Any = None,
         *,
         neighbors: Mapping[Name, Iterable[Name]] | None = None,
+        inputs: GroupInputs | None = None,
     ) -> Array:
         """The probability of every class, in the order of ``classes_``.
 
         Parameters
         ----------
-        X, groups, neighbors : see :meth:`KrigedRegressor.predict`.
+        X, groups, neighbors, inputs : see :meth:`KrigedRegressor.predict`.
         """
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        self.model_.warn_without_graph(self.model_._ids(groups, len(x)).groups)
-        scores, shares = _class_scores(self.model_, x, groups, neighbors)
+        if inputs is None:
+            self.model_.warn_without_graph(self.model_._ids(groups, len(x)).groups)
+        scores, shares = _class_scores(self.model_, x, groups, neighbors, inputs=inputs)
         return np.asarray(softmax(shares + self.scale_ * scores + self.bias_, axis=1))
 
     def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
@@ -209,10 +211,15 @@ def some_of(ids: GroupIds, rows: npt.NDArray[np.intp]) -> GroupIds:
 
 
 def _class_scores(
-    model: KrigedRegressor, x: Array, groups: Any, neighbors: Any, weights: Array | None = None
+    model: KrigedRegressor,
+    x: Array,
+    groups: Any,
+    neighbors: Any,
+    weights: Array | None = None,
+    inputs: GroupInputs | None = None,
 ) -> tuple[Array, Array]:
     """z and the logarithms of the classes' shares in training, (rows, classes) both."""
-    centre, spread = model._moments(x, groups, neighbors, weights)
+    centre, spread = model._moments(x, groups, neighbors, weights, inputs=inputs)
     shares, scale = model.target_scaling_.center, model.target_scaling_.scale
     values, left = centre * scale + shares, (spread + model.fit_.noise) * scale**2
     if values.shape[1] == 1:

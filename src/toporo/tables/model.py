@@ -27,6 +27,7 @@ from toporo.estimators.coefficients import CoefficientTable, KrigedPart
 from toporo.estimators.explain import GroupTable
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, why_none
 from toporo.estimators.inputs import Coefficients
+from toporo.estimators.kriged import GroupInputs
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
@@ -206,7 +207,7 @@ class TableModel:
         """Predict a table a portion at a time, in bounded memory.
 
         A kriged model and one by votes look at all rows of a group together, so they hold them all, unless a kriged one
-        was fitted with ``context="row"``.
+        was fitted with ``context="row"``. Where the memory limit does not allow that, a kriged one reads files twice.
 
         Parameters
         ----------
@@ -242,16 +243,27 @@ class TableModel:
             rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
         if memory_limit is not None:
             rows = max(1, min(rows, room(memory_limit) // (COPIES * self._row_bytes(len(kinds)))))
-        frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
-        frames = _ahead(frames) if isinstance(source, str | os.PathLike | Dataset) else frames
-        if self.together and memory_limit is not None:
-            frames = self._within(frames, memory_limit, len(kinds))
-        skipped: Counter[str] = Counter()
+        named, skipped = isinstance(source, str | os.PathLike | Dataset), Counter[str]()
         models = (self, *known_to) if skip_unknown_groups else ()
-        several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
-        kept = (rows for rows in several if len(rows.frame))
+
+        def read() -> Iterator[_Rows]:
+            frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
+            frames = _ahead(frames) if named else frames
+            several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
+            return (each for each in several if len(each.frame))
+
+        parts: Iterable[list[_Rows]] = ([each] for each in read())
+        if self.together:
+            try:
+                parts = [list(self._within(read(), memory_limit, len(kinds)))]
+            except _TooManyRowsError:
+                if not (self.kriged and named):
+                    raise
+                skipped.clear()
+                asked["inputs"] = self._gathered(read())
+                skipped.clear()
         last: Prediction | None = None
-        for some in [list(kept)] if self.together else ([each] for each in kept):
+        for some in parts:
             for portion in self._predict(some, dict(asked)) if some else ():
                 how_far = self.reach_in(portion.frame, portion.encoded, neighbors=neighbors) if reach else None
                 ready = portion if how_far is None else replace(portion, reach=how_far)
@@ -269,20 +281,29 @@ class TableModel:
         """About how many bytes a row takes as it is read and as inputs of the model."""
         return 8 * (len(self.encoder.names) + columns + 4)
 
-    def _within(self, frames: Iterator[Frame], limit: int, columns: int) -> Iterator[Frame]:
-        """Frames that are all held: too many are an error before they are."""
-        left, rows = room(limit), 0
-        for frame in frames:
-            rows += len(frame)
+    def _within(self, several: Iterator[_Rows], limit: int | None, columns: int) -> Iterator[_Rows]:
+        """Rows that are all held: too many are an error before they are."""
+        left, rows = math.inf if limit is None else room(limit), 0
+        for each in several:
+            rows += len(each.frame)
             needed = COPIES * rows * self._row_bytes(columns)
             if needed > left:
-                raise DataError(
-                    f"{frame.where}: this model looks at all rows of a group together, so it holds them all, and "
-                    f"{many(rows, 'row')} alone take about {human(needed)} of the {human(left)} that the memory limit "
-                    f"of {human(limit)} leaves. Raise the limit, give some groups at a time (all rows of each), or fit "
-                    "a model that takes rows one by one (--model linear)."
+                raise _TooManyRowsError(
+                    f"{each.frame.where}: this model looks at all rows of a group together, so it holds them all, and "
+                    f"{many(rows, 'row')} alone take about {human(needed)} of the {human(int(left))} that the memory "
+                    f"limit of {human(limit or 0)} leaves. Raise the limit, give some groups at a time (all rows of "
+                    "each), or fit a model that takes rows one by one (--model linear)."
                 )
-            yield frame
+            yield each
+
+    def _gathered(self, several: Iterator[_Rows]) -> GroupInputs:
+        """Of rows that cannot all be held, what a kriged model needs to know of their groups."""
+        estimator = self.estimator if self.task == "regression" else self.estimator.model_
+        inputs = GroupInputs()
+        for each in several:
+            estimator.gather(self.encoder.transform(each.frame).matrix, self._groups(each.frame), inputs)
+        estimator.warn_of(inputs)
+        return inputs
 
     def knows(self, name: str, neighbors: Mapping[str, Iterable[str]] | None = None) -> bool:
         """Whether rows of a group can be predicted: models by group with a graph need to know where it is.
@@ -763,6 +784,10 @@ def skipped_in_words(skipped: Mapping[str, int]) -> str:
     shown = ", ".join(f"{name!r} ({rows})" for name, rows in most[:6])
     groups, more = many(len(skipped), "group"), ", …" if len(most) > 6 else ""
     return f"left out {many(sum(skipped.values()), 'row')} of {groups} that the graph does not have: {shown}{more}"
+
+
+class _TooManyRowsError(DataError):
+    """More rows than can be held."""
 
 
 class UnknownGroupsError(NoRowsError):
