@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,23 +153,35 @@ def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Pa
 # ---------------------------------------------------------------- a cluster
 
 
+@needs_ray
+def test_a_cluster_that_is_not_there_leaves_no_trace(
+    toporo: Callable[..., Any], small: Protocol, tmp_path: Path
+) -> None:
+    done = toporo("reproduce", "dg15", "--methods", "erm", "--engine", "127.0.0.1:9", "--out", "out")
+    assert done.code == 1
+    assert "no Ray cluster answers at 127.0.0.1:9 (" in done.err
+    assert not (tmp_path / "out").exists()
+    assert "expected local, ray, or the address" in toporo("reproduce", "dg15", "--engine", "cloud").err
+
+
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
-    """Two machines, as far as Ray knows: the first has the driver, the second is there to be killed."""
+    """Two machines, as far as Ray knows: the first has the driver, the second is there to be killed.
+
+    They are connected to once, so that workers, which load torch, serve several tests.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra ray")
     seam._ray()
-    import ray
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=node)
     made.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
     try:
-        yield made
+        with seam.cluster(made.address):
+            yield made
     finally:
-        with suppress(Exception):
-            ray.shutdown()
         made.shutdown()
 
 
@@ -237,17 +248,6 @@ def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_pa
     assert outcome.records == whole.records
     assert table(tmp_path / "out") == table(tmp_path / "whole")
     assert not list((tmp_path / "out/runs").glob("*.checkpoint"))
-
-
-@needs_ray
-def test_a_cluster_that_is_not_there_leaves_no_trace(
-    toporo: Callable[..., Any], small: Protocol, tmp_path: Path
-) -> None:
-    done = toporo("reproduce", "dg15", "--methods", "erm", "--engine", "127.0.0.1:9", "--out", "out")
-    assert done.code == 1
-    assert "no Ray cluster answers at 127.0.0.1:9 (" in done.err
-    assert not (tmp_path / "out").exists()
-    assert "expected local, ray, or the address" in toporo("reproduce", "dg15", "--engine", "cloud").err
 
 
 # ---------------------------------------------------------------- callbacks
