@@ -18,8 +18,9 @@ define SETUP
 @$(BIN)/python -m pip --quiet check
 endef
 
-# One process a core, at most four; a file's tests stay together, so that they share what they prepare.
-PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+# One process a core, at most four; a file's tests stay together, so that they share what they prepare, and files come in
+# the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # What numba compiles for: a CPU with AVX2 and no AVX-512.
 AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 

@@ -25,13 +25,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from vision import CLASSES, PRIOR, RESULTS, in_turn, with_kept, write_page
 
 import toporo as tr
 from toporo.files import write_text
 from toporo.models.resnet import ResNet
 
-RESULTS = Path(__file__).parent / "results"
-CLASSES, PRIOR = 7, {"art": 0.5, "cartoon": 0.3, "photo": 0.2}
 #: Hands a rank of two the file to write to.
 AT = "TOPORO_BENCH_RANKS"
 
@@ -131,18 +130,12 @@ def measure(setup: Setup, ranks: int, rank: int) -> list[dict[str, Any]]:
         pair[1]._ranks.alone = False  # one rank sends its messages too, for what they cost
         for objective in (*pair, *pair):
             loop.step_ms(objective)
-        times: list[list[float]] = [[], []]
-        for number in range(setup.rounds):
-            for place in (0, 1) if number % 2 else (1, 0):
-                times[place].append(loop.step_ms(pair[place]))
-        ratios = [b / a for a, b in zip(*times, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        times, ratios = in_turn(setup.rounds, lambda place, pair=pair: loop.step_ms(pair[place]))
         ms = [statistics.median(each) for each in times]
         alone = [loop.objective_ms(objective) for objective in pair]
-        row = {"ranks": ranks, "title": title, "ms": ms, "over": middle, "low": low, "high": high, "alone": alone}
-        rows.append(row)
+        rows.append({"ranks": ranks, "title": title, "ms": ms, **ratios, "alone": alone})
         if rank == 0:
-            print(f"{ranks} rank(s), {title}: {ms[0]:.2f} ms without, {middle:.4f} of it with", flush=True)
+            print(f"{ranks} rank(s), {title}: {ms[0]:.2f} ms without, {ratios['over']:.4f} of it with", flush=True)
     return rows
 
 
@@ -212,14 +205,12 @@ def table(record: dict[str, Any]) -> list[str]:
 def bench_ranks(folder: Path = RESULTS) -> list[str]:
     """Measure on the device at hand; the table of both, the other one from the file of results."""
     here = "cuda" if torch.cuda.is_available() else "cpu"
-    kept = RESULTS / "ranks.json"
-    records = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
     name = torch.cuda.get_device_name() if here == "cuda" else f"the CPU, {torch.get_num_threads()} thread per rank"
     setup = SETUPS[here]
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     rows = one(setup) + two(setup)
-    records[here] = {"device": name, "versions": versions, "setup": asdict(setup), "rows": rows}
-    write_text(folder / "ranks.json", json.dumps(records, indent=1) + "\n")
+    record = {"device": name, "versions": versions, "setup": asdict(setup), "rows": rows}
+    records = with_kept("ranks.json", folder, here, record)
     lines = []
     if "cuda" not in records:
         lines = [
@@ -236,12 +227,7 @@ def main() -> None:
     if AT in os.environ:
         work(SETUPS["cuda" if torch.cuda.is_available() else "cpu"], Path(os.environ[AT]))
         return
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
-    title = "The cost of joining ranks in a training step"
-    text = "\n".join([f"# {title}", "", "Made by `python benchmarks/ranks.py`.", "", *bench_ranks(folder), ""])
-    print(text)
-    write_text(folder / "ranks.md", text)
+    write_page("ranks", "The cost of joining ranks in a training step", bench_ranks)
 
 
 if __name__ == "__main__":

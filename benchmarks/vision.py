@@ -141,14 +141,6 @@ class Bench:
         stepper.load(*self.batches)
         return 1000 * self.seconds(lambda: stepper.run(self.setup.steps)) / self.setup.steps
 
-    def against(self, erm: Stepper, other: Stepper) -> tuple[list[float], list[float]]:
-        """Times of ERM and of the other, in turn, and in the other order every second round."""
-        times: tuple[list[float], list[float]] = [], []
-        for number in range(self.setup.rounds):
-            for place in (0, 1) if number % 2 else (1, 0):
-                times[place].append(self.step_ms((erm, other)[place]))
-        return times
-
     def augmentation_ms(self) -> float:
         """Milliseconds that the images of a step take to be gathered and changed, as the steps here do it."""
         on_gpu = self.setup.device == "cuda"
@@ -167,6 +159,16 @@ class Bench:
 
         work()
         return statistics.median(1000 * self.seconds(work) / self.setup.steps for _ in range(self.setup.rounds))
+
+
+def in_turn(rounds: int, step_ms: Callable[[int], float]) -> tuple[tuple[list[float], list[float]], dict[str, float]]:
+    """Times of two, in turn and in the other order every second round; median and middle half of their ratios."""
+    times: tuple[list[float], list[float]] = [], []
+    for number in range(rounds):
+        for place in (0, 1) if number % 2 else (1, 0):
+            times[place].append(step_ms(place))
+    ratios = [b / a for a, b in zip(*times, strict=True)]
+    return times, dict(zip(("low", "over", "high"), statistics.quantiles(ratios, n=4, method="inclusive"), strict=True))
 
 
 def captured(work: Callable[[], None]) -> Callable[[], None]:
@@ -190,13 +192,12 @@ def measure(setup: Setup) -> dict[str, Any]:
     rows = []
     for title, make in OBJECTIVES.items():
         other = bench.stepper(make, average=1 if title == AVERAGED else None)
-        plain, own = bench.against(erm, other)
-        ratios = [b / a for a, b in zip(plain, own, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        rows.append({"title": title, "ms": statistics.median(own), "over": middle, "low": low, "high": high})
+        pair = erm, other
+        (plain, own), ratios = in_turn(setup.rounds, lambda place, pair=pair: bench.step_ms(pair[place]))
+        rows.append({"title": title, "ms": statistics.median(own), **ratios})
         all_erm += plain
-        print(f"{title}: {rows[-1]['ms']:.2f} ms, {middle:.4f} of ERM", flush=True)
-        del other  # with its network and its captured graph, before the next
+        print(f"{title}: {rows[-1]['ms']:.2f} ms, {ratios['over']:.4f} of ERM", flush=True)
+        del other, pair  # with its network and its captured graph, before the next
         gc.collect()
         if setup.device == "cuda":
             torch.cuda.empty_cache()
@@ -242,13 +243,19 @@ def table(record: dict[str, Any]) -> list[str]:
     return lines
 
 
+def with_kept(name: str, folder: Path, here: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Figures by device: those of this one, and of the other from the file of results; written to the folder."""
+    kept = RESULTS / name
+    records = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    records[here] = record
+    write_text(folder / name, json.dumps(records, indent=1) + "\n")
+    return records
+
+
 def bench_vision(folder: Path = RESULTS) -> list[str]:
     """Measure on the device at hand; the table of both, the other one from the file of results."""
     here = "cuda" if torch.cuda.is_available() else "cpu"
-    kept = RESULTS / "vision.json"
-    records = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
-    records[here] = measure(SETUPS[here])
-    write_text(folder / "vision.json", json.dumps(records, indent=1) + "\n")
+    records = with_kept("vision.json", folder, here, measure(SETUPS[here]))
     lines = []
     if here == "cpu":
         lines.append("No GPU on this machine: what is new is the small network on the CPU.")
@@ -260,15 +267,15 @@ def bench_vision(folder: Path = RESULTS) -> list[str]:
     return lines[:-1]
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def write_page(name: str, title: str, bench: Callable[[Path], list[str]]) -> None:
+    """Measure, print, and write to the folder that was given, or to that of the results."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    title = "The cost of an objective in a training step on images"
-    text = "\n".join([f"# {title}", "", "Made by `python benchmarks/vision.py`.", "", *bench_vision(folder), ""])
+    text = "\n".join([f"# {title}", "", f"Made by `python benchmarks/{name}.py`.", "", *bench(folder), ""])
     print(text)
-    write_text(folder / "vision.md", text)
+    write_text(folder / f"{name}.md", text)
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    write_page("vision", "The cost of an objective in a training step on images", bench_vision)

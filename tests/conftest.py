@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 #: Read once: tests that play a machine without data unset the variable.
 DATA = os.environ.get("TOPORO_DATA")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first, then those with many: the last file of all is a short one, for one process alone."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    count = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -count[item.path], item.path))
 
 
 @pytest.fixture

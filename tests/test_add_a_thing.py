@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.recipes import ROOT, recipes
+from tests.stranger import Run, commands, install
 
 #: Entry point group to the section of the recipe and the name it registers.
 THINGS = {
@@ -23,38 +24,26 @@ THINGS = {
     "toporo.benchmarks": ("Add a benchmark", "rivers"),
     "toporo.commands": ("Add a command", "greet"),
 }
-Toporo = Callable[..., str]
 
 
-@pytest.fixture
-def stranger(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An installed package that brings one of each by entry points: the environment in which Python finds it."""
-    place = tmp_path / "site"
-    about = place / "stranger-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    points = []
-    for group, (section, name) in THINGS.items():
-        module = f"stranger_{name.replace('-', '_')}"
-        (place / f"{module}.py").write_text(recipes(section)[0])
-        points.append(f"[{group}]\n{name} = {module}\n")
-    (about / "entry_points.txt").write_text("\n".join(points))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), *(path for path in sys.path if path)])}
+    modules = {f"stranger_{name.replace('-', '_')}": recipes(section)[0] for section, name in THINGS.values()}
+    points = {group: {name: module} for (group, (_, name)), module in zip(THINGS.items(), modules, strict=True)}
+    return install(tmp_path_factory.mktemp("stranger") / "site", modules, points)
+
+
+@pytest.fixture(scope="module")
+def process(stranger: dict[str, str]) -> Iterator[Run]:
+    with commands(stranger) as run:
+        yield run
 
 
 @pytest.fixture
-def toporo(stranger: dict[str, str], tmp_path: Path) -> Toporo:
+def toporo(process: Run, tmp_path: Path) -> Run:
     """``toporo …`` in a process that has the package: what it prints, and what it complains of if it fails."""
-
-    def run(*arguments: object, fails: bool = False) -> str:
-        command = [sys.executable, "-m", "toporo", *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=stranger | {"COLUMNS": "200"}, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode != 0) == fails, done.stderr
-        return done.stderr if fails else done.stdout
-
-    return run
+    return partial(process, tmp_path)
 
 
 def test_every_recipe_registers_the_name_that_is_tried_here() -> None:
@@ -79,7 +68,7 @@ def test_a_method_and_a_divergence_are_held_to_the_laws(stranger: dict[str, str]
 
 
 @pytest.mark.slow
-def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: Toporo, tmp_path: Path) -> None:
+def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: Run, tmp_path: Path) -> None:
     listed = toporo("reproduce", "--list-methods")
     assert re.search(r"^rivers.*:$", listed, re.MULTILINE)
     assert "  my-method " in listed
@@ -98,7 +87,7 @@ def test_a_method_and_a_benchmark_are_in_the_table_and_in_the_figures(toporo: To
 
 
 @pytest.mark.slow
-def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Toporo, tmp_path: Path) -> None:
+def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Run, tmp_path: Path) -> None:
     _write_table(tmp_path)
     common = ("fit", "rows.csv", "--target", "y", "--group", "valley", "--graph", "edges.csv", "--test-groups", "d")
     said = toporo(*common, "--divergence", "double-l2", "--prior", "nearness", "--penalty", "1", "--out", "model")
@@ -110,7 +99,7 @@ def test_a_divergence_and_a_centrality_are_choices_of_fit(toporo: Toporo, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_cut_is_a_choice_of_topology(toporo: Toporo, tmp_path: Path) -> None:
+def test_a_cut_is_a_choice_of_topology(toporo: Run, tmp_path: Path) -> None:
     _write_table(tmp_path)
     common = ("topology", "rows.csv", "--group", "valley", "--target", "y", "--resamples", "0")
     graph = json.loads(toporo(*common, "--cut", "half", "--json"))
@@ -119,7 +108,7 @@ def test_a_cut_is_a_choice_of_topology(toporo: Toporo, tmp_path: Path) -> None:
     assert "half" in toporo(*common, "--cut", "no-such", fails=True)
 
 
-def test_a_command_is_one_of_toporos(toporo: Toporo) -> None:
+def test_a_command_is_one_of_toporos(toporo: Run) -> None:
     assert "Say hello to somebody." in toporo("--help")
     assert toporo("greet", "river") == "Hello, river!\n"
 

@@ -135,7 +135,8 @@ def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
 
 @pytest.mark.slow
 def test_many_damaged_files_are_read_or_refused(fuzz: Any) -> None:
-    failures = _failures(_outcomes(fuzz, 150))
+    """The first of those that `make fuzz` tries for as long as one likes."""
+    failures = _failures(_outcomes(fuzz, 60))
     assert not failures, "\n".join(failures)
 
 

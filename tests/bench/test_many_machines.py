@@ -6,11 +6,10 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from toporo.bench.results import Job
 from toporo.bench.runner import reproduce
 from toporo.bench.search import search_settings
 from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
-from toporo.files import Claims
 from toporo.integrations import tracking
 from toporo.types import Record
 
@@ -82,22 +80,25 @@ def test_the_command_says_what_is_left(toporo: Callable[..., Any], small: Protoc
 # ---------------------------------------------------------------- two at once
 
 
-def hold(folder: Path, key: str, taken: Any) -> None:
-    """Claim a run and be killed with it."""
-    with Claims(folder / "runs") as claims:
-        taken.put(claims.take(key))
-        time.sleep(600)
+#: Claim a run and be killed with it.
+HOLD = """
+import sys, time
+from pathlib import Path
+from toporo.files import Claims
+
+with Claims(Path(sys.argv[1])) as claims:
+    print(claims.take(sys.argv[2]), flush=True)
+    time.sleep(600)
+"""
 
 
 @pytest.mark.slow
 def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(small: Protocol, tmp_path: Path) -> None:
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm", "sd"])
-    context = multiprocessing.get_context("spawn")
-    taken = context.Queue()
-    other = context.Process(target=hold, args=(tmp_path / "out", whole.jobs[0].key, taken), daemon=True)
-    other.start()
-    try:
-        assert taken.get(timeout=60)
+    command = [sys.executable, "-c", HOLD, tmp_path / "out/runs", whole.jobs[0].key]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
         said: list[str] = []
         ended: list[str] = []
 
@@ -106,10 +107,10 @@ def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(sm
             if str(job) == "sd seed 0":  # the other run, done meanwhile
                 threading.Timer(0.5, other.kill).start()
 
-        reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], progress=progress, say=said.append)
-    finally:
-        other.kill()
-        other.join()
+        try:
+            reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], progress=progress, say=said.append)
+        finally:
+            other.kill()
     assert ended == ["None", "sd seed 0", "erm seed 0"]
     assert len(said) == 1
     assert "1 run under way in another process" in said[0]
@@ -117,17 +118,18 @@ def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(sm
 
 
 def sweep(folder: Path, ran: Any) -> None:
-    """What another process does: the same sweep, telling which runs it did."""
-    protocol = replace(BENCHMARKS["dg15"].protocol, rounds=4)
-    BENCHMARKS["dg15"].protocol = protocol  # type: ignore[misc]
+    """What both processes do: the same sweep, telling which runs they did."""
     real = runner.Assignment
 
     def told(protocol: Protocol, method: Any, seed: int, *given: Any) -> Any:
         ran.put(f"{method.name} seed {seed}")
         return real(protocol, method, seed, *given)
 
-    runner.Assignment = told  # type: ignore[assignment,misc]
-    reproduce("dg15", folder, seeds=2, methods=METHODS)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BENCHMARKS["dg15"], "protocol", replace(BENCHMARKS["dg15"].protocol, rounds=4))
+        patched.setattr(runner, "Assignment", told)
+        ran.put("ready")
+        reproduce("dg15", folder, seeds=2, methods=METHODS)
 
 
 @pytest.mark.slow
@@ -136,38 +138,50 @@ def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Pa
     whole = reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
     context = multiprocessing.get_context("spawn")
     ran = context.Queue()
-    both = [context.Process(target=sweep, args=(tmp_path / "out", ran)) for _ in range(2)]
-    for process in both:
-        process.start()
-    runs = [ran.get(timeout=120) for _ in whole.jobs]
-    for process in both:
-        process.join(120)
-    assert [process.exitcode for process in both] == [0, 0]
+    other = context.Process(target=sweep, args=(tmp_path / "out", ran))
+    other.start()
+    assert ran.get(timeout=120) == "ready"
+    sweep(tmp_path / "out", ran)
+    other.join(120)
+    assert other.exitcode == 0
+    runs = [ran.get(timeout=60) for _ in range(1 + len(whole.jobs))]
     assert ran.empty()
-    assert sorted(runs) == sorted(str(job) for job in whole.jobs)
+    assert sorted(runs) == sorted(["ready", *(str(job) for job in whole.jobs)])
     assert table(tmp_path / "out") == table(tmp_path / "whole")
 
 
 # ---------------------------------------------------------------- a cluster
 
 
+@needs_ray
+def test_a_cluster_that_is_not_there_leaves_no_trace(
+    toporo: Callable[..., Any], small: Protocol, tmp_path: Path
+) -> None:
+    done = toporo("reproduce", "dg15", "--methods", "erm", "--engine", "127.0.0.1:9", "--out", "out")
+    assert done.code == 1
+    assert "no Ray cluster answers at 127.0.0.1:9 (" in done.err
+    assert not (tmp_path / "out").exists()
+    assert "expected local, ray, or the address" in toporo("reproduce", "dg15", "--engine", "cloud").err
+
+
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[Any]:
-    """Two machines, as far as Ray knows: the first has the driver, the second is there to be killed."""
+    """Two machines, as far as Ray knows: the first has the driver, the second is there to be killed.
+
+    They are connected to once, so that workers, which load torch, serve several tests.
+    """
     if importlib.util.find_spec("ray") is None:
         pytest.skip("needs the extra ray")
     seam._ray()
-    import ray
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=node)
     made.add_node(**{name: value for name, value in node.items() if name != "include_dashboard"})
     try:
-        yield made
+        with seam.cluster(made.address):
+            yield made
     finally:
-        with suppress(Exception):
-            ray.shutdown()
         made.shutdown()
 
 
@@ -234,17 +248,6 @@ def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_pa
     assert outcome.records == whole.records
     assert table(tmp_path / "out") == table(tmp_path / "whole")
     assert not list((tmp_path / "out/runs").glob("*.checkpoint"))
-
-
-@needs_ray
-def test_a_cluster_that_is_not_there_leaves_no_trace(
-    toporo: Callable[..., Any], small: Protocol, tmp_path: Path
-) -> None:
-    done = toporo("reproduce", "dg15", "--methods", "erm", "--engine", "127.0.0.1:9", "--out", "out")
-    assert done.code == 1
-    assert "no Ray cluster answers at 127.0.0.1:9 (" in done.err
-    assert not (tmp_path / "out").exists()
-    assert "expected local, ray, or the address" in toporo("reproduce", "dg15", "--engine", "cloud").err
 
 
 # ---------------------------------------------------------------- callbacks

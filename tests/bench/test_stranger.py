@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.stranger import Run, commands, install
 
 pytestmark = pytest.mark.slow
 
@@ -86,34 +87,26 @@ class Worst(Objective):
 '''
 
 
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """One that has a package with two entry points."""
+    modules = {"strange_rivers": BENCHMARKS, "strange_objective": OBJECTIVE}
+    points = {"toporo.benchmarks": {"rivers": "strange_rivers"}, "toporo.objectives": {"worst": "strange_objective"}}
+    with commands(install(tmp_path_factory.mktemp("stranger") / "site", modules, points)) as run:
+        yield run
+
+
 @pytest.fixture
-def package(tmp_path: Path) -> dict[str, str]:
-    """A package with two entry points, installed where Python looks; the environment that it is found in."""
-    place = tmp_path / "site"
-    (place / "stranger-1.0.dist-info").mkdir(parents=True)
-    (place / "strange_rivers.py").write_text(BENCHMARKS)
-    (place / "strange_objective.py").write_text(OBJECTIVE)
-    (place / "stranger-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
-    (place / "stranger-1.0.dist-info/entry_points.txt").write_text(
-        "[toporo.benchmarks]\nrivers = strange_rivers\n\n[toporo.objectives]\nworst = strange_objective\n"
-    )
-    paths = [str(place), *(path for path in sys.path if path)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+def toporo(process: Run, tmp_path: Path) -> Run:
+    return partial(process, tmp_path)
 
 
-def toporo(package: dict[str, str], cwd: Path, *arguments: object) -> str:
-    command = [sys.executable, "-m", "toporo", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=package, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize(("name", "metric"), [("rivers", "test MSE"), ("floods", "test accuracy (%)")])
+@pytest.mark.parametrize(("name", "metric", "jobs"), [("rivers", "test MSE", 1), ("floods", "test accuracy (%)", 2)])
 def test_a_strangers_benchmark_has_a_table_a_results_file_and_a_report(
-    package: dict[str, str], tmp_path: Path, name: str, metric: str
+    toporo: Run, tmp_path: Path, name: str, metric: str, jobs: int
 ) -> None:
-    """In two processes at a time, so that children find it too; and nowhere on a map of the United States."""
-    table = toporo(package, tmp_path, "reproduce", name, "--seeds", 2, "--jobs", 2, "--out", "out")
+    """One in two processes at a time, so that children find it too; and nowhere on a map of the United States."""
+    table = toporo("reproduce", name, "--seeds", 2, "--jobs", jobs, "--out", "out")
     rows = json.loads((tmp_path / "out/results.json").read_text())
     assert {row["metric"] for row in rows} == {metric}
     assert "TRO-physical" in table
@@ -123,23 +116,19 @@ def test_a_strangers_benchmark_has_a_table_a_results_file_and_a_report(
         assert heading in page
     assert "TRO-physical" in page
     assert "state" not in page.lower()
-    shown = toporo(package, tmp_path, "reproduce", name, "--show", "out/results.json", "--json")
+    shown = toporo("reproduce", name, "--show", "out/results.json", "--json")
     assert json.loads(shown) == rows
 
 
-def test_it_is_listed_and_a_strangers_objective_runs_in_every_table(package: dict[str, str], tmp_path: Path) -> None:
-    listed = toporo(package, tmp_path, "data", "list")
+def test_it_is_listed_and_a_strangers_objective_runs_in_every_table(toporo: Run) -> None:
+    listed = toporo("data", "list")
     assert "four valleys of a made-up river: rivers" in listed
-    methods = toporo(package, tmp_path, "reproduce", "--list-methods")
+    methods = toporo("reproduce", "--list-methods")
     assert methods.count("  worst ") == methods.count(":\n"), "in the table of every benchmark"
-    table = toporo(
-        package, tmp_path, "reproduce", "rivers", "--methods", "erm,worst", "--seeds", 1, "--jobs", 1, "--json"
-    )
+    table = toporo("reproduce", "rivers", "--methods", "erm,worst", "--seeds", 1, "--jobs", 1, "--json")
     assert {row["method"] for row in json.loads(table)} == {"erm", "worst"}
 
 
-def test_what_cannot_be_is_said(package: dict[str, str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "toporo", "data", "table", "rivers", "--out", "rivers.csv"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=package, check=False)
-    assert done.returncode == 1
-    assert "rivers is not written as a table. To write as one: dg15, dg60, tpt48" in done.stderr
+def test_what_cannot_be_is_said(toporo: Run) -> None:
+    said = toporo("data", "table", "rivers", "--out", "rivers.csv", fails=True)
+    assert "rivers is not written as a table. To write as one: dg15, dg60, tpt48" in said

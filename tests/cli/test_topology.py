@@ -80,24 +80,13 @@ def test_a_chain_of_groups_gives_the_chain_as_edges(run: Run, table: str) -> Non
     assert list(Path().iterdir()) == [Path("t.csv")]
 
 
-def test_a_real_process_reads_standard_input_and_prints_json(table: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "toporo",
-        "topology",
-        "-",
-        "--group",
-        "site",
-        "--features",
-        "x,y",
-        "--json",
-        *QUICK,
-    ]
-    done = subprocess.run(command, input=table.replace(",", ";"), capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("toporo: standard input has a single column, 'id;x;y;site;colour'")
-    assert done.stdout == ""
+def test_a_real_process_reads_standard_input_and_prints_json(toporo: Run, table: str) -> None:
+    words = ["topology", "-", "--group", "site", "--features", "x,y", "--json", *QUICK]
+    wrong = toporo(*words, stdin=table.replace(",", ";"))
+    assert wrong.code == 1
+    assert wrong.err.startswith("toporo: standard input has a single column, 'id;x;y;site;colour'")
+    assert wrong.out == ""
+    command = [sys.executable, "-m", "toporo", *words]
     done = subprocess.run(command, input=table, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     graph = GroupGraph.from_json(done.stdout)

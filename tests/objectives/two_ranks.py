@@ -1,14 +1,11 @@
 """One of two ranks: trains every case of the conformance suite on its share of the batches, and tries what is wrong.
 
-``python -m tests.objectives.two_ranks RANK FOLDER`` writes what came of it to FOLDER; test_ranks.py starts both ranks
-once and compares.
+``main`` writes what came of it to a folder; test_ranks.py starts one rank, is the other, and compares.
 """
 
 import copy
 import pickle
-import sys
 from datetime import timedelta
-from pathlib import Path
 from unittest import mock
 
 import torch
@@ -192,12 +189,12 @@ def rows_of_any_type(rank):
     return Ranks().rows(*parts)
 
 
-def main(rank, folder):
+def main(rank, folder, cases):
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
     outcome = {
-        "runs": {(case, task): train(case, task, rank) for case in EVERY for task in LOSSES},
+        "runs": {(case, task): train(case, task, rank) for case in cases for task in LOSSES},
         "messages": {case: messages(case) for case in EVERY},
         "mistakes": mistakes(rank),
         "alone": alone(rank),
@@ -207,7 +204,3 @@ def main(rank, folder):
     torch.save(outcome, folder / f"{rank}.pt")
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

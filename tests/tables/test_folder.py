@@ -56,6 +56,16 @@ def test_a_saved_model_predicts_explains_and_judges_the_same(model: TableModel, 
         assert getattr(again, name) == getattr(model, name), name
 
 
+@pytest.mark.parametrize("layout", [np.transpose, np.asfortranarray, lambda a: a[:, ::2], lambda a: a[::-1], np.sum])
+def test_arrays_survive_in_any_layout(layout: Callable[[Any], Any], tmp_path: Path) -> None:
+    """Alone, safetensors writes the bytes of an array in the order of memory."""
+    array = np.asarray(layout(np.arange(12.0).reshape(3, 4)))
+    folders.write_folder(tmp_path / "model", {}, {"weights": array}, overwrite=False)
+    again = folders.read_folder(tmp_path / "model")[1]()["weights"]
+    assert again.shape == array.shape
+    assert np.array_equal(again, array)
+
+
 def test_classes_survive(tmp_path: Path) -> None:
     model = fit_table(floods(), target="flood", group="station", penalty=1.0)
     model.save(tmp_path / "m")

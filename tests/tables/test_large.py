@@ -217,15 +217,6 @@ def test_keys_look_random() -> None:
     assert abs(np.corrcoef(shares[1:], shares[:-1])[0, 1]) < 0.02
 
 
-@pytest.mark.slow
-def test_ray_gives_the_same_bytes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    with in_portions(monkeypatch, large.PORTION):
-        here = states(fit(folder / "pq", "kind", penalty=1.0), tmp_path / "here")
-        there = states(fit(folder / "pq", "kind", penalty=1.0, engine="ray"), tmp_path / "there")
-    assert here == there
-
-
 # ---------------------------------------------------------------- columns that turn out to be something else
 
 

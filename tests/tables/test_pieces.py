@@ -24,7 +24,7 @@ from toporo.cluster import cluster
 from toporo.data import dataset
 from toporo.data.dataset import find_dataset
 from toporo.errors import DataError, SettingError
-from toporo.tables import Evaluation, TableModel, fit_table, model, resample
+from toporo.tables import Evaluation, TableModel, fit_table, large, model, resample
 from toporo.tables.evaluate import evaluate
 from toporo.tables.resample import LossMoments
 
@@ -350,6 +350,23 @@ def test_workers_give_the_same_bytes(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray")
+def test_workers_fit_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a table larger than memory, in passes."""
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
+    monkeypatch.setattr(large, "fits", lambda *_: False)
+    monkeypatch.setattr(large, "LEAST_PORTION", 1)
+    folder = split(floods(rows=300), tmp_path / "table")
+    settings: dict[str, Any] = {"group": "station", "graph": RIVER, "test_groups": ["mouth"], "model": "linear"}
+    for engine in ("local", "ray"):
+        made = fit_table(folder, target="flood", penalty=1.0, engine=engine, **settings)
+        assert made.about["rows"] == 1200
+        made.save(tmp_path / engine)
+    here, there = ((tmp_path / engine / "weights.safetensors").read_bytes() for engine in ("local", "ray"))
+    assert here == there
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray")
 def test_what_is_wrong_with_a_piece_is_said_by_name(
     models: dict[bool, TableModel], tmp_path: Path, toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,15 +393,17 @@ def test_an_engine_that_is_none(models: dict[bool, TableModel], tmp_path: Path, 
 
 # ---------------------------------------------------------------- memory
 
-PEAK = """
+PEAKS = """
 import resource, sys
 from toporo.__main__ import main
-sys.argv = ["toporo", *sys.argv[1:]]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+words, tables = sys.argv[1:-2], sys.argv[-2:]
+for table in tables:
+    sys.argv = ["toporo", *words[:2], table, *words[2:]]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, end.code
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 """
 
 
@@ -397,31 +416,18 @@ def test_memory_does_not_follow_the_rows(models: dict[bool, TableModel], tmp_pat
     random = np.random.default_rng(0)
     columns = {"station": np.resize(STATIONS, rows), "bed": np.resize(["sand", "rock", "mud"], rows)}
     table = pa.table(columns | {name: random.normal(size=rows) for name in ("x", "depth", "y")})
-    peaks = []
-    for files in (5, 30):
-        folder = tmp_path / f"{files}"
+    folders = [tmp_path / "5", tmp_path / "30"]
+    for folder in folders:
         folder.mkdir()
-        for number in range(files):
+        for number in range(int(folder.name)):
             parquet.write_table(table, folder / f"{number:02}.parquet")
-        more = ["--out", str(tmp_path / "out.parquet")] if command == "predict" else ["--quiet", "--resamples", "20"]
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                PEAK,
-                command,
-                str(tmp_path / "model"),
-                str(folder),
-                "--memory-limit",
-                "2GiB",
-                *more,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        peaks.append(int(done.stderr.splitlines()[-1]) / 1024)
-    assert peaks[1] < peaks[0] + 40, "MiB for six times the rows, which are 70 MB as numbers alone"
+    more = ["--out", tmp_path / "out.parquet"] if command == "predict" else ["--quiet", "--resamples", "20"]
+    done = subprocess.run(
+        [sys.executable, "-c", PEAKS, command, tmp_path / "model", "--memory-limit", "2GiB", *more, *folders],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    few, many = (int(line) / 1024 for line in done.stderr.splitlines() if line.isdigit())
+    assert many < few + 40, "MiB for six times the rows, which are 70 MB as numbers alone"
 
 
 def test_exact_rows_are_what_the_message_says() -> None:

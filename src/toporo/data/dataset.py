@@ -411,17 +411,13 @@ def _agreed(
     files: Sequence[Piece], delimiter: str, options: tuple[tuple[str, str], ...]
 ) -> tuple[_Schema, list[Piece], dict[str, Any]]:
     """The columns of the first file, the pieces of all, and what columns of differing types are read as."""
-    pieces: list[Piece] = []
-    first: _Schema | None = None
-    types: dict[str, Any] = {}
     store = ObjectStore(files[0].path, options) if is_address(files[0].path) else None
-    for file in files:
-        with _in_words(file.path, file.format):
-            schema, parts = _look(file, delimiter, store)
+    first, pieces = _look(files[0], delimiter, store)
+    types: dict[str, Any] = {}
+    for file in files[1:]:
+        schema, parts = _look(file, delimiter, store)
         pieces += parts
-        first = schema if first is None else first
         types |= _agree(first, schema, files[0].path, file.path)
-    assert first is not None  # noqa: S101  # there is a file
     return first, pieces, types
 
 
@@ -429,7 +425,7 @@ def _look(piece: Piece, delimiter: str, store: ObjectStore | None) -> tuple[_Sch
     """The columns of a file, and its pieces."""
     from pyarrow import ipc, parquet
 
-    with ExitStack() as stack:
+    with _in_words(piece.path, piece.format), ExitStack() as stack:
         if piece.format == "csv":
             opened = open_file(stack, stack.enter_context(_stream(piece.path, store)), piece.path, "csv", delimiter)
             return _Schema(opened.names, dict.fromkeys(filter(None, opened.names)), {}), [piece]

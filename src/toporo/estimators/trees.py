@@ -105,7 +105,7 @@ class StoredTrees:
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """As arrays for a file."""
         names = ("baseline", "roots", *NUMBERS, *WHOLE, "missing_left")
-        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_arrays(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ from toporo.robust.group_losses import (
     weighted_rows,
 )
 from toporo.types import Array, Name
+
+P = TypeVar("P", bound=Place)
 
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
@@ -278,31 +280,36 @@ class _LogisticPlace:
                 total[:, b, :, a] += part
         return total.reshape(size * outputs, size * outputs)
 
-    def along(self, direction: Array) -> _LogisticCurve:
-        problem = self.problem
+    def along(self, direction: Array) -> TriedCurve[_LogisticPlace]:
+        problem, theta, scores = self.problem, self.theta, self.scores
         moved = in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
-        return _LogisticCurve(self, direction, moved)
+        return TriedCurve(lambda t: _LogisticPlace(problem, theta + t * direction, scores + t * moved))
 
 
 @dataclass(frozen=True, eq=False)
-class _LogisticCurve:
-    start: _LogisticPlace
-    direction: Array
-    scores: Array
-    _known: dict[float, _LogisticPlace] = field(default_factory=dict)
+class TriedCurve(Generic[P]):
+    """A line along which places are tried one at a time; see :class:`~toporo.robust.group_losses.Curve`.
+
+    Attributes
+    ----------
+    at : makes the place at a distance.
+    """
+
+    at: Callable[[float], P]
+    _known: dict[float, P] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
+        """One."""
         return 1
 
     def losses(self, ts: Array) -> Array:
+        """Every group's loss at each of these distances."""
         return np.stack([self.place(float(t)).losses for t in ts])
 
-    def place(self, t: float) -> _LogisticPlace:
+    def place(self, t: float) -> P:
+        """The place at distance t."""
         if t not in self._known:  # tried first, then taken
-            start = self.start
             self._known.clear()
-            self._known[t] = _LogisticPlace(
-                start.problem, start.theta + t * self.direction, start.scores + t * self.scores
-            )
+            self._known[t] = self.at(t)
         return self._known[t]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from toporo.groups import Groups
 from toporo.robust.group_losses import Curve, Place
-from toporo.robust.logistic import INTERCEPT_SLACK, chances_of, excess_over, residuals_of, row_losses
+from toporo.robust.logistic import INTERCEPT_SLACK, TriedCurve, chances_of, excess_over, residuals_of, row_losses
 from toporo.types import Array
 
 #: Losses (m), gradients (m × D × k) and curvatures by the intercept (m × k × k).
@@ -125,27 +125,7 @@ class PassedPlace:
 
     def along(self, direction: Array) -> Curve:
         """The line in a direction."""
-        return _PassedCurve(self, direction)
-
-
-@dataclass(frozen=True, eq=False)
-class _PassedCurve:
-    start: PassedPlace
-    direction: Array
-    _known: dict[float, PassedPlace] = field(default_factory=dict)
-
-    @property
-    def batch(self) -> int:
-        return 1
-
-    def losses(self, ts: Array) -> Array:
-        return np.stack([self.place(float(t)).losses for t in ts])
-
-    def place(self, t: float) -> PassedPlace:
-        if t not in self._known:  # tried first, then taken
-            self._known.clear()
-            self._known[t] = self.start.problem.at(self.start.theta + t * self.direction)
-        return self._known[t]
+        return TriedCurve(lambda t: self.problem.at(self.theta + t * direction))
 
 
 # ---------------------------------------------------------------- a portion

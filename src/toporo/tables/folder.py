@@ -48,7 +48,8 @@ def write_folder(
     The schema, the version and the checksums are added.
     """
     target = Path(folder)
-    weights = save(dict(arrays))
+    # Row by row, as it is read: the format takes an array's bytes as they lie in memory.
+    weights = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     manifest = {"schema": SCHEMA, "toporo": __version__, **content}
     _as_json(manifest)  # what cannot be written is an error before anything is made
     check_target(target, overwrite=overwrite)

@@ -77,46 +77,39 @@ class Tally:
     ----------
     rows : how many.
     cells : rows by cell.
-    raw : of few rows, the numbers of each, (some, rows).
-    many : of more, their moments.
+    held : of few rows, the numbers of each, (some, rows); of more, their moments.
     """
 
     rows: int
     cells: Mapping[Cell, int]
-    raw: Array | None = None
-    many: LossMoments | None = None
+    held: Array | LossMoments
 
     @classmethod
     def of(cls, judge: Judge, raw: Array, cells: Mapping[Cell, int], unit: int) -> Tally:
         """Of rows."""
         rows = raw.shape[1]
-        if rows <= resample.EXACT_ROWS:
-            return cls(rows, cells, raw=raw)
-        return cls(rows, cells, many=judge.moments(raw, unit))
+        return cls(rows, cells, raw if rows <= resample.EXACT_ROWS else judge.moments(raw, unit))
 
     def and_of(self, other: Tally, judge: Judge) -> Tally:
         """Of both's rows."""
         cells = dict(self.cells)
         for cell, count in other.cells.items():
             cells[cell] = cells.get(cell, 0) + count
-        if self.raw is not None and other.raw is not None:
-            raw = np.concatenate([self.raw, other.raw], axis=1)
-            return Tally.of(judge, raw, cells, judge.unit(_size(raw)))
-        return Tally(self.rows + other.rows, cells, many=self._moments(judge).and_of(other._moments(judge)))
+        if isinstance(self.held, LossMoments) or isinstance(other.held, LossMoments):
+            return Tally(self.rows + other.rows, cells, self._moments(judge).and_of(other._moments(judge)))
+        raw = np.concatenate([self.held, other.held], axis=1)
+        return Tally.of(judge, raw, cells, judge.unit(_size(raw)))
 
     def _moments(self, judge: Judge) -> LossMoments:
-        if self.many is not None:
-            return self.many
-        assert self.raw is not None  # noqa: S101  # one of both is there
-        return judge.moments(self.raw, judge.unit(_size(self.raw)))
+        held = self.held
+        return held if isinstance(held, LossMoments) else judge.moments(held, judge.unit(_size(held)))
 
     def sample(self, judge: Judge, cells: Sequence[Cell], unit: int) -> Sample:
         """As the bootstrap takes it."""
         counts = np.asarray([self.cells.get(cell, 0) for cell in cells], dtype=np.float64)
-        if self.many is not None:
-            return Sample(self.many.within(unit), counts)
-        assert self.raw is not None  # noqa: S101  # one of both is there
-        losses, centre, content = judge.losses(self.raw, unit)
+        if isinstance(self.held, LossMoments):
+            return Sample(self.held.within(unit), counts)
+        losses, centre, content = judge.losses(self.held, unit)
         return Sample(losses, counts, centre, content)
 
 
@@ -253,8 +246,8 @@ class Tallies:
     @property
     def held(self) -> int:
         """About how many bytes these are."""
-        small = (tally.raw.nbytes for groups in self.groups.values() for each in groups.values() for tally in each
-                 if tally.raw is not None)  # fmt: skip
+        small = (tally.held.nbytes for groups in self.groups.values() for each in groups.values() for tally in each
+                 if not isinstance(tally.held, LossMoments))  # fmt: skip
         return sum(small) + 2000 * sum(map(len, self.groups.values()))
 
     def samples(self, where: str, known: Sequence[Any]) -> Iterable[tuple[dict[str, Sample], Sample, Metrics]]:
