@@ -54,17 +54,16 @@ class GroupInputs:
         self.rows = self.far = 0
         self._counts, self._totals = np.zeros(0), np.zeros((0, 0))
 
-    def add(self, ids: GroupIds, scaled: Array, weights: Array) -> Self:
-        """Add rows."""
+    def add(self, ids: GroupIds, scaled: Array, weights: Array, far: int) -> Self:
+        """Add rows, so many of which are far."""
         at = np.array([self.places.setdefault(name, len(self.places)) for name in ids.groups])
-        if len(self.places) > len(self._counts):
-            more = max(len(self.places), 2 * len(self._counts)) - len(self._counts)
-            self._counts = np.append(self._counts, np.zeros(more))
-            before = self._totals.reshape(-1, scaled.shape[1])
-            self._totals = np.concatenate([before, np.zeros((more, scaled.shape[1]))])
-        self._counts[at] += np.bincount(ids.codes, weights, minlength=len(at))
-        np.add.at(self._totals, at[ids.codes], weights[:, None] * scaled)
-        self.rows += len(scaled)
+        more = len(self.places) - len(self._counts)
+        self._counts = np.append(self._counts, np.zeros(more))
+        before = self._totals.reshape(-1, scaled.shape[1])
+        self._totals = np.concatenate([before, np.zeros((more, scaled.shape[1]))])
+        self._counts[at] += np.bincount(ids.codes, weights, len(at))
+        self._totals[at] += np.stack([np.bincount(ids.codes, weights * each, len(at)) for each in scaled.T], axis=1)
+        self.rows, self.far = self.rows + len(scaled), self.far + far
         return self
 
     def of(self, groups: Groups) -> tuple[Array, Array]:
@@ -329,8 +328,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 if time is None
                 else "predict() got a time, but the model was fitted without: call fit(..., time=...), or leave it out."
             )
-        if inputs is None:
-            self.warn_without_graph(self._ids(groups, len(x)).groups)
         centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None, inputs=inputs)
         noise = np.broadcast_to(self.fit_.noise, centre.shape)
         if self.panel_ is not None:
@@ -367,18 +364,15 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         inputs: GroupInputs | None = None,
     ) -> tuple[Array, Array]:
         """Mean and, if wanted, variance of rows without noise, in units of the targets' standard deviations."""
+        if inputs is None:
+            inputs = self.gather(x, groups, weights=weights)
+            self.warn_of(inputs)
         ids = self._ids(groups, len(x))
-        scaled, far = self._clipped(self.scaling_.apply(x))
+        scaled, _ = self._clipped(self.scaling_.apply(x))
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
             ids.codes
         ]
         vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
-        if inputs is None:
-            self._warn_of_rows(far, len(x))
-            self._warn_of_distance(ids.groups)
-            inputs = GroupInputs()
-            if self.context == "rows":
-                inputs.add(ids, scaled, np.ones(len(x)) if weights is None else weights)
         own_means = self._means(scaled, ids, own, inputs, means or {})
         rows = scaled, own_means, vectors, own
         parts = [[each[part] for each in rows] for part in chunks(len(x))]
@@ -414,46 +408,39 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         far = (np.maximum(low - scaled, scaled - high) > FAR).any(axis=1)
         return np.clip(scaled, low - FAR, high + FAR), int(far.sum())
 
-    def gather(self, X: Any, groups: Any = None, inputs: GroupInputs | None = None) -> GroupInputs:  # noqa: N803
+    def gather(
+        self, rows: Any, groups: Any = None, inputs: GroupInputs | None = None, weights: Array | None = None
+    ) -> GroupInputs:
         """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.
 
         Parameters
         ----------
-        X, groups : as for :meth:`predict`.
+        rows, groups : as ``X`` and ``groups`` of :meth:`predict`.
         inputs : of the portions before.
+        weights : of the rows.
         """
-        x = validate_data(self, X, reset=False, dtype=np.float64)
+        x = validate_data(self, rows, reset=False, dtype=np.float64)
         scaled, far = self._clipped(self.scaling_.apply(x))
-        inputs = (inputs or GroupInputs()).add(self._ids(groups, len(x)), scaled, np.ones(len(x)))
-        inputs.far += far
-        return inputs
+        weights = np.ones(len(x)) if weights is None else weights
+        return (inputs or GroupInputs()).add(self._ids(groups, len(x)), scaled, weights, far)
 
     def warn_of(self, inputs: GroupInputs) -> None:
-        """Say of all rows what :meth:`predict` would say of them together.
+        """Say what there is to be said of rows to predict.
 
         Parameters
         ----------
-        inputs : of all rows.
+        inputs : of all of them.
         """
         groups = Groups(inputs.places)
-        self.warn_without_graph(groups)
-        self._warn_of_rows(inputs.far, inputs.rows)
+        self._warn_without_graph(groups)
+        if inputs.far:
+            warn(
+                f"{inputs.far} of {inputs.rows} rows have inputs far beyond what was seen in training: they count as "
+                "if they were one standard deviation beyond."
+            )
         self._warn_of_distance(groups)
 
-    def _warn_of_rows(self, far: int, rows: int) -> None:
-        if far:
-            warn(
-                f"{far} of {rows} rows have inputs far beyond what was seen in training: they count as if they were "
-                "one standard deviation beyond."
-            )
-
-    def warn_without_graph(self, groups: Groups) -> None:
-        """Say so if some groups were not trained on and there is no graph to tell of them.
-
-        Parameters
-        ----------
-        groups : of rows to predict.
-        """
+    def _warn_without_graph(self, groups: Groups) -> None:
         new = [name for name in groups if name not in self.groups_]
         if self.topology_ is None and new:
             warn(

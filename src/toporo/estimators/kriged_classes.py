@@ -144,8 +144,6 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         """
         check_is_fitted(self)
         x = validate_data(self, X, reset=False, dtype=np.float64)
-        if inputs is None:
-            self.model_.warn_without_graph(self.model_._ids(groups, len(x)).groups)
         scores, shares = _class_scores(self.model_, x, groups, neighbors, inputs=inputs)
         return np.asarray(softmax(shares + self.scale_ * scores + self.bias_, axis=1))
 
