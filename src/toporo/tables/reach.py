@@ -46,8 +46,8 @@ Rows = npt.NDArray[np.intp]
 
 #: Training rows that are kept: at most so many, at least so many however many inputs there are, and numbers in them.
 MOST_ROWS, FEWEST_ROWS, CELLS = 2000, 500, 1 << 17
-#: Rows whose distances are computed at a time.
-AT_ONCE = 1024
+#: Rows whose distances are computed at a time, and rows that a thread takes at a time.
+AT_ONCE, SPAN = 128, 1 << 13
 #: Rows on which inputs are shuffled to see how much the model listens to them, and rows whose mean distance is taken.
 SHUFFLED_ROWS, PAIRED_ROWS = 400, 1000
 #: Inputs that count less than this share of the one that counts most are left out.
@@ -389,13 +389,19 @@ def _scaled(x: Array, scaling: Scaling) -> Array:
 
 def _nearest(kept: Array, rows: Array) -> Array:
     """Distances to the nearest of those kept; none at all if the model listens to no input."""
-    squares = (kept**2).sum(axis=1)
+    squares, turned = (kept**2).sum(axis=1), -2.0 * kept.T
 
     def work(some: slice) -> Array:
-        nearest = (squares - 2.0 * rows[some] @ kept.T).argmin(axis=1)
-        return np.asarray(np.sqrt(((rows[some] - kept[nearest]) ** 2).sum(axis=1)))
+        own = rows[some]
+        nearest, scores = np.empty(len(own), np.intp), np.empty((AT_ONCE, len(kept)))  # new room each time is slow
+        for start in range(0, len(own), AT_ONCE):
+            part = own[start : start + AT_ONCE]
+            near = np.matmul(part, turned, out=scores[: len(part)])
+            near += squares
+            near.argmin(axis=1, out=nearest[start : start + AT_ONCE])
+        return np.asarray(np.sqrt(((own - kept[nearest]) ** 2).sum(axis=1)))
 
-    spans = [slice(start, start + AT_ONCE) for start in range(0, len(rows), AT_ONCE)]
+    spans = [slice(start, start + SPAN) for start in range(0, len(rows), SPAN)]
     return np.concatenate(for_each(spans, work, len(rows))) if spans else np.zeros(0)
 
 
