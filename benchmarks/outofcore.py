@@ -132,13 +132,13 @@ def bench_outofcore() -> list[str]:
     rows = max(MADE, SIZE // (8 * (COLUMNS + 1)))
     peers = Path(__file__).parents[1] / ".bench-peers"
     lines = [
-        f"`toporo fit --model linear --memory-limit 2GiB` (TRO, penalty chosen, intervals, model written; the whole "
+        "`toporo fit --model linear --memory-limit 2GiB` (TRO, penalty chosen, intervals, model written; the whole "
         f"command, imports included) on generated Parquet of {COLUMNS} random numbers, a target and {GROUPS} sites, on "
         f"{cores()} cores ({machine()}), medians of {TIMES} but for the largest. Reading: one pass of pyarrow "
-        f"{pa.__version__} over all columns that gives its batches to nobody, by ParquetFile.iter_batches (pre_buffer=False) / by a dataset; the "
-        "quicker counts. Random numbers are stored as they are; those rounded to two digits are written as pyarrow "
-        "does it, by a dictionary and packed. The file comes from the disk, as one larger than memory must, or is held "
-        "in memory by the system, so that reading is copying.",
+        f"{pa.__version__} over all columns that gives its batches to nobody, by ParquetFile.iter_batches "
+        "(pre_buffer=False) / by a dataset; the quicker counts. Random numbers are stored as they are; those rounded "
+        "to two digits are written as pyarrow does it, by a dictionary and packed. The file comes from the disk, as "
+        "one larger than memory must, or is held in memory by the system, so that reading is copying.",
         "",
         "| numbers, rows of a site | file in | rows | GiB | reading, s | rows a second | fit, s | CPU, s | rows a "
         "second | share of the speed of reading | resident, peak (GiB) |",
