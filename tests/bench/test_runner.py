@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.test_cluster import until
 from toporo.bench import BENCHMARKS, fits, runner
 from toporo.bench import results as results_module
 from toporo.bench.protocols import BENCH_METHODS, Protocol
@@ -217,7 +218,7 @@ def test_a_worker_that_is_killed_is_an_error_that_names_the_runs(no_data: None, 
     with pytest.raises(TopoRoError, match=rf"these ran: ({ran})\. What is done is kept: run it again"):
         reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
     killer.join()
-    assert multiprocessing.active_children() == []
+    assert until(lambda: not multiprocessing.active_children()), "one that was just being started ends by itself"
 
 
 def test_a_worker_that_is_killed_before_the_next_has_started_is_the_same_error(
