@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -421,3 +422,29 @@ def test_addresses_that_are_none(address: str, error: type[Exception], message: 
     with pytest.raises(error, match=message) as caught:
         read_frame(address)
     assert "Sesame" not in str(caught.value)
+
+
+# ---------------------------------------------------------------- ahead of use
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="the system takes no such advice")
+def test_a_piece_is_fetched_from_where_it_begins_to_where_the_next_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 200)
+    table = pa.table({"x": np.arange(1000.0), "name": [f"row {row}" for row in range(1000)]})
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=100)
+    whole = find_dataset(tmp_path / "t.parquet")
+    size = (tmp_path / "t.parquet").stat().st_size
+    spans = [piece.span for piece in whole.pieces]
+    assert len(spans) == 5
+    assert [spans[0][0], spans[-1][1]] == [4, size]
+    assert all(one[1] == other[0] for one, other in pairwise(spans))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, start, length, __: asked.append((start, length)))
+    for piece in whole.pieces:
+        whole.fetch(piece)
+    assert [start for start, _ in asked] == [start for start, _ in spans]
+    assert all(start + length >= end for (start, length), (_, end) in zip(asked, spans, strict=True))
+    (tmp_path / "t.parquet").unlink()
+    whole.fetch(whole.pieces[0])  # reading it says what is wrong

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,6 +26,8 @@ from toporo.text import is_address, many, spelled
 
 #: Rows that a piece has at least, unless its file has fewer.
 PIECE_ROWS = 1 << 20
+#: Bytes that are asked for at a time.
+FETCHED = 1 << 23
 _PATTERN = re.compile(r"[*?\[]")
 #: How a folder of hive's is called, and the value that says that there is none.
 _KEY, _NONE = re.compile(r"([^=/]+)=([^/]*)"), "__HIVE_DEFAULT_PARTITION__"
@@ -45,6 +47,7 @@ class Piece:
     rows : how many there are; None where only reading tells.
     keys : columns that the folders' names say, by name.
     first : the number of the first row within the file.
+    span : where it begins and ends in a Parquet file, in bytes.
     """
 
     path: str
@@ -53,6 +56,7 @@ class Piece:
     rows: int | None = None
     keys: tuple[tuple[str, str], ...] = ()
     first: int = 1
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,19 @@ class Dataset:
                 batches=lambda places, rows: self._some(opened, piece, places, rows),
                 first=piece.first,
             )
+
+    def fetch(self, piece: Piece) -> None:
+        """Have the system read a piece from the disk before it is opened, where it can.
+
+        Parameters
+        ----------
+        piece : one of :attr:`pieces`.
+        """
+        if piece.span is None or is_address(piece.path) or not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError, OverflowError), Path(piece.path).open("rb") as stream:
+            for start in range(*piece.span, FETCHED):
+                os.posix_fadvise(stream.fileno(), start, FETCHED, os.POSIX_FADV_WILLNEED)
 
     def parts(self) -> Iterator[Opened]:
         """Piece by piece; each is closed when the next is asked for. Without any, the whole that has no rows."""
@@ -439,10 +456,12 @@ def _look(piece: Piece, delimiter: str, store: ObjectStore | None) -> tuple[_Sch
             return _typed((ipc.open_file if whole else ipc.open_stream)(stream).schema, piece.path), [piece]
         file = parquet.ParquetFile(stream)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        return _typed(file.schema_arrow, piece.path), _spans(piece, counts)
+        columns = [file.metadata.row_group(i).column(0) for i in range(len(counts) if file.metadata.num_columns else 0)]
+        starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+        return _typed(file.schema_arrow, piece.path), _spans(piece, counts, [*starts, stream.seek(0, os.SEEK_END)])
 
 
-def _spans(piece: Piece, counts: Sequence[int]) -> list[Piece]:
+def _spans(piece: Piece, counts: Sequence[int], starts: Sequence[int]) -> list[Piece]:
     spans: list[Piece] = []
     groups: list[int] = []
     rows, first = 0, 1
@@ -450,7 +469,8 @@ def _spans(piece: Piece, counts: Sequence[int]) -> list[Piece]:
         groups.append(place)
         rows += count
         if rows >= PIECE_ROWS or (rows and place == len(counts) - 1):
-            spans.append(replace(piece, row_groups=tuple(groups), rows=rows, first=first))
+            span = (starts[groups[0]], starts[place + 1]) if len(starts) > len(counts) else None
+            spans.append(replace(piece, row_groups=tuple(groups), rows=rows, first=first, span=span))
             groups, rows, first = [], 0, first + rows
     return spans
 

@@ -484,10 +484,17 @@ def over_pieces(
     """
     sizes = [piece.rows or 1 for piece in dataset.pieces]
     shared = machines.share(dataset), machines.share(plan)
-    calls = ((index, (shared[0], index, shared[1], *more)) for index in range(len(sizes)))
+
+    def calls() -> Iterator[tuple[int, tuple[Any, ...]]]:
+        for index, piece in enumerate(dataset.pieces):
+            if isinstance(machines, Threads):  # the disk is at work while the cores are
+                fetching.submit(dataset.fetch, piece)
+            yield index, (shared[0], index, shared[1], *more)
+
     with (
         Progress(title, sum(sizes)) as shown,
-        closing(machines.each(work, calls, ahead=machines.workers + 1, ordered=True)) as results,
+        ThreadPoolExecutor(1) as fetching,
+        closing(machines.each(work, calls(), ahead=machines.workers + 1, ordered=True)) as results,
     ):
         for index, result in results:
             yield result
