@@ -71,8 +71,9 @@ if "RANK" in os.environ:
         print(f"weights after {ranks} processes:", [round(weight, 3) for weight in weights["joined"][-1]])
         if len(sys.argv) > 1:
             Path(sys.argv[1]).write_text(json.dumps(weights))
-    dist.destroy_process_group()
-    sys.exit()
+    dist.barrier()
+    sys.stdout.flush()
+    os._exit(0)  # at once: on a CPU torch may hang while it ends the threads that send
 
 # %%
 # One process with whole batches, and two with halves.

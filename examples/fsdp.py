@@ -88,9 +88,8 @@ if "RANK" in os.environ:
         if len(sys.argv) > 1:
             Path(sys.argv[1]).write_text(json.dumps(losses))
     dist.barrier()
-    dist.destroy_process_group()
     sys.stdout.flush()
-    os._exit(0)  # at once: threads of FSDP may still run, and on a CPU torch at times aborts while it ends them
+    os._exit(0)  # at once: on a CPU torch may hang or abort while it ends the threads that send
 
 # %%
 # One process with the whole network and all rows, and two with a half of each.

@@ -6,11 +6,13 @@ import importlib
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import distributed as dist
 
 from tests.commands import check_line
 from tests.test_docs import DOCS, PAGES, ROOT, WRITTEN, write_states
@@ -63,8 +65,13 @@ def test_the_python_of_a_page_runs(
     sources = blocks(DOCS / name, "python")
     assert sources
     names = rows_of_states()
-    for source in sources:
-        exec(source, names)
+    try:
+        for source in sources:
+            exec(source, names)
+    finally:
+        if dist.is_initialized():
+            time.sleep(0.5)  # as the page says
+            dist.destroy_process_group()
     if name == "quickstart.md":
         assert (names["low"] < names["high"]).all()
         assert "best" in capsys.readouterr().out

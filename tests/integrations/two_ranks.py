@@ -5,6 +5,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ def main(folder):
         found["transformers", name] = outcome(trainer.model.body, objective)
     torch.save(found, folder / f"{os.environ['RANK']}.pt")
     dist.barrier()
+    time.sleep(0.5)  # in the instant after a message torch may hang in the next line
     dist.destroy_process_group()
 
 

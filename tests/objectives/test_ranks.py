@@ -40,11 +40,13 @@ def ranks(request, tmp_path_factory):
         [sys.executable, "-c", OTHER, str(folder), *cases],
         cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
+    threads = torch.get_num_threads()
     try:
         main(0, folder, cases)
         said, _ = other.communicate(timeout=60)
     finally:
         other.kill()
+        torch.set_num_threads(threads)
     assert other.returncode == 0, said
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in RANKS]
 

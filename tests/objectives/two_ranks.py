@@ -5,6 +5,7 @@
 
 import copy
 import pickle
+import time
 from datetime import timedelta
 from unittest import mock
 
@@ -203,4 +204,5 @@ def main(rank, folder, cases):
     }
     torch.save(outcome, folder / f"{rank}.pt")
     dist.barrier()
+    time.sleep(0.5)  # in the instant after a message torch may hang in the next line
     dist.destroy_process_group()
