@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -446,5 +447,7 @@ def test_a_piece_is_fetched_from_where_it_begins_to_where_the_next_does(
         whole.fetch(piece)
     assert [start for start, _ in asked] == [start for start, _ in spans]
     assert all(start + length >= end for (start, length), (_, end) in zip(asked, spans, strict=True))
+    whole.fetch(replace(whole.pieces[0], span=(4, 2**62)))
+    assert len(asked) == 6, "none beyond the end of the file"
     (tmp_path / "t.parquet").unlink()
     whole.fetch(whole.pieces[0])  # reading it says what is wrong

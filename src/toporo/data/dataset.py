@@ -131,7 +131,8 @@ class Dataset:
         if piece.span is None or is_address(piece.path) or not hasattr(os, "posix_fadvise"):
             return
         with suppress(OSError, OverflowError), Path(piece.path).open("rb") as stream:
-            for start in range(*piece.span, FETCHED):
+            end = min(piece.span[1], os.fstat(stream.fileno()).st_size)  # what a file says of itself may lie
+            for start in range(piece.span[0], end, FETCHED):
                 os.posix_fadvise(stream.fileno(), start, FETCHED, os.POSIX_FADV_WILLNEED)
 
     def parts(self) -> Iterator[Opened]:
