@@ -74,9 +74,9 @@ def evaluate(
     target are left out. A model that is not better than a constant is called
     so first.
 
-    The table is read a portion at a time and may be larger than memory, but
-    for a model by votes, whose tables must fit; a kriged one reads twice what
-    does not fit below --memory-limit.
+    The table is read a portion at a time and may be larger than memory. A
+    model by votes or a kriged one looks at all rows of a group together: what
+    does not fit below --memory-limit, and tables in pieces, it reads twice.
 
     Example: toporo evaluate model new.csv --against control
     """

@@ -132,9 +132,8 @@ def predict(
     """Predict every row of a table, a portion at a time: files may be larger than memory.
 
     A model by votes or a kriged one needs the group of every row, and looks
-    at all rows of a group together, so its tables are not shared out by
-    --engine. What does not fit below --memory-limit a kriged one reads twice;
-    for one by votes it must fit.
+    at all rows of a group together: what does not fit below --memory-limit,
+    and tables in pieces, it reads twice. Standard input must fit.
 
     Example: toporo predict model new.csv > predictions.csv
     """
@@ -188,15 +187,15 @@ def _all_columns(
     counts: _Counts,
 ) -> Iterator[Columns]:
     """The columns of every portion, in order: predicted here, or by workers a piece of the table each."""
-    parts = model.parts(source, delimiter=asked["delimiter"])
+    parts, inputs = model.parts(source, workers, asked)
     if not isinstance(workers, RayCluster):
         for number, part in enumerate(parts):
             own = _Counts()
-            yield from _columns_of(model, part, titles, asked, number == 0, own)
+            yield from _columns_of(model, part, titles, {**asked, "inputs": inputs}, number == 0, own)
             counts.merge(own)
     else:
         shared = workers.share(model)
-        calls = ((number, (shared, part, titles, asked, number == 0)) for number, part in enumerate(parts))
+        calls = ((number, (shared, part, titles, asked, number == 0, inputs)) for number, part in enumerate(parts))
         for _, (several, own) in workers.each(predict_part, calls, ordered=True):
             yield from several
             counts.merge(own)
@@ -205,11 +204,11 @@ def _all_columns(
 
 
 def predict_part(
-    model: TableModel, part: Any, titles: dict[str, str | int], asked: dict[str, Any], first: bool
+    model: TableModel, part: Any, titles: dict[str, str | int], asked: dict[str, Any], first: bool, inputs: Any
 ) -> tuple[list[Columns], _Counts]:
     """What a worker does with a piece of a table."""
     counts = _Counts()
-    return list(_columns_of(model, part, titles, asked, first, counts)), counts
+    return list(_columns_of(model, part, titles, {**asked, "inputs": inputs}, first, counts)), counts
 
 
 def _columns_of(

@@ -34,7 +34,7 @@ from toporo.checks import number, whole
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators import candidates as of
-from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Training
+from toporo.estimators.candidates import Maker, Near, NotHereError, Say, Told, Training
 from toporo.estimators.effects import Kriged, moved
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, scores_of, why_none
 from toporo.estimators.kriged_classes import some_of
@@ -316,9 +316,9 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         classes = self.classes_ if self._classes else None
         return HeldOut.of(scores_of(rows.target, rows.said, classes), ids.codes, away, folds)
 
-    def _said(self, x: Any, ids: GroupIds, near: Near) -> Array:
-        x = _as_table(x)
-        voting = [(self.votes_[name], say) for name, say in self.candidates_.items() if self.votes_[name] > 0.0]
+    def _said(self, x: Any, ids: GroupIds, near: Near, inputs: Told | None = None) -> Array:
+        x, told = _as_table(x), inputs or {}
+        voting = [(self.votes_[name], of.knowing(say, told.get(name))) for name, say in self._voting.items()]
         together = np.sum([vote * say(x, ids, near) for vote, say in voting], axis=0)
         return as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
 
@@ -329,6 +329,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         *,
         interval: float | None = None,
         neighbors: Near | None = None,
+        inputs: Told | None = None,
     ) -> Any:
         """Predicted values, or the likeliest class.
 
@@ -341,38 +342,68 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             trained on, going by those left out, the target is inside (:mod:`toporo.estimators.held_out`). In groups
             that it was trained on, more are.
         neighbors : groups that are not in the graph, and which groups there they are next to.
+        inputs : of all rows to predict, where these are some of them, by :meth:`gather`.
         """
-        given = self._given(groups, X)
-        if interval is None:
-            return super().predict(X, given, neighbors=neighbors)
-        checked_level(interval)
-        if self.intervals_ is None:
-            raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
-        ids = group_ids(given, row_count(X))
+        ids = self._ids(groups, X)
+        if interval is not None:
+            checked_level(interval)
+            if self.intervals_ is None:
+                raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
+        chances = self.predict_proba(X, ids, neighbors=neighbors, inputs=inputs) if self._classes else np.zeros(0)
+        if self._classes:
+            values = self.classes_[chances.argmax(axis=1)]
+        else:
+            values = self._said(X, ids, neighbors or {}, inputs) + self._added(X, ids, neighbors)[0][:, 0]
+        if interval is None or self.intervals_ is None:
+            return values
         away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
         if self._classes:
-            chances = self.predict_proba(X, ids, neighbors=neighbors)
-            return self.classes_[chances.argmax(axis=1)], self.intervals_.sets(chances, interval, away)
-        values, half = super().predict(X, ids, neighbors=neighbors), self.intervals_.half_widths(interval, away)
+            return values, self.intervals_.sets(chances, interval, away)
+        half = self.intervals_.half_widths(interval, away)
         return values, values - half, values + half
 
-    def predict_proba(self, X: Any, groups: Any = None, *, neighbors: Near | None = None) -> Array:  # noqa: N803
+    def predict_proba(
+        self,
+        X: Any,  # noqa: N803
+        groups: Any = None,
+        *,
+        neighbors: Near | None = None,
+        inputs: Told | None = None,
+    ) -> Array:
         """Probabilities of the classes, in the order of ``classes_``.
 
         Parameters
         ----------
-        X, groups, neighbors : see :meth:`predict`.
+        X, groups, neighbors, inputs : see :meth:`predict`.
         """
-        return super().predict_proba(X, self._given(groups, X), neighbors=neighbors)
+        ids = self._ids(groups, X)
+        if not self._classes:
+            raise AttributeError(f"{type(self).__name__} is a regressor: it has no probabilities.")
+        return moved(self._said(X, ids, neighbors or {}, inputs), self._added(X, ids, neighbors)[0])
 
-    def _given(self, groups: Any, x: Any) -> Any:
+    def gather(self, rows: Any, groups: Any = None, inputs: Told | None = None) -> Told:
+        """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.
+
+        Parameters
+        ----------
+        rows, groups : as ``X`` and ``groups`` of :meth:`predict`.
+        inputs : of the portions before.
+        """
+        x, ids, told = _as_table(rows), self._ids(groups, rows), inputs or {}
+        return {name: of.tell(say, x, ids, told.get(name)) for name, say in self._voting.items()}
+
+    @property
+    def _voting(self) -> dict[str, Say]:
+        return {name: say for name, say in self.candidates_.items() if self.votes_[name] > 0.0}
+
+    def _ids(self, groups: Any, x: Any) -> GroupIds:
         check_is_fitted(self, "candidates_")
         if groups is None and self.groups_.names != (EVERYONE,):
             raise DataError(
                 "predict() got no groups, but the model has effects by group: call predict(X, groups=...), with one "
                 f"name for each of the {row_count(x)} rows."
             )
-        return _everyone(groups, row_count(x))
+        return group_ids(_everyone(groups, row_count(x)), row_count(x))
 
     def predict_each(self, X: Any, groups: Any = None) -> dict[str, Array]:  # noqa: N803
         """What every candidate says by itself: values, or probabilities of the classes.
@@ -381,8 +412,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         ----------
         X, groups : as in :meth:`predict`.
         """
-        check_is_fitted(self, "candidates_")
-        x, ids = _as_table(X), group_ids(self._given(groups, X), row_count(X))
+        x, ids = _as_table(X), self._ids(groups, X)
         each = {name: say(x, ids, {}) for name, say in self.candidates_.items()}
         return {name: values if self._classes else values[:, 0] for name, values in each.items()}
 

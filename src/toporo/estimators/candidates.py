@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from toporo.errors import DataError, TopoRoWarning
 from toporo.estimators.classes import TROClassifier, TRORegressor
-from toporo.estimators.kriged import KrigedLevels, KrigedRegressor
+from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
 from toporo.estimators.rows import parts_of, row_count
 from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
@@ -48,6 +48,8 @@ Near = Mapping[Name, Iterable[Name]]
 #: What a fitted candidate says of rows of groups, (rows, classes or 1). Groups that are not in the graph come with
 #: those that they are next to.
 Say = Callable[[Any, GroupIds, Near], Array]
+#: By candidate, what it knows of the groups of rows to predict, where not all of these are given at a time.
+Told = Mapping[str, GroupInputs | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,11 +225,12 @@ class OfModel:
     grouped: bool
     classes: npt.NDArray[Any] | None
     inputs: Inputs | None = None
+    told: GroupInputs | None = None
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
         named: dict[str, Any] = {"groups": ids.names} if self.grouped else {}
-        if near and isinstance(self.model, KrigedRegressor):
-            named["neighbors"] = near
+        if isinstance(self.model, KrigedRegressor):
+            named |= {"neighbors": near, "inputs": self.told}
         given = x if self.inputs is None else self.inputs(x)
         with quietly():
             if self.classes is None:
@@ -242,9 +245,10 @@ class InContext:
     """The same of inputs and the means of the group's."""
 
     say: Say
+    told: GroupInputs | None = None
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
-        return self.say(in_context(x, ids), ids, near)
+        return self.say(in_context(x, ids, self.told), ids, near)
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +270,36 @@ class Same:
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
         return np.tile(self.values, (row_count(x), 1))
+
+
+def tell(say: Say, x: Any, ids: GroupIds, told: GroupInputs | None) -> GroupInputs | None:
+    """What a candidate needs to know of the groups of rows, a portion of these at a time; None if it needs nothing.
+
+    Parameters
+    ----------
+    say : the candidate.
+    x, ids : some of the rows, and their groups.
+    told : of the portions before.
+    """
+    if isinstance(say, Sum):
+        return tell(say.below, x, ids, told)
+    if isinstance(say, InContext):
+        return (told or GroupInputs()).add(ids, _numbers(x))
+    if isinstance(say, OfModel) and isinstance(say.model, KrigedRegressor):
+        return say.model.gather(x if say.inputs is None else say.inputs(x), ids.names, told)
+    return None
+
+
+def knowing(say: Say, told: GroupInputs | None) -> Say:
+    """A candidate that was told of all rows, so that it can be asked for some of them.
+
+    Parameters
+    ----------
+    say, told : as :func:`tell` has them.
+    """
+    if isinstance(say, Sum):
+        return replace(say, below=knowing(say.below, told))
+    return replace(say, told=told) if isinstance(say, InContext | OfModel) else say
 
 
 # ---------------------------------------------------------------- candidates
@@ -422,19 +456,17 @@ def _columns_of(x: Any, kept: npt.NDArray[np.int64]) -> Any:
     return x.iloc[:, kept] if hasattr(x, "iloc") else x[:, kept]
 
 
-def in_context(x: Any, ids: GroupIds) -> Any:
-    """The inputs, and the means of those that are numbers over the rows given of every group."""
-    frame = hasattr(x, "iloc")
-    numbers = np.asarray(x.select_dtypes(include=["number", "bool"]) if frame else x, dtype=np.float64)
-    means = np.empty_like(numbers)
-    for place, column in enumerate(numbers.T):
-        there = np.isfinite(column)
-        counts = np.bincount(ids.codes, there, minlength=len(ids.groups))
-        totals = np.bincount(ids.codes, np.where(there, column, 0.0), minlength=len(ids.groups))
-        means[:, place] = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)[ids.codes]
-    if not frame:
+def in_context(x: Any, ids: GroupIds, told: GroupInputs | None = None) -> Any:
+    """The inputs, and the means of those that are numbers over the rows of every group: those given, or all told of."""
+    numbers = _numbers(x)
+    means = (told or GroupInputs().add(ids, numbers)).of(ids.groups)[0][ids.codes]
+    if not hasattr(x, "iloc"):
         return np.column_stack([numbers, means])
     return x.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
+
+
+def _numbers(x: Any) -> Array:
+    return np.asarray(x.select_dtypes(include=["number", "bool"]) if hasattr(x, "iloc") else x, dtype=np.float64)
 
 
 def _ridge(z: Array, y: Array, ids: GroupIds, weights: Array | None, seed: int) -> tuple[Array, Array]:

@@ -41,7 +41,7 @@ RESPONSES = 4
 
 
 class GroupInputs:
-    """Inputs of rows to predict, added up by group, a portion of the rows at a time.
+    """Inputs of rows to predict, added up by group, a portion of the rows at a time; missing ones do not count.
 
     Attributes
     ----------
@@ -52,25 +52,42 @@ class GroupInputs:
     def __init__(self) -> None:
         self.places: dict[Name, int] = {}
         self.rows = self.far = 0
-        self._counts, self._totals = np.zeros(0), np.zeros((0, 0))
+        self._counts = self._totals = np.zeros((0, 0))
 
-    def add(self, ids: GroupIds, scaled: Array, weights: Array, far: int) -> Self:
+    def add(self, ids: GroupIds, inputs: Array, weights: Array | None = None, far: int = 0) -> Self:
         """Add rows, so many of which are far."""
-        at = np.array([self.places.setdefault(name, len(self.places)) for name in ids.groups])
-        more = len(self.places) - len(self._counts)
-        self._counts = np.append(self._counts, np.zeros(more))
-        before = self._totals.reshape(-1, scaled.shape[1])
-        self._totals = np.concatenate([before, np.zeros((more, scaled.shape[1]))])
-        self._counts[at] += np.bincount(ids.codes, weights, len(at))
-        self._totals[at] += np.stack([np.bincount(ids.codes, weights * each, len(at)) for each in scaled.T], axis=1)
-        self.rows, self.far = self.rows + len(scaled), self.far + far
+        there, ones = np.isfinite(inputs), np.ones(len(inputs)) if weights is None else weights
+        whole = bool(there.all())
+
+        def summed(columns: Array) -> Array:
+            return np.stack([np.bincount(ids.codes, ones * each, len(ids.groups)) for each in columns.T], axis=1)
+
+        counts = summed(np.ones((len(inputs), 1)) if whole else there)
+        return self._put(
+            ids.groups, counts, summed(inputs if whole else np.where(there, inputs, 0.0)), len(inputs), far
+        )
+
+    def plus(self, other: GroupInputs) -> Self:
+        """Add those of another."""
+        return self._put(other.places, other._counts, other._totals, other.rows, other.far)
+
+    def _put(self, groups: Iterable[Name], counts: Array, totals: Array, rows: int, far: int) -> Self:
+        at = np.array([self.places.setdefault(name, len(self.places)) for name in groups], dtype=np.intp)
+        wide = totals.shape[1]
+        more = np.zeros((len(self.places) - len(self._counts), wide))
+        self._counts, self._totals = (
+            np.concatenate([each.reshape(-1, wide), more]) for each in (self._counts, self._totals)
+        )
+        self._counts[at] += counts
+        self._totals[at] += totals
+        self.rows, self.far = self.rows + rows, self.far + far
         return self
 
     def of(self, groups: Groups) -> tuple[Array, Array]:
-        """Mean inputs of groups, and their rows."""
+        """Mean inputs of groups, and how many values each is of."""
         at = [self.places[name] for name in groups]
-        counts = self._counts[at, None]
-        return self._totals[at] / counts, counts
+        with np.errstate(invalid="ignore"):
+            return self._totals[at] / self._counts[at], self._counts[at]
 
 
 class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -421,7 +438,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """
         x = validate_data(self, rows, reset=False, dtype=np.float64)
         scaled, far = self._clipped(self.scaling_.apply(x))
-        weights = np.ones(len(x)) if weights is None else weights
         return (inputs or GroupInputs()).add(self._ids(groups, len(x)), scaled, weights, far)
 
     def warn_of(self, inputs: GroupInputs) -> None:
@@ -474,12 +490,11 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
         between, within = self.spread_
-        seen, rows = scaled, np.ones((len(scaled), 1))
-        if self.context == "none":
-            seen = np.zeros_like(scaled)
-        elif self.context == "rows":
-            seen, rows = (each[ids.codes] for each in inputs.of(ids.groups))
-        means = between / (between + within / rows + SMALL) * seen
+        if self.context == "rows":
+            seen, rows = inputs.of(ids.groups)
+            means = (between / (between + within / rows + SMALL) * seen)[ids.codes]
+        else:
+            means = between / (between + within + SMALL) * (scaled if self.context == "row" else np.zeros_like(scaled))
         for name, values in given.items():
             row = np.asarray(list(values), dtype=np.float64)
             if row.shape != (scaled.shape[1],) or not np.isfinite(row).all():

@@ -9,6 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier
 
-from toporo.cluster import LOCAL, cluster
+from toporo.cluster import LOCAL, Cluster, cluster
 from toporo.data.dataset import Dataset, dataset_of
 from toporo.data.encode import Encoded, Encoder
 from toporo.data.frame import Frame, NoRowsError, Numbers, stream_frames
@@ -31,7 +32,8 @@ from toporo.estimators.kriged import GroupInputs
 from toporo.estimators.league import LeaguePart, LeagueTable
 from toporo.estimators.state import dump_state, load_state
 from toporo.groups import Groups
-from toporo.machine import one_thread, room, used_bytes
+from toporo.machine import free_bytes, one_thread, room, used_bytes
+from toporo.progress import Progress
 from toporo.schema import as_type
 from toporo.tables.evaluate import Evaluation, check_settings, look_at, summed
 from toporo.tables.folder import read_folder, write_folder
@@ -203,11 +205,12 @@ class TableModel:
         skip_unknown_groups: bool = False,
         known_to: Iterable[TableModel] = (),
         memory_limit: int | None = None,
+        inputs: Any = None,
     ) -> Iterator[Prediction]:
         """Predict a table a portion at a time, in bounded memory.
 
         A kriged model and one by votes look at all rows of a group together, so they hold them all, unless a kriged one
-        was fitted with ``context="row"``. Where the memory limit does not allow that, a kriged one reads files twice.
+        was fitted with ``context="row"``. Files that do not fit into memory they read twice.
 
         Parameters
         ----------
@@ -229,6 +232,7 @@ class TableModel:
         known_to : other models that must know a group as well, so that all are judged by the same rows.
         memory_limit : bytes that the process may take: portions are so small that they fit. A table whose rows all have
             to be held, and do not fit, is an error.
+        inputs : of the groups of a table that this is a part of; see :meth:`parts`.
         """
         if reach:
             required(self.reach)
@@ -239,29 +243,30 @@ class TableModel:
         if grouped:
             kinds, optional = {self.group: "text"} | kinds, [*optional, self.group]  # read if there: see _groups
         extra = [name for name in optional if name not in self.encoder.kinds]
-        if rows is None:
-            rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
-        if memory_limit is not None:
-            rows = max(1, min(rows, room(memory_limit) // (COPIES * self._row_bytes(len(kinds)))))
         named, skipped = isinstance(source, str | os.PathLike | Dataset), Counter[str]()
         models = (self, *known_to) if skip_unknown_groups else ()
+        rows = self._at_a_time(len(kinds), memory_limit, rows)
 
         def read() -> Iterator[_Rows]:
+            skipped.clear()
             frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
             frames = _ahead(frames) if named else frames
             several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
             return (each for each in several if len(each.frame))
 
-        parts: Iterable[list[_Rows]] = ([each] for each in read())
-        if self.together:
+        parts: Iterable[list[_Rows]] | None = None
+        if self.together and inputs is None:
             try:
-                parts = [list(self._within(read(), memory_limit, len(kinds)))]
+                parts = [list(self._within(read(), memory_limit, len(kinds), named))]
             except _TooManyRowsError:
-                if not (self.kriged and named):
+                if not named:
                     raise
-                skipped.clear()
-                asked["inputs"] = self._gathered(read())
-                skipped.clear()
+                inputs = self._gathered(read())
+                self._warn_of(inputs)
+        if inputs is not None:
+            asked["inputs"] = inputs
+        if parts is None:
+            parts = ([each] for each in read())
         last: Prediction | None = None
         for some in parts:
             for portion in self._predict(some, dict(asked)) if some else ():
@@ -277,13 +282,22 @@ class TableModel:
         if skip_unknown_groups:  # who was left out is known with the last portion
             yield replace(last, skipped=dict(skipped))
 
+    def _at_a_time(self, columns: int, memory_limit: int | None, rows: int | None = None) -> int:
+        """Rows of a portion of so many columns."""
+        if rows is None:
+            rows = min(max(CELLS // len(self.encoder.names), FEWEST_ROWS), MOST_ROWS)
+        if memory_limit is None:
+            return rows
+        return max(1, min(rows, room(memory_limit) // (COPIES * self._row_bytes(columns))))
+
     def _row_bytes(self, columns: int) -> int:
         """About how many bytes a row takes as it is read and as inputs of the model."""
         return 8 * (len(self.encoder.names) + columns + 4)
 
-    def _within(self, several: Iterator[_Rows], limit: int | None, columns: int) -> Iterator[_Rows]:
-        """Rows that are all held: too many are an error before they are."""
-        left, rows = math.inf if limit is None else room(limit), 0
+    def _within(self, several: Iterator[_Rows], limit: int | None, columns: int, named: bool) -> Iterator[_Rows]:
+        """Rows that are all held: too many are an error before they are; of files, more than half of free memory is."""
+        free = free_bytes() if named else None
+        left, rows = (math.inf if free is None else free // 2) if limit is None else room(limit), 0
         for each in several:
             rows += len(each.frame)
             needed = COPIES * rows * self._row_bytes(columns)
@@ -296,14 +310,17 @@ class TableModel:
                 )
             yield each
 
-    def _gathered(self, several: Iterator[_Rows]) -> GroupInputs:
-        """Of rows that cannot all be held, what a kriged model needs to know of their groups."""
-        estimator = self.estimator if self.task == "regression" else self.estimator.model_
-        inputs = GroupInputs()
+    def _gathered(self, several: Iterable[_Rows]) -> Any:
+        """Of rows that cannot all be held, what the model needs to know of their groups."""
+        estimator, inputs = getattr(self.estimator, "model_", self.estimator), None
         for each in several:
-            estimator.gather(self.encoder.transform(each.frame).matrix, self._groups(each.frame), inputs)
-        estimator.warn_of(inputs)
+            if len(each.frame):
+                inputs = estimator.gather(self.encoder.transform(each.frame).matrix, self._groups(each.frame), inputs)
         return inputs
+
+    def _warn_of(self, inputs: Any) -> None:
+        if self.kriged and inputs is not None:
+            getattr(self.estimator, "model_", self.estimator).warn_of(inputs)
 
     def knows(self, name: str, neighbors: Mapping[str, Iterable[str]] | None = None) -> bool:
         """Whether rows of a group can be predicted: models by group with a graph need to know where it is.
@@ -546,8 +563,8 @@ class TableModel:
         judged = Tallied()
         with cluster(engine) as workers:
             shared = workers.share(self)
-            parts = self.parts(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
-            calls = ((part, (shared, each, unseen, reading)) for part, each in enumerate(parts))
+            parts, inputs = self.parts(source, workers, reading)
+            calls = ((part, (shared, each, unseen, reading, inputs)) for part, each in enumerate(parts))
             for number, part in workers.each(judge_part, calls, ordered=True):
                 judged.add(part, reading.get("memory_limit"), first=number == 0)
         if judged.empty is not None:
@@ -575,18 +592,31 @@ class TableModel:
         )
         return replace(evaluation, skipped=dict(judged.skipped)) if judged.skipped else evaluation
 
-    def parts(self, source: Any, *, format: str | None = None, delimiter: str = ",") -> Iterator[Any]:  # noqa: A002
-        """A table as tables that can be predicted each by itself, in order; see :class:`toporo.data.dataset.Piece`.
+    def parts(self, source: Any, workers: Cluster, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
+        """A table as tables that can be predicted each by itself, in order, and what stands for ``inputs`` of each.
+
+        They are the pieces of the table (:class:`toporo.data.dataset.Piece`). For a model that looks at all rows of a
+        group together they are read once before, for the inputs of the groups.
 
         Parameters
         ----------
-        source, format, delimiter : as for :meth:`portions`.
+        source, reading : as for :meth:`portions`.
+        workers : who reads them.
         """
-        table = dataset_of(source, format=format, delimiter=delimiter)
-        if table is None or self.together or not table.pieces:
-            yield source if table is None else table
-            return
-        yield from (table.only([piece]) for piece in table.pieces)
+        table = dataset_of(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
+        if table is None or not table.pieces or (self.together and len(table.pieces) == 1):
+            return [source if table is None else table], None
+        parts = [table.only([piece]) for piece in table.pieces]
+        if not self.together:
+            return parts, None
+        shared, inputs = workers.share(self), None
+        calls = ((number, (shared, part, reading)) for number, part in enumerate(parts))
+        with Progress("looking at groups", len(parts), False) as shown:
+            for _, told in workers.each(gather_part, calls, ordered=True):
+                inputs = _joined(inputs, told)
+                shown.step()
+        self._warn_of(inputs)
+        return parts, workers.share(inputs)
 
     @property
     def together(self) -> bool:
@@ -845,17 +875,45 @@ class Tallied:
                 )
 
 
-def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any]) -> Tallied:
+def gather_part(model: TableModel, source: Any, reading: Mapping[str, Any]) -> Any:
+    """What a model that looks at all rows of a group together needs to know of a part of a table.
+
+    Parameters
+    ----------
+    model : to predict it.
+    source, reading : as for :meth:`TableModel.portions`.
+    """
+    kinds = {model.group: "text"} | model.encoder.kinds
+    asked = {name: reading[name] for name in ("format", "delimiter") if name in reading}
+    asked |= {"rows": model._at_a_time(len(kinds), reading.get("memory_limit"))}
+    models = (model, *reading.get("known_to", ())) if reading.get("skip_unknown_groups") else ()
+    near, skipped = reading.get("neighbors") or {}, Counter[str]()
+    frames = _ahead(stream_frames(source, kinds, optional={model.group}.difference(model.encoder.kinds), **asked))
+    with suppress(NoRowsError):
+        return model._gathered(_Rows.of(frame, model, models, near, skipped) for frame in frames)
+
+
+def _joined(one: Any, other: Any) -> Any:
+    """What several parts say of groups, in the order of the parts."""
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, GroupInputs):
+        return one.plus(other)
+    return {name: _joined(told, other[name]) for name, told in one.items()}
+
+
+def judge_part(model: TableModel, source: Any, unseen: bool, reading: Mapping[str, Any], inputs: Any = None) -> Tallied:
     """Predict a table, or a piece of one, and tally how good that is.
 
     Parameters
     ----------
     model : to be judged.
-    source, reading : as for :meth:`TableModel.portions`.
+    source, reading, inputs : as for :meth:`TableModel.portions`.
     unseen : leave out rows of groups that the model was trained on.
     """
     judged, waiting, names = Tallied(), [], dict[str, int]()
-    for portion in _or_none(model.portions(source, require=[model.target, model.group], **reading), judged):
+    asked = {**reading, "inputs": inputs, "require": [model.target, model.group]}
+    for portion in _or_none(model.portions(source, **asked), judged):
         seen, codes, strangers = model.seen(portion, unseen, names)
         judged.strangers |= strangers
         judged.skipped.update(portion.skipped)
