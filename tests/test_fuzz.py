@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 CORPUS, READERS = ROOT / "tests" / "corpus", ROOT / "tools" / "fuzz_readers.py"
 #: Readers whose whole files are too large for a corpus.
 NEVER_READ = {"weights"}
+#: Damaged files of every reader that are tried first.
+FEW = 15
 
 #: Readers as bad as can be, and a good one. The seeds they read; what is damaged is their end.
 BAD = """
@@ -103,29 +105,36 @@ def test_the_file_of_a_failure_is_kept(bad: Any, fuzz: Any, tmp_path_factory: py
 Outcomes = dict[str, list[dict[str, Any]]]
 
 
-def _outcomes(fuzz: Any, cases: int) -> Outcomes:
-    """What becomes of the seeds of every reader, and of so many damaged files."""
+@pytest.fixture(scope="module")
+def child(fuzz: Any) -> Iterator[Any]:
+    """The process that reads, one for all tests: its start takes long."""
     child = fuzz.Child(READERS)
-    try:
-        return {
-            name: [child.read(name, 0, number) | {"whole": number < seeds} for number in range(seeds + cases)]
-            for name, seeds in child.seeds.items()
-        }
-    finally:
-        child.close()
+    yield child
+    child.close()
+
+
+def _outcomes(child: Any, start: int, stop: int) -> Outcomes:
+    """What becomes of these damaged files of every reader; of its seeds, too, where the first of them is asked for."""
+    return {
+        name: [
+            child.read(name, 0, number) | {"number": number, "whole": number < seeds}
+            for number in range(seeds + start if start else 0, seeds + stop)
+        ]
+        for name, seeds in child.seeds.items()
+    }
 
 
 def _failures(outcomes: Outcomes) -> list[str]:
     return [
-        f"{name}:{number} {one['kind']} {one['where']}: {one['text'][-200:]}"
+        f"{name}:{one['number']} {one['kind']} {one['where']}: {one['text'][-200:]}"
         for name, every in outcomes.items()
-        for number, one in enumerate(every)
+        for one in every
         if one["outcome"] == "failed"
     ]
 
 
-def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
-    outcomes = _outcomes(fuzz, 15)
+def test_damaged_files_are_read_or_refused(child: Any) -> None:
+    outcomes = _outcomes(child, 0, FEW)
     failures = _failures(outcomes)
     assert not failures, "\n".join(failures)
     for name, every in outcomes.items():
@@ -134,9 +143,9 @@ def test_damaged_files_are_read_or_refused(fuzz: Any) -> None:
 
 
 @pytest.mark.slow
-def test_many_damaged_files_are_read_or_refused(fuzz: Any) -> None:
-    """The first of those that `make fuzz` tries for as long as one likes."""
-    failures = _failures(_outcomes(fuzz, 60))
+def test_many_damaged_files_are_read_or_refused(child: Any) -> None:
+    """With those above, the first of those that `make fuzz` tries for as long as one likes."""
+    failures = _failures(_outcomes(child, FEW, 60))
     assert not failures, "\n".join(failures)
 
 
