@@ -1,9 +1,11 @@
-"""The command line as a tree that tests walk: which command a line types, and which options it has."""
+"""The command line as a tree that tests walk: which command a line types, and which options it has; and no pages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+import pytest
 
 
 def find_command(words: Sequence[str]) -> tuple[Any, list[str]]:
@@ -58,3 +60,8 @@ def leaves() -> list[tuple[str, ...]]:
         pending += [((*names, name), each) for name, each in inner.items()]
         words += [] if inner else [names]
     return words
+
+
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have ``toporo reproduce`` draw no page, where another run has drawn it."""
+    monkeypatch.setattr("toporo.cli.reproduce.write_report", lambda outcome, out: out / "report.html")

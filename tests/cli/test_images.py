@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from tests.bench.small_network import SmallNet
 from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_floods
 from tests.bench.tiny_images import write_tiny
+from tests.commands import no_report
 from toporo.bench import runner
 from toporo.bench.domainbed import SPECS
 from toporo.cli.common import RunProgress
@@ -42,10 +43,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than all the rest, and once is enough."""
     no_report(monkeypatch)
-
-
-def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toporo.cli.reproduce.write_report", lambda outcome, out: out / "report.html")
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import typer
 
+from tests.commands import no_report
 from toporo import __version__
 from toporo.cli import OWN, load_command
 from toporo.cli.common import interruptible, one_of
@@ -70,7 +71,9 @@ def test_a_misspelt_command_is_told_what_was_meant(toporo: Run) -> None:
 # ---------------------------------------------------------------- results and mistakes
 
 
-def test_reproduce_prints_a_table_and_writes_the_files(toporo: Run, tmp_path: Path) -> None:
+def test_reproduce_prints_a_table_and_writes_the_files(
+    toporo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ("reproduce", "dg15", "--seeds", 1, "--methods", "erm,tro-physical")
     done = process(*arguments, "--jobs", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -80,6 +83,7 @@ def test_reproduce_prints_a_table_and_writes_the_files(toporo: Run, tmp_path: Pa
     assert "dg15: 2/2 runs" in done.stderr
     assert (tmp_path / "runs/dg15/results.json").is_file()
     assert (tmp_path / "runs/dg15/report.html").is_file()
+    no_report(monkeypatch)
     assert "2 found from before" in toporo(*arguments, "--markdown").err
     again = toporo(*arguments, "--json")
     assert json.loads(again.out) == json.loads((tmp_path / "runs/dg15/results.json").read_text())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench.fake_nclimdiv import write_fake
+from tests.commands import no_report
 
 pytestmark = pytest.mark.usefixtures("no_data")
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("no_data")
 Toporo = Callable[..., Any]
 
 
-def test_a_split_and_a_window_give_one_table(toporo: Toporo, tmp_path: Path) -> None:
+def test_a_split_and_a_window_give_one_table(toporo: Toporo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_fake(tmp_path / "data/tpt48/climdiv-tmpcst-v1.0.0-20200106")
     chosen = ("--data", "data", "--split", "north-south", "--window", "season", "--methods", "persistence,linear-erm")
     done = toporo("reproduce", "tpt48", *chosen, "--jobs", 1)
@@ -27,6 +28,7 @@ def test_a_split_and_a_window_give_one_table(toporo: Toporo, tmp_path: Path) -> 
     assert "not the published one" in " ".join(done.out.split())
     assert max(len(line) for line in done.out.splitlines() if "report" not in line) <= 132
     assert (tmp_path / "runs/tpt48/report.html").is_file()
+    no_report(monkeypatch)
     again = toporo("reproduce", "tpt48", *chosen, "--json")
     assert json.loads(again.out) == json.loads((tmp_path / "runs/tpt48/results.json").read_text())
     assert {row["variant"] for row in json.loads(again.out)} == {"north-south/season"}
