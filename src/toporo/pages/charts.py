@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
@@ -130,7 +131,8 @@ def to_svg(name: str, figure: Figure) -> str:
     with warnings.catch_warnings(), mpl.rc_context(STYLE):
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        # savefig would draw it twice, first for nothing but the layout, which drawing sees to anyhow.
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     svg = re.sub(r"^.*?(?=<svg)", "", printable(buffer.getvalue()), count=1, flags=re.DOTALL)
     svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
     svg = re.sub(r' id="image[0-9a-f]+"', "", svg)  # which two pictures alike would share, and nothing refers to
