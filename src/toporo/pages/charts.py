@@ -132,7 +132,7 @@ def to_svg(name: str, figure: Figure) -> str:
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
         # savefig would draw it twice, first for nothing but the layout, which drawing sees to anyhow.
-        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
     svg = re.sub(r"^.*?(?=<svg)", "", printable(buffer.getvalue()), count=1, flags=re.DOTALL)
     svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
     svg = re.sub(r' id="image[0-9a-f]+"', "", svg)  # which two pictures alike would share, and nothing refers to
