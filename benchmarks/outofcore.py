@@ -158,7 +158,7 @@ def bench_outofcore() -> list[str]:
                 print(line, flush=True)
             judged = judged or others(table, count, folder)
         write(table, COMPARED, by_group=False)
-        compare = compared(folder, table, peers)
+        compare = compared(folder, table, peers) + votes(folder, table)
     said = [
         f"{sum(share >= TARGET for share in own)} of {len(own)} from {'the disk' if disk else 'memory'}"
         for disk, own in shares.items()
@@ -207,6 +207,38 @@ def compared(folder: Path, table: Path, peers: Path) -> list[str]:
         f"| dask-ml's LinearRegression, 20 steps of gradient descent, without groups; only its fit | {said} | "
         f"{gib(peer.peak):.2f} | Ray Data has no linear regression of its own |",
     ]
+
+
+def votes(folder: Path, table: Path) -> list[str]:
+    """The same table and a model by votes, which looks at all rows of a group together."""
+    out = [folder / f"{name}.parquet" for name in ("here", "there")]
+    limit, model = f"--memory-limit={LIMIT}", str(folder / "votes")
+    asked = ["--target=y", "--group=site", f"--out={model}", "--overwrite", "--json", limit]
+    runs = {"fit": measure([TOPORO, "fit", str(table), *asked])}
+    drawn = json.loads(runs["fit"].said)["about"]["rows_drawn"]
+    predict = [TOPORO, "predict", model, str(table), limit]
+    runs["predict"] = measure([*predict, f"--out={out[0]}"])
+    runs["predict --engine ray"] = measure([*predict, f"--out={out[1]}", "--engine=ray"])
+    same = out[0].read_bytes() == out[1].read_bytes()
+    runs["evaluate"] = measure([TOPORO, "evaluate", model, str(table), limit, "--json"])
+    notes = {
+        "fit": f"to {drawn:,} rows drawn",
+        "predict": "reads twice, first for the groups",
+        "predict --engine ray": f"peak of the driver; {'the same' if same else 'other'} bytes",
+        "evaluate": "likewise",
+    }
+    lines = [
+        "",
+        "The same table and limit, a model by votes (`--model auto`, what a fit makes unless told otherwise):",
+        "",
+        "| command | wall (s) | CPU (s) | resident, peak (GiB) | |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | {run.wall:.1f} | {run.cpu:.1f} | {gib(run.peak):.2f} | {notes[name]} |"
+        for name, run in runs.items()
+    ]
+    return lines
 
 
 # ---------------------------------------------------------------- constants

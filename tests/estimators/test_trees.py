@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,9 @@ def test_trees_of_another_scikit_learn_are_refused() -> None:
     x, y = rows()
     model = HistGradientBoostingRegressor(max_iter=3).fit(x, y)
     stored = StoredTrees.of(model)
-    stored.left[:], stored.right[:] = stored.right.copy(), stored.left.copy()
+    other = replace(stored, left=stored.right, right=stored.left)
     with pytest.raises(SettingError, match="not as expected"):
-        stored._compare(model)
+        other._compare(model)
 
 
 def damaged(**changes: Any) -> dict[str, npt.NDArray[Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ LOG_LOSSES = ("poisson", "gamma")
 BOOSTED: dict[bool, type] = {False: HistGradientBoostingRegressor, True: HistGradientBoostingClassifier}
 #: Rows that are sent through all trees at a time.
 ROWS = 1 << 10
+#: Nodes that they pass before those at a leaf are set aside.
+STEPS = 3
 #: Rows on which stored trees are compared with those that they come from.
 CHECKED = 64
 
@@ -199,17 +202,28 @@ class StoredTrees:
         parts = [self._part(x[start : start + ROWS]) for start in range(0, len(x), ROWS)]
         return np.concatenate(parts)
 
+    @cached_property
+    def _onward(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Where each node leads, left and right in turn, and whether it is a leaf."""
+        return np.stack([self.left, self.right], axis=1).ravel(), self.left == np.arange(len(self.left))
+
     def _part(self, x: Array) -> Array:
-        at = np.tile(self.roots.ravel(), (len(x), 1))
-        rows = np.arange(len(x))[:, None]
-        while True:
-            values = x[rows, self.feature[at]]
-            lower = np.where(np.isnan(values), self.missing_left[at], values <= self.threshold[at])
-            onward = np.where(lower, self.left[at], self.right[at])
-            if np.array_equal(onward, at):
-                break
-            at = onward
-        leaves = self.value[at].reshape(len(x), *self.roots.shape)
+        (children, leaf), flat, gaps = self._onward, np.ascontiguousarray(x).ravel(), bool(np.isnan(x).any())
+        nodes = np.tile(self.roots.ravel(), len(x))  # of every row in every tree, as long as it is under way
+        first = np.repeat(np.arange(len(x)) * self.inputs, self.roots.size)
+        ends, under_way = np.empty_like(nodes), np.arange(len(nodes))
+        while len(nodes):
+            for _ in range(STEPS):
+                values = flat.take(self.feature.take(nodes) + first)
+                right = values > self.threshold.take(nodes)
+                if gaps:
+                    right |= np.isnan(values) & ~self.missing_left.take(nodes)
+                nodes = children.take(2 * nodes + right)
+            done = leaf.take(nodes)
+            ends[under_way[done]] = nodes[done]
+            going = np.flatnonzero(~done)
+            nodes, first, under_way = nodes[going], first[going], under_way[going]
+        leaves = self.value[ends].reshape(len(x), *self.roots.shape)
         total = np.tile(self.baseline, (len(x), 1))
         for place in range(leaves.shape[1]):  # in order, as the trees were grown: another order rounds otherwise
             total += leaves[:, place]
