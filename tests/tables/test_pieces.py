@@ -226,8 +226,9 @@ def test_parts_without_rows_do_no_harm(
         models[False].evaluate(folder)
 
 
-def test_parts_of_unknown_groups_are_counted_over_all(tmp_path: Path, toporo: Callable[..., Any]) -> None:
-    kriged = fit_table(river(), target="y", group="station", graph=RIVER, model="kriged", context="row")
+@pytest.mark.parametrize("context", ["row", "rows"])
+def test_parts_of_unknown_groups_are_counted_over_all(tmp_path: Path, toporo: Callable[..., Any], context: str) -> None:
+    kriged = fit_table(river(), target="y", group="station", graph=RIVER, model="kriged", context=context)
     kriged.save(tmp_path / "model")
     strange = river(seed=1, rows=3)
     strange["station"] = ["nowhere"] * len(strange["x"])
