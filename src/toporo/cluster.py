@@ -24,6 +24,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -426,7 +427,7 @@ def _call(work: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         text = traceback.format_exc()
         try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own, to see whether it travels
+            pickle.dumps(deepcopy(error))  # whether it can be sent, and made anew where it arrives
         except Exception:
             error = TopoRoError(f"{type(error).__name__}: {error}")
         return _Failure(error.with_traceback(None), socket.gethostname(), text)

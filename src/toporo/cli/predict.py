@@ -187,14 +187,14 @@ def _all_columns(
     counts: _Counts,
 ) -> Iterator[Columns]:
     """The columns of every portion, in order: predicted here, or by workers a piece of the table each."""
-    parts, inputs = model.parts(source, workers, asked)
+    shared = workers.share(model)
+    parts, inputs = model.parts(source, workers, shared, asked)
     if not isinstance(workers, RayCluster):
         for number, part in enumerate(parts):
             own = _Counts()
             yield from _columns_of(model, part, titles, {**asked, "inputs": inputs}, number == 0, own)
             counts.merge(own)
     else:
-        shared = workers.share(model)
         calls = ((number, (shared, part, titles, asked, number == 0, inputs)) for number, part in enumerate(parts))
         for _, (several, own) in workers.each(predict_part, calls, ordered=True):
             yield from several

@@ -349,16 +349,16 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             checked_level(interval)
             if self.intervals_ is None:
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
-        chances = self.predict_proba(X, ids, neighbors=neighbors, inputs=inputs) if self._classes else np.zeros(0)
         if self._classes:
-            values = self.classes_[chances.argmax(axis=1)]
+            output = self.predict_proba(X, ids, neighbors=neighbors, inputs=inputs)
+            values = self.classes_[output.argmax(axis=1)]
         else:
-            values = self._said(X, ids, neighbors or {}, inputs) + self._added(X, ids, neighbors)[0][:, 0]
+            values = output = self._said(X, ids, neighbors or {}, inputs) + self._added(X, ids, neighbors)[0][:, 0]
         if interval is None or self.intervals_ is None:
             return values
         away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
         if self._classes:
-            return values, self.intervals_.sets(chances, interval, away)
+            return values, self.intervals_.sets(output, interval, away)
         half = self.intervals_.half_widths(interval, away)
         return values, values - half, values + half
 

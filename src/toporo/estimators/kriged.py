@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
@@ -52,42 +53,41 @@ class GroupInputs:
     def __init__(self) -> None:
         self.places: dict[Name, int] = {}
         self.rows = self.far = 0
-        self._counts = self._totals = np.zeros((0, 0))
+        self._counts = self._totals = np.zeros((0, 0))  # columns × groups
 
     def add(self, ids: GroupIds, inputs: Array, weights: Array | None = None, far: int = 0) -> Self:
         """Add rows, so many of which are far."""
         there, ones = np.isfinite(inputs), np.ones(len(inputs)) if weights is None else weights
-        whole = bool(there.all())
-
-        def summed(columns: Array) -> Array:
-            return np.stack([np.bincount(ids.codes, ones * each, len(ids.groups)) for each in columns.T], axis=1)
-
-        counts = summed(np.ones((len(inputs), 1)) if whole else there)
-        return self._put(
-            ids.groups, counts, summed(inputs if whole else np.where(there, inputs, 0.0)), len(inputs), far
-        )
+        at = self._grown(ids.groups, inputs.shape[1], len(inputs), far)
+        known = np.ones((1, len(inputs))) if there.all() else there.T
+        self._counts[:, at] += np.stack([np.bincount(ids.codes, ones * each, len(at)) for each in known])
+        for total, column in zip(self._totals, np.where(there, inputs, 0.0).T, strict=True):
+            np.add.at(total, at[ids.codes], ones * column)  # row by row: portions of any size come to the same bits
+        return self
 
     def plus(self, other: GroupInputs) -> Self:
         """Add those of another."""
-        return self._put(other.places, other._counts, other._totals, other.rows, other.far)
-
-    def _put(self, groups: Iterable[Name], counts: Array, totals: Array, rows: int, far: int) -> Self:
-        at = np.array([self.places.setdefault(name, len(self.places)) for name in groups], dtype=np.intp)
-        wide = totals.shape[1]
-        more = np.zeros((len(self.places) - len(self._counts), wide))
-        self._counts, self._totals = (
-            np.concatenate([each.reshape(-1, wide), more]) for each in (self._counts, self._totals)
-        )
-        self._counts[at] += counts
-        self._totals[at] += totals
-        self.rows, self.far = self.rows + rows, self.far + far
+        at = self._grown(other.places, len(other._totals), other.rows, other.far)
+        self._counts[:, at] += other._counts
+        self._totals[:, at] += other._totals
         return self
+
+    def _grown(self, groups: Iterable[Name], columns: int, rows: int, far: int) -> npt.NDArray[np.intp]:
+        """Room for groups of so many more rows, and where they are."""
+        at = np.array([self.places.setdefault(name, len(self.places)) for name in groups], dtype=np.intp)
+        more = np.zeros((columns, len(self.places) - self._counts.shape[1]))
+        self._counts, self._totals = (
+            np.concatenate([each.reshape(columns, -1), more], axis=1) for each in (self._counts, self._totals)
+        )
+        self.rows, self.far = self.rows + rows, self.far + far
+        return at
 
     def of(self, groups: Groups) -> tuple[Array, Array]:
         """Mean inputs of groups, and how many values each is of."""
         at = [self.places[name] for name in groups]
+        totals, counts = self._totals.T[at], self._counts.T[at]
         with np.errstate(invalid="ignore"):
-            return self._totals[at] / self._counts[at], self._counts[at]
+            return totals / counts, counts
 
 
 class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -563,7 +563,7 @@ class TableModel:
         judged = Tallied()
         with cluster(engine) as workers:
             shared = workers.share(self)
-            parts, inputs = self.parts(source, workers, reading)
+            parts, inputs = self.parts(source, workers, shared, reading)
             calls = ((part, (shared, each, unseen, reading, inputs)) for part, each in enumerate(parts))
             for number, part in workers.each(judge_part, calls, ordered=True):
                 judged.add(part, reading.get("memory_limit"), first=number == 0)
@@ -592,7 +592,7 @@ class TableModel:
         )
         return replace(evaluation, skipped=dict(judged.skipped)) if judged.skipped else evaluation
 
-    def parts(self, source: Any, workers: Cluster, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
+    def parts(self, source: Any, workers: Cluster, shared: Any, reading: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """A table as tables that can be predicted each by itself, in order, and what stands for ``inputs`` of each.
 
         They are the pieces of the table (:class:`toporo.data.dataset.Piece`). For a model that looks at all rows of a
@@ -601,7 +601,7 @@ class TableModel:
         Parameters
         ----------
         source, reading : as for :meth:`portions`.
-        workers : who reads them.
+        workers, shared : who reads them, and what stands for this model in their calls (:meth:`Cluster.share`).
         """
         table = dataset_of(source, format=reading.get("format"), delimiter=reading.get("delimiter", ","))
         if table is None or not table.pieces or (self.together and len(table.pieces) == 1):
@@ -609,8 +609,7 @@ class TableModel:
         parts = [table.only([piece]) for piece in table.pieces]
         if not self.together:
             return parts, None
-        shared, inputs = workers.share(self), None
-        calls = ((number, (shared, part, reading)) for number, part in enumerate(parts))
+        calls, inputs = ((number, (shared, part, reading)) for number, part in enumerate(parts)), None
         with Progress("looking at groups", len(parts), False) as shown:
             for _, told in workers.each(gather_part, calls, ordered=True):
                 inputs = _joined(inputs, told)
