@@ -191,6 +191,18 @@ def test_one_core_or_several_give_the_same_bytes(folder: Path, tmp_path: Path, m
     assert found[0] == found[1]
 
 
+def test_a_table_of_complete_numbers_is_read_in_portions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a table has neither categories nor gaps, so there is nothing to count while rows are drawn."""
+    table = make_table().dropna()[["state", "b", "kind"]]
+    for part, rows in enumerate(np.array_split(np.arange(len(table)), 3)):
+        table.iloc[rows].to_parquet(tmp_path / f"{part}.parquet", index=False)
+    settings: dict[str, Any] = {"features": ["b"], "model": "auto"}
+    whole = fit(tmp_path, "kind", **settings)
+    with in_portions(monkeypatch):
+        model = fit(tmp_path, "kind", **settings)
+    assert model.predict_proba(table) == pytest.approx(whole.predict_proba(table), abs=1e-9)
+
+
 def test_rows_drawn_do_not_depend_on_portions_or_order_of_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = []
     for rows in (97, 10_000):

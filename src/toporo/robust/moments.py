@@ -70,7 +70,7 @@ class GroupMoments:
         apart = mean - total.means[at]
         total.means[at] += apart * (added / both)[:, None]
         apart *= np.sqrt(before * added / both)[:, None]
-        cells = max(1, CELLS // len(slots) ** 2)
+        cells = max(1, CELLS // max(1, len(slots)) ** 2)
         for first in range(0, len(at), cells):
             some = slice(first, first + cells)
             total.scatter[at[some]] += apart[some, :, None] * apart[some, None, :]
