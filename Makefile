@@ -28,10 +28,10 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 docs lint format fuzz torture bench lock audit clean
+.PHONY: help demo test test-all test-avx2 golden golden-update docs lint format fuzz torture bench lock audit clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 11
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
 
 demo: $(VENV)/.core  ## Reproduce DG-15 from generated data; writes runs/dg15/report.html
 	$(BIN)/toporo reproduce dg15 --source generated --out runs/dg15
@@ -44,6 +44,13 @@ test-all: $(VENV)/.dev  ## Run all tests
 
 test-avx2: $(VENV)/.dev  ## Run the fused kernel's tests as on a CPU without AVX-512
 	$(AVX2) $(PYTEST) tests/topology/test_engine.py tests/topology/test_diffusion.py
+
+golden: $(VENV)/.dev  ## Compute the golden results and compare them with those in tests/golden (parts on real data need TOPORO_DATA)
+	$(BIN)/python -m tests.golden $(NAME)
+
+golden-update: $(VENV)/.dev  ## Store the golden results of NAME="dg15 priors" anew; say in the commit why they changed
+	@test -n "$(NAME)" || { echo 'Name the parts: make golden-update NAME="dg15 priors". make golden lists them.'; exit 2; }
+	$(BIN)/python -m tests.golden --update $(NAME)
 
 docs: $(VENV)/.dev  ## Build the documentation site, offline, every example run; docs/_build/html/index.html
 	$(BIN)/python tools/build_site.py

@@ -1,0 +1,131 @@
+"""Golden parts of tables: predictions, reach and intervals in memory, out of core and by Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+import toporo as tr
+from toporo.data import dataset
+from toporo.tables import TableModel, large
+
+from .data import NEW_STATIONS, RIVER_EDGES, grid, river
+from .models import LBFGS, NEWTON
+from .parts import part, patched
+
+#: Rows of a piece of a table read out of core, here.
+PIECE_ROWS = 100
+CELLS, CELL_EDGES = grid()
+#: Three tables, by name: columns, settings of the fit.
+TABLES: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
+    "river": (
+        river(rows=50),
+        {"target": "level", "group": "station", "graph": RIVER_EDGES, "test_groups": NEW_STATIONS},
+    ),
+    "floods": (
+        river(rows=50, classes=True, seed=2),
+        {"target": "flood", "group": "station", "graph": RIVER_EDGES, "test_groups": NEW_STATIONS},
+    ),
+    "cells": (CELLS, {"target": "kind", "group": "cell", "graph": CELL_EDGES, "weight": "weight"}),
+}
+
+
+@contextlib.contextmanager
+def out_of_core() -> Iterator[None]:
+    """Read every table in pieces, however small it is."""
+    with patched(dataset, PIECE_ROWS=PIECE_ROWS), patched(large, fits=lambda *_: False):
+        yield
+
+
+def facts(model: TableModel, table: dict[str, list[Any]]) -> dict[str, Any]:
+    """What a model says of some rows, and how it is judged."""
+    some = {name: column[::40] for name, column in table.items()}
+    result: dict[str, Any] = {}
+    if model.task == "classification":
+        result["probabilities"] = model.predict_proba(some)
+    if model.has_intervals:
+        result["interval"] = model.predict(some, interval=0.9)
+    else:
+        result["predictions"] = model.predict(some)
+    if model.reach is not None:
+        reach = model.reach_of(some)
+        result["reach"] = {"distance": reach.distance, "outside": reach.outside}
+    judged = model.evaluate(table).to_dict()
+    result["evaluation"] = {key: judged[key] for key in ("overall", "constant") if key in judged}
+    return result
+
+
+def fitted(folder: Path, model: str, how: str) -> dict[str, Any]:
+    """Fit a kind of model to the three tables."""
+    result = {}
+    for name, (table, settings) in TABLES.items():
+        source: Any = table
+        if how != "memory":
+            source = folder / name
+            source.mkdir()
+            whole = pa.table(table)
+            for number, rows in enumerate(np.array_split(np.arange(len(whole)), 3)):
+                parquet.write_table(whole.take(rows), source / f"{number}.parquet", row_group_size=PIECE_ROWS)
+        extra = {"engine": "ray"} if how == "ray" else {}
+        reading = out_of_core() if how == "pieces" else patched(dataset, PIECE_ROWS=PIECE_ROWS)
+        with reading, warnings.catch_warnings():
+            warnings.simplefilter("ignore", tr.TopoRoWarning)
+            result[name] = facts(tr.fit_table(source, model=model, **settings, **extra), table)
+    return result
+
+
+@part("table-linear", tolerance=1e-6, reason=NEWTON)
+def table_linear(folder: Path) -> Any:
+    """Linear models, in memory."""
+    return fitted(folder, "linear", "memory")
+
+
+@part("table-linear-pieces", tolerance=1e-6, reason=NEWTON)
+def table_linear_pieces(folder: Path) -> Any:
+    """Linear models, out of core."""
+    return fitted(folder, "linear", "pieces")
+
+
+@part("table-kriged", tolerance=1e-5, reason=LBFGS)
+def table_kriged(folder: Path) -> Any:
+    """Kriged models, in memory."""
+    return fitted(folder, "kriged", "memory")
+
+
+@part("table-kriged-pieces", tolerance=1e-5, reason=LBFGS)
+def table_kriged_pieces(folder: Path) -> Any:
+    """Kriged models, out of core."""
+    return fitted(folder, "kriged", "pieces")
+
+
+@part("table-auto", tolerance=1e-5, reason=LBFGS)
+def table_auto(folder: Path) -> Any:
+    """The default model, in memory."""
+    return fitted(folder, "auto", "memory")
+
+
+@part("table-auto-pieces", tolerance=1e-5, reason=LBFGS)
+def table_auto_pieces(folder: Path) -> Any:
+    """The default model, out of core."""
+    return fitted(folder, "auto", "pieces")
+
+
+@part("table-ray", tolerance=1e-5, reason=LBFGS, modules=("ray",))
+def table_ray(folder: Path) -> Any:
+    """All three, by Ray on this machine."""
+    from toporo.cluster import cluster
+
+    result = {}
+    with cluster("ray"):
+        for model in ("linear", "kriged", "auto"):
+            place = folder / model
+            place.mkdir()
+            result[model] = fitted(place, model, "ray")
+    return result
