@@ -27,6 +27,7 @@ from toporo.bench.report import write_report
 from toporo.bench.results import Job, make_rows, read_rows
 from toporo.bench.runner import reproduce
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.objectives import OBJECTIVES
 from toporo.training import loop
 
 KEYS = {
@@ -303,12 +304,24 @@ def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_
     assert math.isclose(last["tro-physical"].paper or 0, 67.56)
 
 
-def test_changed_code_makes_stored_runs_another_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who edits a method must not be shown its old figures."""
-    job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["erm"], 0, "data")
+def test_the_key_of_a_run_changes_with_the_versions_of_the_code_and_not_with_source_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who edits a method must not be shown its old figures; who edits a label must not wait for all runs again."""
+    protocol = BENCHMARKS["dg15"].protocol
+    job = Job(protocol, BENCH_METHODS["erm"], 0, "data")
     before = job.key
-    monkeypatch.setattr(results_module, "run_sources", lambda: "other sources")
-    assert job.key != before
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+        assert replace(job, protocol=replace(protocol, title="new", notes=("new",))).key == before
+    assert replace(job, protocol=replace(protocol, code_version=2)).key != before, "of a benchmark"
+    with monkeypatch.context() as patch:
+        patch.setattr(OBJECTIVES["erm"], "code_version", 2)
+        assert job.key != before, "of an objective"
+    with monkeypatch.context() as patch:
+        patch.setattr(results_module, "CODE_VERSION", results_module.CODE_VERSION + 1)
+        assert job.key != before
+    assert job.key == before
 
 
 def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:

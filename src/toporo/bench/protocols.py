@@ -206,6 +206,8 @@ class Protocol:
     headline : the one whose figures stand for a method where there is room for one.
     average : published averages over the variants by method, where such an average means something; None where not.
     notes : for the report; ``{rounds}`` stands for the rounds of a run.
+    code_version : part of the key of stored runs: a package that adds a benchmark raises it by one with every change to
+        its functions that changes the outcome of a run (split, summary, priors, rules), and stored runs are run again.
     """
 
     benchmark: str
@@ -239,6 +241,7 @@ class Protocol:
     headline: str = "last"
     average: Mapping[str, float] | None = None
     notes: tuple[str, ...] = ()
+    code_version: int = 1
 
     @property
     def known(self) -> tuple[str, ...]:

@@ -1,10 +1,8 @@
-"""What runs leave: jobs named by what decides them, their records, the rows of a table, and the files of all these."""
+"""Stored runs: keys, records and result rows."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,14 +100,13 @@ def select(history: Sequence[Record], rule: str, better: str = "higher") -> Reco
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
 SCHEMA, RUN_SCHEMA = "toporo.results/2", "toporo.run/2"
-#: Sources that no run depends on: packages and modules of toporo that only show results, or are for other uses.
-SHOWING = (
-    "cli", "doctor", "estimators", "integrations", "pages", "tables", "theory", "__main__.py", "cluster.py",
-    "bench/frame.py", "bench/report.py", "bench/results.py", "bench/search.py", "bench/sections.py", "bench/study.py",
-    "bench/tables.py",
-)  # fmt: skip
-#: What of a protocol does not decide how a run comes out.
-UNDECIDING = (
+#: Version of the code behind stored runs, part of their key. Raise it by one with every change to toporo that may alter
+#: the outcome of a run (methods, models, training, splits, priors, metrics): stored runs are then run again. Changes to
+#: figures, tables, pages and messages leave it alone. What another package adds has versions of its own: the
+#: ``code_version`` of its objectives and of its benchmarks' protocols.
+CODE_VERSION = 1
+#: Fields of a protocol that are not in a run's key, because they do not change its outcome.
+FIELDS_NOT_IN_KEY = (
     "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
     "rules", "headline", "average",
 )  # fmt: skip
@@ -145,17 +142,15 @@ class StoredRun(Struct):
 
 @dataclass(frozen=True)
 class Job:
-    """A method on a benchmark with a seed; its files are named by a hash of all that decides its outcome.
+    """A method on a benchmark with a seed.
 
-    That includes toporo's own sources, and those of what another package brings: a change to a method makes its stored
-    runs another run's.
+    Its files are named by a hash of everything that determines the outcome: settings, seed, data and code versions.
 
     Attributes
     ----------
     protocol, method, seed : what is run.
     fingerprint : of the data.
     variant : its name.
-    brought : a checksum of another package's sources, where it brings the objective or the benchmark.
     """
 
     protocol: Protocol
@@ -163,7 +158,6 @@ class Job:
     seed: int
     fingerprint: str
     variant: str = ""
-    brought: str = ""
 
     def __str__(self) -> str:
         return f"{self.variant} {self.method.name} seed {self.seed}".strip()
@@ -173,13 +167,12 @@ class Job:
         """``method-seed-hash``: equal keys mean equal results."""
         content = {
             "schema": RUN_SCHEMA,
-            "code": run_sources(),
-            "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in UNDECIDING},
+            "code": code_versions(self.method),
+            "protocol": key_fields(self.protocol),
             "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control", "everywhere")},
             "seed": self.seed,
             "variant": self.variant,
             "data": self.fingerprint,
-            "brought": self.brought,
         }
         digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
         return f"{self.method.name}-s{self.seed}-{digest[:12]}"
@@ -293,25 +286,18 @@ def set_aside(path: Path, why: str) -> None:
         warn(f"{why} It is set aside as {place.name}, and what it was of is run again.")
 
 
-@functools.cache
-def run_sources() -> str:
-    """A checksum of what runs consist of: toporo's sources but for those that only show results, and torch."""
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256(version("torch").encode())
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if name not in SHOWING and name.split("/")[0] not in SHOWING:
-            digest.update(name.encode() + path.read_bytes())
-    return digest.hexdigest()
+def code_versions(*methods: BenchMethod) -> dict[str, Any]:
+    """Versions of the code that runs of these methods depend on: toporo's, torch's and their objectives'."""
+    from toporo.objectives import OBJECTIVES  # torch takes seconds that loading a data set need not wait for
+
+    names = {method.objective for method in methods if method.objective is not None}
+    own = {name: OBJECTIVES[name].code_version for name in sorted(names)}
+    return {"toporo": CODE_VERSION, "torch": version("torch"), "objectives": own}
 
 
-def brought_sources(*things: object) -> str:
-    """A checksum of the files that define these functions and classes, toporo's own left out; empty if none is left."""
-    root = Path(__file__).parents[1]
-    plain = (thing.func if isinstance(thing, functools.partial) else thing for thing in things)
-    paths = {Path(path) for thing in plain if thing is not None and (path := inspect.getsourcefile(thing))}  # type: ignore[arg-type]
-    foreign = sorted(path for path in paths if not path.is_relative_to(root))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in foreign)).hexdigest() if foreign else ""
+def key_fields(protocol: Protocol) -> dict[str, Any]:
+    """The fields of a protocol that determine the outcome of a run."""
+    return {k: v for k, v in asdict(protocol).items() if k not in FIELDS_NOT_IN_KEY}
 
 
 # ---------------------------------------------------------------------- rows

@@ -21,26 +21,16 @@ from typing import Any, TypeVar
 
 from safetensors.torch import save
 
-from toporo.bench.base import BENCHMARKS, Benchmark, load_dataset
+from toporo.bench.base import BENCHMARKS, load_dataset
 from toporo.bench.fits import FITS, Assignment, Runtime
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Protocol, Variant
-from toporo.bench.results import (
-    RUN_SCHEMA,
-    Job,
-    Outcome,
-    brought_sources,
-    make_rows,
-    read_sealed,
-    set_aside,
-    write_rows,
-)
+from toporo.bench.results import RUN_SCHEMA, Job, Outcome, make_rows, read_sealed, set_aside, write_rows
 from toporo.bench.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning, warn
 from toporo.files import Claims, replacing
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
-from toporo.objectives import OBJECTIVES
 from toporo.text import many
 from toporo.training.loop import read_about
 from toporo.types import Record
@@ -123,7 +113,7 @@ def reproduce(
     check_rows(benchmark, loaded.values())
     if say is not None and (line := benchmark.left_out(list(loaded.values()))):
         say(line)
-    jobs = _make_jobs(benchmark, settled, loaded, ((chosen, seeds), (single, 1)))
+    jobs = _make_jobs(settled, loaded, ((chosen, seeds), (single, 1)))
     own = _share(jobs, part, parts, together=benchmark.vision is not None)
     keys = [job.key for job in own]
     tell = _Callbacks(callbacks)
@@ -159,21 +149,11 @@ def reproduce(
 
 
 def _make_jobs(
-    benchmark: Benchmark,
-    settled: Protocol,
-    loaded: Mapping[str, BenchmarkData],
-    methods: Iterable[tuple[Iterable[BenchMethod], int]],
+    settled: Protocol, loaded: Mapping[str, BenchmarkData], methods: Iterable[tuple[Iterable[BenchMethod], int]]
 ) -> list[Job]:
     """One job for every variant, method and seed, of methods with how many seeds each is to have."""
     return [
-        Job(
-            settled.for_variant(variant),
-            method,
-            seed,
-            loaded[variant.name].fingerprint,
-            variant.name,
-            _brought(benchmark, method),
-        )
+        Job(settled.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
         for methods_now, seeds_now in methods
         for variant in settled.variants
         if variant.name in loaded
@@ -242,10 +222,6 @@ def _share(jobs: Sequence[Job], part: int, parts: int, *, together: bool) -> lis
     return [job for job, unit in zip(jobs, units, strict=True) if unit in own]
 
 
-def _brought(benchmark: Benchmark, method: BenchMethod) -> str:
-    return brought_sources(benchmark.load, OBJECTIVES[method.objective] if method.objective else None)
-
-
 def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
     """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
     runtime = runtime or Runtime()
@@ -297,8 +273,7 @@ def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None 
 def _shared_path(job: Job, out: Path, name: str) -> Path:
     """The file of this name that all runs of a seed share, made by the ERM run among them."""
     if "erm" in job.protocol.known:
-        erm = job.protocol.method("erm")
-        job = replace(job, method=erm, brought=_brought(BENCHMARKS[job.protocol.benchmark], erm))
+        job = replace(job, method=job.protocol.method("erm"))
     return out / "runs" / f"{job.key}.{name}"
 
 

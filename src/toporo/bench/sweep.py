@@ -12,7 +12,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from toporo.bench.base import BENCHMARKS, Benchmark
 from toporo.bench.fits import TARGETS, Assignment, build_model, method_objective, network_prior, train_settings
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import PENALTIES, BenchMethod, Protocol, Variant
-from toporo.bench.results import UNDECIDING, read_sealed, run_sources, write_sealed
+from toporo.bench.results import code_versions, key_fields, read_sealed, write_sealed
 from toporo.choice.splits import hop_folds
 from toporo.data.batches import tensors
 from toporo.data.grouped import GroupedData, Split
@@ -99,11 +99,11 @@ class Program:
 
     @property
     def key(self) -> str:
-        """A hash of all that decides the outcome."""
+        """A hash of everything that determines the outcome."""
         content = {
             "schema": SCHEMA,
-            "code": run_sources(),
-            "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in UNDECIDING},
+            "code": code_versions(*(trial.method for trial in self.trials)),
+            "protocol": key_fields(self.protocol),
             "trials": [[t.method.name, t.method.objective, t.method.prior, t.settings, t.seed] for t in self.trials],
             "data": self.fingerprint,
             "device": self.device,

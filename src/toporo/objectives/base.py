@@ -151,6 +151,9 @@ class Objective(nn.Module, metaclass=Recorded):
     #: Whether ``compute`` joins ranks itself (:meth:`over_ranks`), by :meth:`means`, :meth:`mean` and :meth:`joined`.
     #: It is then given the rows of its own rank, else those of all ranks. A class says it itself.
     joins_ranks: ClassVar[bool] = False
+    #: Part of the key of stored runs. A package that adds a method raises it by one with every change to what the
+    #: method computes; its stored runs are then run again. toporo's own methods rely on ``CODE_VERSION``.
+    code_version: ClassVar[int] = 1
     #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
