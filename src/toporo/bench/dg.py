@@ -26,7 +26,7 @@ from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
 from toporo.bench.download import FileState, file_state
 from toporo.bench.loaded import BenchmarkData, check_source, data_folder, find_file
-from toporo.bench.protocols import BENCH_METHODS, BenchMethod, Metric, Protocol, Variant
+from toporo.bench.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import VariantOutcome
 from toporo.bench.safe_pickle import read_arrays
 from toporo.bench.sections import (
@@ -336,7 +336,9 @@ for _name, _title, _prior in (
     ("tro-data-aligned", "TRO-data, prior given to its group", "published-data-aligned"),
     ("tro-learned", "TRO-data, prior really learned", "data"),
 ):
-    BENCH_METHODS.register(_name)(BenchMethod(_name, _title, "tro", prior=_prior, control=True, everywhere=False))
+    BENCH_METHODS.register(_name)(
+        BenchMethod(_name, _title, "tro", prior=_prior, control=True, everywhere=False, uses=TRO_USES)
+    )
 
 
 def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:

@@ -28,6 +28,11 @@ ON_IMAGES_EXTRA = (
 MILD_TRO = {"penalty": 1.0, "step": 0.1}
 
 
+#: The ingredients of TRO: a prior from a topology, and the worst mixture of groups instead of a fixed one.
+TOPOLOGY, WORST_CASE = "topology", "worst case"
+TRO_USES = frozenset({TOPOLOGY, WORST_CASE})
+
+
 @dataclass(frozen=True)
 class BenchMethod:
     """One row of a table: a model, what it is fitted by, and where its prior comes from.
@@ -41,6 +46,8 @@ class BenchMethod:
     control : whether it is there to be compared with: no topology, a wrong one, or one without the worst case.
     model : a name in :data:`toporo.bench.fits.FITS`.
     everywhere : whether any benchmark may run it; else those that name it.
+    uses : which of TRO's two ingredients it is trained with, :data:`TOPOLOGY` and :data:`WORST_CASE`. A uniform or
+        shuffled prior is not a topology.
     """
 
     name: str
@@ -51,6 +58,7 @@ class BenchMethod:
     control: bool = False
     model: str = "mlp"
     everywhere: bool = True
+    uses: frozenset[str] = frozenset()
 
     @property
     def trained(self) -> bool:
@@ -95,34 +103,42 @@ _LAMBDA0 = {"penalty": 0.0, "step": _DRO_STEP}
 _RIDGE = 0.01
 _WEIGHTED = {"penalty": math.inf, "ridge": _RIDGE}
 _EXACT = {"penalty": 1.0, "ridge": _RIDGE}
+_LINEAR_DRO = {"penalty": 0.0, "ridge": _RIDGE}
+
+_TOPOLOGY, _WORST = frozenset({TOPOLOGY}), frozenset({WORST_CASE})
 
 for _method in (
     BenchMethod("linear-erm", "Linear ERM", None, _WEIGHTED, model="linear"),
     BenchMethod("erm", "ERM", "erm"),
-    BenchMethod("iw-erm", "IW-ERM, physical prior", "iw-erm", prior="physical", control=True),
+    BenchMethod("iw-erm", "IW-ERM, physical prior", "iw-erm", prior="physical", control=True, uses=_TOPOLOGY),
     BenchMethod("irm", "IRM", "irm", {"penalty": 100.0, "warm_up": 500}),
     BenchMethod("vrex", "V-REx", "vrex", {"penalty": 10.0, "warm_up": 500}),
     BenchMethod("sd", "SD", "sd", {"penalty": 0.1}),
-    BenchMethod("group-dro", "Group DRO", "group-dro", {"step": _DRO_STEP}),
+    BenchMethod("group-dro", "Group DRO", "group-dro", {"step": _DRO_STEP}, uses=_WORST),
     BenchMethod("coral", "CORAL", "coral", {"penalty": 1.0}),
     BenchMethod("mmd", "MMD", "mmd", {"penalty": 1.0}),
     BenchMethod("dann", "DANN", "dann", {"penalty": 1.0}),
-    BenchMethod("iw-erm-data", "IW-ERM, learned prior", "iw-erm", prior="data", control=True),
-    BenchMethod("tro-physical", "TRO-physical", "tro", _TRO, prior="physical"),
-    BenchMethod("tro-data", "TRO-data", "tro", _TRO, prior="data"),
-    BenchMethod("tro-data-inputs", "TRO-data, with test inputs", "tro", _TRO, prior="data-inputs"),
-    BenchMethod("tro-joint", "TRO, topology learned with the network", "tro-joint", _TRO),
-    BenchMethod("tro-uniform", "TRO, uniform prior", "tro", _TRO, prior="uniform", control=True),
-    BenchMethod("tro-shuffled", "TRO, shuffled prior", "tro", _TRO, prior="shuffled", control=True),
-    BenchMethod("tro-lambda0", "TRO, λ = 0", "tro", _LAMBDA0, prior="uniform", control=True),
-    BenchMethod("linear-iw-erm", "Linear IW-ERM", None, _WEIGHTED, prior="physical", control=True, model="linear"),
-    BenchMethod("linear-dro", "Linear DRO", None, {"penalty": 0.0, "ridge": _RIDGE}, prior="uniform", model="linear"),
-    BenchMethod("linear-tro-physical", "Linear TRO-physical", None, _EXACT, prior="physical", model="linear"),
-    BenchMethod("linear-tro-data", "Linear TRO-data", None, _EXACT, prior="inputs", model="linear"),
-    BenchMethod("linear-tro-uniform", "Linear TRO, uniform", None, _EXACT, "uniform", True, "linear"),
-    BenchMethod("linear-tro-shuffled", "Linear TRO, shuffled", None, _EXACT, "shuffled", True, "linear"),
+    BenchMethod("iw-erm-data", "IW-ERM, learned prior", "iw-erm", prior="data", control=True, uses=_TOPOLOGY),
+    BenchMethod("tro-physical", "TRO-physical", "tro", _TRO, prior="physical", uses=TRO_USES),
+    BenchMethod("tro-data", "TRO-data", "tro", _TRO, prior="data", uses=TRO_USES),
+    BenchMethod("tro-data-inputs", "TRO-data, with test inputs", "tro", _TRO, prior="data-inputs", uses=TRO_USES),
+    BenchMethod("tro-joint", "TRO, topology learned with the network", "tro-joint", _TRO, uses=TRO_USES),
+    BenchMethod("tro-uniform", "TRO, uniform prior", "tro", _TRO, prior="uniform", control=True, uses=_WORST),
+    BenchMethod("tro-shuffled", "TRO, shuffled prior", "tro", _TRO, prior="shuffled", control=True, uses=_WORST),
+    BenchMethod("tro-lambda0", "TRO, λ = 0", "tro", _LAMBDA0, prior="uniform", control=True, uses=_WORST),
+    BenchMethod("linear-iw-erm", "Linear IW-ERM", None, _WEIGHTED, "physical", True, "linear", uses=_TOPOLOGY),
+    BenchMethod("linear-dro", "Linear DRO", None, _LINEAR_DRO, "uniform", False, "linear", uses=_WORST),
+    BenchMethod("linear-tro-physical", "Linear TRO-physical", None, _EXACT, "physical", False, "linear", uses=TRO_USES),
+    BenchMethod("linear-tro-data", "Linear TRO-data", None, _EXACT, "inputs", False, "linear", uses=TRO_USES),
+    BenchMethod("linear-tro-uniform", "Linear TRO, uniform", None, _EXACT, "uniform", True, "linear", uses=_WORST),
+    BenchMethod("linear-tro-shuffled", "Linear TRO, shuffled", None, _EXACT, "shuffled", True, "linear", uses=_WORST),
     BenchMethod(
-        "linear-chosen", "Linear TRO, chosen without test labels", None, {"rule": "regions"}, model="linear-chosen"
+        "linear-chosen",
+        "Linear TRO, chosen without test labels",
+        None,
+        {"rule": "regions"},
+        model="linear-chosen",
+        uses=TRO_USES,
     ),
     BenchMethod(
         "linear-chosen-id",
@@ -131,6 +147,7 @@ for _method in (
         {"rule": "in-distribution"},
         control=True,
         model="linear-chosen",
+        uses=TRO_USES,
     ),
     *(
         BenchMethod(
@@ -140,6 +157,7 @@ for _method in (
             # A step at which q settles, and not in a single batch.
             {"penalty": penalty, "step": min(0.1, 1.0 / penalty)},
             prior="data",
+            uses=TRO_USES,
         )
         for penalty in PENALTIES
     ),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from toporo.bench.base import BENCHMARKS
-from toporo.bench.results import Outcome, VariantOutcome
+from toporo.bench.protocols import TOPOLOGY, TRO_USES, Protocol
+from toporo.bench.results import Outcome, Row, VariantOutcome
 from toporo.bench.sections import number, when
 from toporo.bench.tables import caption, make_overview, make_table
 from toporo.pages.benchmark import Chapter, write_benchmark_page
@@ -41,7 +42,7 @@ def write_report(outcome: Outcome, out: Path) -> Path:
     return write_benchmark_page(
         out,
         title=f"{protocol.title}: topology-aware robust optimisation",
-        verdict=_verdict(outcome),
+        verdict=headline(protocol, outcome.rows),
         metric=protocol.metric,
         moment=protocol.moment,
         when=when(protocol),
@@ -55,34 +56,146 @@ def write_report(outcome: Outcome, out: Path) -> Path:
     )
 
 
-def _verdict(outcome: Outcome) -> Verdict:
-    """Whether the best method with a topology beats the best without one, in the mean over seeds."""
-    protocol = outcome.protocol
-    sign, ahead, sentences = (1 if protocol.better == "higher" else -1), [], []
-    for part in outcome.parts:
-        rows = [row for row in part.rows if row.metric == protocol.whole.name and row.selection == protocol.headline]
-        rows = [row for row in rows if math.isfinite(number(row.mean))]
-        ours = [row for row in rows if not row.control and protocol.method(row.method).prior is not None]
-        theirs = [row for row in rows if row not in ours]
-        if not ours or not theirs:
-            continue
-        best, other = (max(some, key=lambda row: sign * row.mean) for some in (ours, theirs))
-        gap, spread = sign * (best.mean - other.mean), max(best.sd or 0.0, other.sd or 0.0)
-        ahead.append(0 if abs(gap) <= spread else 1 if gap > 0 else -1)
-        titles = [f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})" for row in (best, other)]
-        how = {1: "is ahead of", 0: "is within the spread over seeds of", -1: "is behind"}[ahead[-1]]
-        sentences.append(f"{titles[0]} {how} {titles[1]}, the best of the others.")
-    if not ahead:
-        return Verdict("There is nothing to compare yet: it takes a method with a topology and one without.")
-    tone = "good" if min(ahead) > 0 else "bad" if max(ahead) < 0 else ""
-    if len(ahead) == 1:
-        return Verdict(sentences[0], tone)
-    wins, losses = ahead.count(1), ahead.count(-1)
-    return Verdict(
-        f"The best method with a topology is ahead of the best of the others in {wins} of {len(ahead)} variants, "
-        f"behind in {losses}, and within the spread over seeds in {len(ahead) - wins - losses}.",
-        tone,
+@dataclass(frozen=True)
+class _Comparison:
+    """The rows of one variant that the headline compares, under the protocol's rule.
+
+    Attributes
+    ----------
+    protocol : of the benchmark.
+    tro, erm : the best method that uses both a topology and the worst case, and the best ERM.
+    control : the best method that uses only one of the two; None if none was run.
+    best : the best of all methods.
+    """
+
+    protocol: Protocol
+    tro: Row
+    erm: Row
+    control: Row | None
+    best: Row
+
+    def gain(self, row: Row, other: Row) -> float:
+        """How much better a row is than another."""
+        return (row.mean - other.mean) * (1 if self.protocol.better == "higher" else -1)
+
+    def sign(self, row: Row, other: Row) -> int:
+        """1 where a row is better by more than the larger standard deviation over seeds, -1 where worse, else 0."""
+        gain = self.gain(row, other)
+        return 0 if abs(gain) <= max(row.sd or 0.0, other.sd or 0.0) else 1 if gain > 0 else -1
+
+    @property
+    def signs(self) -> list[int]:
+        """Of TRO against ERM, and against the control."""
+        return [self.sign(self.tro, row) for row in (self.erm, self.control) if row is not None]
+
+    @property
+    def explained(self) -> bool:
+        """Whether the control, with one ingredient, gains as much over ERM as TRO does with both."""
+        return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
+
+    @property
+    def others_best(self) -> bool:
+        """Whether a method that is none of the three is better than all of them."""
+        return all(self.gain(self.best, row) > 0 for row in (self.tro, self.erm, self.control) if row is not None)
+
+    def text(self) -> str:
+        """TRO against ERM, then what the control reaches and what that implies."""
+        sign, gain = self.sign(self.tro, self.erm), self._number(abs(self.gain(self.tro, self.erm)))
+        how = {1: f"{gain} better than", 0: "within the spread over seeds of", -1: f"{gain} worse than"}[sign]
+        sentences = [f"{self._named(self.tro)} is {how} {self._named(self.erm)}."]
+        if self.control is None:
+            sentences.append("No control was run that uses only the topology or only the worst case.")
+        else:
+            sentences.append(self._implication(self.control))
+        if self.others_best:
+            sentences.append(f"The best of all methods is {self._named(self.best)}.")
+        return " ".join(sentences)
+
+    def _implication(self, control: Row) -> str:
+        method, tro = self.protocol.method(control.method), self.protocol.method(self.tro.method)
+        if TOPOLOGY in method.uses:
+            prior = "The same prior" if method.prior == tro.prior else "Another prior"
+            part, what = "prior", f"{prior} without the worst case"
+        else:
+            part, what = "worst case", "The worst case without a topology"
+        reaches = f"{what} ({method.title}) reaches {self._number(control.mean)}"
+        if self.sign(self.tro, self.erm) < 1:
+            return f"{reaches}."
+        if self.explained:
+            return f"{reaches}, so the {part} explains the gain."
+        if self.sign(control, self.erm) < 1:
+            return f"{reaches}, so the {part} alone does not explain the gain."
+        return f"{reaches}, so the {part} alone explains {self._number(self.gain(control, self.erm))} of the gain."
+
+    def _number(self, value: float) -> str:
+        return f"{value:.{self.protocol.digits}f}"
+
+    def _named(self, row: Row) -> str:
+        return f"{self.protocol.method(row.method).title} ({self._number(row.mean)})"
+
+
+def _compare(protocol: Protocol, rows: Iterable[Row]) -> _Comparison | None:
+    """The comparison for the rows of one variant; None where TRO or ERM has no score."""
+    rows = [row for row in rows if row.metric == protocol.whole.name and row.selection == protocol.headline]
+    rows = sorted((row for row in rows if math.isfinite(number(row.mean))), key=lambda row: row.mean)
+    if protocol.better == "higher":
+        rows.reverse()
+    kinds: dict[str, Row] = {}
+    for row in rows:  # the best comes first
+        method = protocol.method(row.method)
+        if row.method in ("erm", "linear-erm"):
+            kinds.setdefault("erm", row)
+        elif method.uses == TRO_USES and not method.control:
+            kinds.setdefault("tro", row)
+        elif len(method.uses) == 1:
+            kinds.setdefault("control", row)
+    if "tro" not in kinds or "erm" not in kinds:
+        return None
+    return _Comparison(protocol, kinds["tro"], kinds["erm"], kinds.get("control"), rows[0])
+
+
+def headline(protocol: Protocol, rows: Sequence[Row]) -> Verdict:
+    """TRO against ERM, then against the best control, and what that implies; as counts where there are variants."""
+    compared = {
+        variant.title: comparison
+        for variant in protocol.variants
+        if (comparison := _compare(protocol, [row for row in rows if row.variant == variant.name])) is not None
+    }
+    if not compared:
+        return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
+    each_signs = [each.signs for each in compared.values()]
+    tone = "good" if min(map(min, each_signs)) > 0 else "bad" if max(signs[0] for signs in each_signs) < 0 else ""
+    if len(compared) == 1:
+        return Verdict(next(iter(compared.values())).text(), tone)
+    ahead = [each for each in compared.values() if each.signs[0] > 0]
+    against_erm, against_control = (
+        {title: each.signs[i] for title, each in compared.items() if len(each.signs) > i} for i in (0, 1)
     )
+    sentences = [f"Against ERM, the best TRO method of each variant is {_tally(against_erm)}."]
+    if against_control:
+        sentences.append(
+            f"Against the best method with only the topology or only the worst case, it is {_tally(against_control)}."
+        )
+    if ahead:
+        explained = sum(each.explained for each in ahead)
+        sentences.append(
+            f"One of the two alone explains the gain over ERM in {explained} of {many(len(ahead), 'variant')}."
+        )
+    others = [title for title, each in compared.items() if each.others_best]
+    if others:
+        sentences.append(f"Another method is the best of all in {len(others)} ({'; '.join(others)}).")
+    return Verdict(" ".join(sentences), tone)
+
+
+def _tally(signs: Mapping[str, int]) -> str:
+    """In which variants something is better or worse, and in how many it is neither."""
+    parts = []
+    for sign, how in ((1, "better"), (-1, "worse"), (0, "within the spread over seeds")):
+        titles = [title for title, own in signs.items() if own == sign]
+        if titles:
+            names = f" ({'; '.join(titles)})" if sign else ""
+            parts.append(f"{how} in {len(titles)}{'' if parts else f' of {len(signs)}'}{names}")
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def _warnings(records: Sequence[Record]) -> list[str]:

@@ -110,6 +110,8 @@ FIELDS_NOT_IN_KEY = (
     "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
     "rules", "headline", "average",
 )  # fmt: skip
+#: The same of a method.
+METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses")
 
 
 #: What captions say of the data and the settings, of what a results file tells beside its rows; older ones say steps.
@@ -169,7 +171,7 @@ class Job:
             "schema": RUN_SCHEMA,
             "code": code_versions(self.method),
             "protocol": key_fields(self.protocol),
-            "method": {k: v for k, v in asdict(self.method).items() if k not in ("title", "control", "everywhere")},
+            "method": {k: v for k, v in asdict(self.method).items() if k not in METHOD_FIELDS_NOT_IN_KEY},
             "seed": self.seed,
             "variant": self.variant,
             "data": self.fingerprint,
