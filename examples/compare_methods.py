@@ -28,7 +28,7 @@ uniform = tr.Prior.uniform(benchmark.train)
 METHODS = {
     "ERM": ("erm", None, {}),
     "Group DRO": ("group-dro", None, {}),
-    "V-REx": ("vrex", None, {}),
+    "V-REx": ("vrex", None, {"warm_up": 50}),  # a quarter of the steps below
     "TRO": ("tro", physical, {"penalty": 100.0, "step": 0.01}),
     "prior alone (control)": ("iw-erm", physical, {}),
     "uniform prior (control)": ("tro", uniform, {"penalty": 100.0, "step": 0.01}),

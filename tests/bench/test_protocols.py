@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import toporo.bench.vision  # noqa: F401  # it registers how networks on images are fitted
 from toporo.bench import BENCHMARKS
-from toporo.bench.fits import FITS, PRIORS, TARGETS
+from toporo.bench.fits import FITS, PRIORS, TARGETS, method_objective
 from toporo.bench.protocols import BENCH_METHODS, Protocol
 from toporo.bench.results import BETTER
+from toporo.data import GroupedData
 from toporo.errors import SettingError, UnknownNameError
+from toporo.models import MLP
 from toporo.objectives import OBJECTIVES
+from toporo.training import StepSettings, TrainSettings
 
 EVERY = pytest.mark.parametrize("protocol", [each.protocol for each in BENCHMARKS.values()], ids=list(BENCHMARKS))
 
@@ -135,3 +139,23 @@ def test_unknown_names_list_the_valid_ones() -> None:
         BENCHMARKS["dg16"]
     with pytest.raises(SettingError, match="no method named"):
         protocol.get_methods([" "])
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"), [(TrainSettings(rounds=20, per_group=10), 40), (StepSettings(rounds=2000), 500)]
+)
+def test_the_warm_up_of_a_method_is_a_share_of_the_run(settings: TrainSettings, steps: int) -> None:
+    """DG-15's table has 160 steps, of 80 rows a group; those on images have 2,000."""
+    data = GroupedData.from_arrays(np.zeros((160, 4)), np.zeros(160, dtype=int), np.repeat(["a", "b"], 80))
+    for name in ("irm", "vrex"):
+        made = method_objective(BENCHMARKS["dg15"].protocol.method(name), data, None, MLP(4, 2), settings)
+        assert made.warm_up == steps
+        assert made.settings["penalty"] == BENCHMARKS["dg15"].protocol.method(name).settings["penalty"]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_no_method_of_a_table_ends_its_run_within_its_warm_up(name: str) -> None:
+    for protocol in (BENCHMARKS[name].protocol, *BENCHMARKS[name].others.values()):
+        for method in protocol.get_methods():
+            assert "warm_up" not in method.settings, "a number of steps, whatever the length of the run"
+            assert method.settings.get("warm_up_share", 0.0) < 1.0

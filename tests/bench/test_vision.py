@@ -408,7 +408,7 @@ def test_a_short_run_is_told_as_one_and_averaged_from_its_middle() -> None:
     short, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50), Path())
     usual, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu"), Path())
     for protocol in (short, usual):
-        assert protocol.method("irm").settings == {"penalty": 1.0, "warm_up": 500}, "as many steps whatever the run"
+        assert protocol.method("irm").settings == {"penalty": 1.0, "warm_up_share": 0.25}, "whatever the run"
     assert (short.averaging, usual.averaging) == (25, 300)
     assert any(note.startswith("50 steps per run") for note in short.notes)
     assert any(note.startswith("2000 steps per run") for note in usual.notes)

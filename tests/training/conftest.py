@@ -23,8 +23,9 @@ def run(data):
 
     def go(method="tro", *, data=data, prior=PRIOR, model=None, settings=None, objective_settings=None, **about):
         model = model or MLP(2, 2, (8,))
-        widths = {"width": 8} if method == "dann" else {}  # of the features of the model above
-        objective = make_objective(method, data.groups, prior, **widths, **(objective_settings or {}))
+        # The features of the model above are eight; a warm-up must end before the run does.
+        needed = {"dann": {"width": 8}, "irm": {"penalty": 1.0, "warm_up": 5}, "vrex": {"warm_up": 5}}.get(method, {})
+        objective = make_objective(method, data.groups, prior, **(needed | (objective_settings or {})))
         settings = TrainSettings(**({"rounds": 6, "per_group": 8, "learning_rate": 0.01} | (settings or {})))
         return model, objective, train(model, objective, data, cross_entropy, settings, **about)
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.training.cases import PRIOR, cross_entropy, toy
 from toporo.data.batches import batch_rows, tensors
-from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
 from toporo.models import MLP
 from toporo.objectives import ERM
 from toporo.topology.prior import Prior
@@ -135,9 +135,9 @@ class Turning(ERM):
         self.warm_up = warm_up
 
 
-@pytest.mark.parametrize("warm_up", [0, 1, 7, 10, 100])
+@pytest.mark.parametrize("warm_up", [0, 1, 7, 10, 19])
 def test_the_optimiser_forgets_after_the_warm_up(run, data, warm_up, tmp_path):
-    """Within an epoch (five steps each), between two, and never; also where the run is taken up again there."""
+    """Within an epoch (of five steps), between two, at the last step and never; also where a run is resumed there."""
     by_hand = MLP(2, 2, (8,))
     x, y, _ = tensors(data, "cpu")
     for epoch in range(4):
@@ -157,6 +157,14 @@ def test_the_optimiser_forgets_after_the_warm_up(run, data, warm_up, tmp_path):
         if not stopped:
             for found, expected in zip(model.parameters(), by_hand.parameters(), strict=True):
                 assert torch.equal(found, expected)
+
+
+def test_a_run_that_ends_within_the_warm_up_warns(run, data):
+    """Five steps an epoch: the penalty would be 1 throughout, whatever the settings say."""
+    settings = {"rounds": 2, "per_group": 4}
+    with pytest.warns(TopoRoWarning, match="within the warm-up of VREx: it has 10 steps, the warm-up 10"):
+        run("vrex", settings=settings, objective_settings={"warm_up": 10})
+    run("vrex", settings=settings, objective_settings={"warm_up": 9})
 
 
 # ---------------------------------------------------------------- determinism

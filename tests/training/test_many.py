@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from toporo.bench import BENCHMARKS, load_dataset
-from toporo.bench.fits import build_model, method_objective
+from toporo.bench.fits import build_model
 from toporo.data import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.machine import one_thread
@@ -239,11 +239,3 @@ def test_settings_that_are_no_numbers_must_agree():
     groups = rows().groups
     with pytest.raises(SettingError, match="warm_up differs between runs"):
         stack([VREx(groups, warm_up=1), VREx(groups, warm_up=2)])
-
-
-def test_a_method_by_its_settings_is_the_same_objective():
-    """What a search makes of a method is what a table makes of it."""
-    protocol = BENCHMARKS["dg15"].protocol
-    method = protocol.method("irm")
-    made = method_objective(method, rows().groups, None, MLP(4, 2), TrainSettings())
-    assert made.settings == dict(method.settings)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore
-from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
+from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.objectives import OBJECTIVES, make_objective
 from toporo.topology.prior import Prior
 from toporo.training import Resident, Stepper, StepSettings, outputs_at, pick_device, train_steps
@@ -62,8 +62,8 @@ def made(n=60, seed=0):
 
 
 def objective_of(name, rows, **extra):
-    extra |= {"width": 8} if name == "dann" else {}
-    return make_objective(name, rows.groups, Prior.from_weights({"a": 0.5, "b": 0.3, "c": 0.2}), **extra)
+    needed = {"dann": {"width": 8}, "irm": {"warm_up": 5}, "vrex": {"warm_up": 5}}.get(name, {})
+    return make_objective(name, rows.groups, Prior.from_weights({"a": 0.5, "b": 0.3, "c": 0.2}), **(needed | extra))
 
 
 def run(objective="tro", checkpoint=None, device="cpu", stop=None, net=None, about=None, **changes):
@@ -202,6 +202,11 @@ def test_the_optimiser_forgets_after_the_warm_up(tmp_path, warm_up, resumed):
             run("vrex", net=Net(dropout=0.0), stop=2, **how)
     net, _ = run("vrex", net=Net(dropout=0.0), **how)
     assert torch.equal(flat(net), flat(by_hand))
+
+
+def test_a_run_that_ends_within_the_warm_up_warns():
+    with pytest.warns(TopoRoWarning, match="within the warm-up of VREx: it has 24 steps, the warm-up 500"):
+        run("vrex", about={"warm_up": 500})
 
 
 def test_checkpoints_keep_their_distance(tmp_path):

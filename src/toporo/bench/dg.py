@@ -364,7 +364,7 @@ def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:
         priors={"normalization": "sum"},
         rules=("last", "oracle"),
         changes={
-            "irm": {"settings": {"penalty": 0.1, "warm_up": 0}},
+            "irm": {"settings": {"penalty": 0.1, "warm_up_share": 0.0}},
             "group-dro": {"settings": {"step": step}},
             "tro-physical": {"title": "TRO-physical, as published", "prior": "published-physical", **tro},
             "tro-data": {"title": "TRO-data, as published", "prior": "published-data", **tro},

@@ -20,7 +20,7 @@ from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
 from toporo.bench.download import FileState
 from toporo.bench.loaded import BenchmarkData, check_source, data_folder
-from toporo.bench.protocols import MILD_TRO, ON_IMAGES_EXTRA, Metric, Protocol, Variant
+from toporo.bench.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome, pair_up
 from toporo.bench.sections import (
     COMPARED,
@@ -382,7 +382,7 @@ _STEPS, _EVALUATE, _AVERAGING = 2000, 400, 300
 _CHANGES: dict[str, dict[str, Any]] = {
     "group-dro": {"settings": {"step": 0.01}},
     # Of 0.1, 1, 10 and 100, validation on PACS takes 1; from 10 on the penalty's noise ruins the network.
-    "irm": {"settings": {"penalty": 1.0, "warm_up": 500}},
+    "irm": {"settings": {"penalty": 1.0, "warm_up_share": WARM_UP_SHARE}},
     "tro-data": {"settings": MILD_TRO},
     "tro-joint": {"settings": MILD_TRO},
     "tro-uniform": {"settings": MILD_TRO},

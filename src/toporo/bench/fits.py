@@ -22,7 +22,6 @@ from toporo.bench.results import Job
 from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import DataError, SettingError
-from toporo.groups import Groups
 from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.registry import Registry
@@ -257,14 +256,20 @@ def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.
 
 
 def method_objective(
-    method: BenchMethod, groups: Groups, prior: Prior | None, network: nn.Module, settings: TrainSettings
+    method: BenchMethod, rows: GroupedData, prior: Prior | None, network: nn.Module, settings: TrainSettings
 ) -> Objective:
-    """The method's objective; one that looks at features or learns by itself is told how many and how fast."""
+    """The method's objective for a run on these rows.
+
+    It gets the number of features and the learning rate if its constructor takes them. A ``warm_up_share`` among the
+    method's settings becomes a number of steps.
+    """
     name = method.objective or "erm"
     known: dict[str, Any] = {"width": network.width, "learning_rate": settings.learning_rate}
     wanted = inspect.signature(OBJECTIVES[name]).parameters
-    told = {key: value for key, value in known.items() if key in wanted}
-    return make_objective(name, groups, prior, **told | dict(method.settings))
+    arguments = {key: value for key, value in known.items() if key in wanted} | dict(method.settings)
+    if (share := arguments.pop("warm_up_share", None)) is not None:
+        arguments["warm_up"] = round(share * settings.steps(rows))
+    return make_objective(name, rows.groups, prior, **arguments)
 
 
 @FITS.register("mlp")
@@ -315,7 +320,7 @@ def _train(
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
         model,
-        method_objective(method, split.train.groups, prior, model, settings),
+        method_objective(method, split.train, prior, model, settings),
         split.train,
         TARGETS[protocol.task].loss,
         settings,

@@ -189,7 +189,7 @@ def headline(protocol: Protocol, rows: Sequence[Row]) -> Verdict:
 
 def _tally(signs: Mapping[str, int]) -> str:
     """In which variants something is better or worse, and in how many it is neither."""
-    parts = []
+    parts: list[str] = []
     for sign, how in ((1, "better"), (-1, "worse"), (0, "within the spread over seeds")):
         titles = [title for title, own in signs.items() if own == sign]
         if titles:

@@ -37,8 +37,8 @@ from toporo.types import Record
 SCHEMA = "toporo.search/1"
 #: The paper's grid of steps for q.
 STEPS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
-#: Penalties that DomainBed draws from, as a grid, and steps of warm-up.
-_PENALTIES, _WARM_UPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), (10, 100, 500)
+#: Penalties that DomainBed draws from, as a grid, and shares of a run for the warm-up: 10, 100 and 500 of 2,000 steps.
+_PENALTIES, _WARM_UPS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4), (0.005, 0.05, 0.25)
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
@@ -50,8 +50,8 @@ SEARCHES: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
     "paper": {
         "erm": ({},),
         "iw-erm": ({},),
-        "irm": _grid(penalty=_PENALTIES, warm_up=_WARM_UPS),
-        "vrex": _grid(penalty=_PENALTIES, warm_up=_WARM_UPS),
+        "irm": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
+        "vrex": _grid(penalty=_PENALTIES, warm_up_share=_WARM_UPS),
         "sd": _grid(penalty=(1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
         "group-dro": _grid(step=STEPS),
         "tro": _grid(penalty=PENALTIES, step=STEPS),
@@ -263,7 +263,7 @@ def _train(program: Program, loaded: BenchmarkData, rounds: int, place: Path) ->
         models.append(model)
         settings.append(how)
         data.append(splits[trial.seed].train)
-        objectives.append(method_objective(trial.method, data[-1].groups, priors[kind], model, how))
+        objectives.append(method_objective(trial.method, data[-1], priors[kind], model, how))
     evaluate = _evaluator(program, loaded, [splits[trial.seed].validation for trial in program.trials])
     loss, every = TARGETS[protocol.task].loss, protocol.evaluate_every
     histories = train_many(

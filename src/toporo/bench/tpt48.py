@@ -29,7 +29,7 @@ from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
 from toporo.bench.download import Fetch, release_states
 from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_source, data_folder
-from toporo.bench.protocols import BENCH_METHODS, MILD_TRO, BenchMethod, Metric, Protocol, Variant
+from toporo.bench.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import Outcome, Row, VariantOutcome
 from toporo.bench.sections import Sections, curves_section, last_metrics, last_weights, lowest_seeds, of_method, section
 from toporo.data.grouped import GroupedData
@@ -584,7 +584,7 @@ PROTOCOL = Protocol(
         "erm": {"title": "MLP ERM"},
         # By validation on rows of training states (--search paper). A product of two derivatives can be negative
         # without bound where outputs have none: with the usual λ = 100 the network is ruined.
-        "irm": {"settings": {"penalty": 0.1, "warm_up": 500}},
+        "irm": {"settings": {"penalty": 0.1, "warm_up_share": WARM_UP_SHARE}},
         "tro-physical": {"settings": MILD_TRO},
         "tro-data": {"settings": MILD_TRO},
         "tro-uniform": {"settings": MILD_TRO},

@@ -413,7 +413,7 @@ def _trained(
         extra = {"validation_loss": _validation_loss(kit, network, settings)} if settings.average == SWAD else {}
         return kit.evaluate(network) | extra
 
-    objective = method_objective(method, kit.split.train.groups, prior, network, settings)
+    objective = method_objective(method, kit.split.train, prior, network, settings)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return network, train_steps(
         network,

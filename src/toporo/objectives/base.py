@@ -141,7 +141,8 @@ class Objective(nn.Module, metaclass=Recorded):
     takes_prior: ClassVar[bool] = False
     #: The largest relative error of a value in float32 that the conformance suite lets pass: two roundings.
     float32_tolerance: ClassVar[float] = 2.0**-22
-    #: Steps after which a method becomes another one: loops then make the optimiser forget what it knows. 0 is never.
+    #: Number of steps after which the method changes: loops then reset the optimiser's state. 0 is never. A run should
+    #: have several times as many steps; one that ends within its warm-up warns.
     warm_up: int = 0
     #: Adam's, for the network trained with it.
     betas: tuple[float, float] = (0.9, 0.999)
@@ -355,15 +356,17 @@ register = OBJECTIVES.register
 class PenalizedObjective(Objective):
     r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that sets in after a warm-up.
 
-    A penalty in force from the start keeps a network from learning anything. So for some steps it counts no more than
-    the loss; then it counts as :math:`\lambda`, and loops make the optimiser forget: step sizes that suited the
-    gradients before would be far too large.
+    A penalty in force from the start keeps a network from learning anything. During the warm-up its weight is
+    :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and loops reset the optimiser's state: step sizes that suited
+    the gradients before would be far too large. (DomainBed's weight during the warm-up is 1, also for a smaller
+    :math:`\lambda`; its warm-up has 500 of 5,000 steps.)
 
     Parameters
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    warm_up : for this many steps in training mode :math:`\lambda` counts as :math:`\min(1, \lambda)`.
+    warm_up : number of steps in training mode for which the weight is :math:`\min(1, \lambda)`. It suits runs of a few
+        thousand steps; for shorter ones set a fraction of theirs.
     """
 
     steps: Tensor

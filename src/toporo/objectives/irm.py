@@ -33,8 +33,8 @@ class IRM(PenalizedObjective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    warm_up : for this many steps :math:`\lambda` counts as :math:`\min(1, \lambda)`; too few of them, and the penalty
-        wins before anything was learned.
+    warm_up : number of steps for which :math:`\lambda` counts as :math:`\min(1, \lambda)`. With too few the penalty
+        wins before anything was learned; with as many as the run has it never counts in full.
 
     >>> import torch
     >>> import torch.nn.functional as F

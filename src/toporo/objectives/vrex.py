@@ -22,7 +22,8 @@ class VREx(PenalizedObjective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\beta`.
-    warm_up : for this many steps :math:`\beta` counts as :math:`\min(1, \beta)`.
+    warm_up : number of steps for which :math:`\beta` counts as :math:`\min(1, \beta)`. With as many as the run has the
+        penalty never counts in full.
 
     >>> import torch
     >>> VREx(["NY", "PA"], penalty=1.0, warm_up=0)(torch.tensor([1.0, 3.0]), torch.tensor([0, 1])).item()  # 2 + 1

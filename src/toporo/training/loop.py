@@ -23,9 +23,9 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from toporo.checks import number, one_of, positive, whole
-from toporo.data.batches import batch_rows, tensors
+from toporo.data.batches import batch_rows, steps_per_epoch, tensors
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, warn
 from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
@@ -248,6 +248,15 @@ class TrainSettings:
             hint = f": a number of {self.unit} after which some are left, for a run of {self.rounds}"
             whole(self.average, "average", 0, self.rounds - 1, hint)
 
+    def steps(self, data: GroupedData) -> int:
+        """How many steps a run on these rows has.
+
+        Parameters
+        ----------
+        data : the training rows.
+        """
+        return self.rounds * steps_per_epoch(data, self.per_group)
+
     @property
     def deciding(self) -> Record:
         """What the outcome depends on."""
@@ -397,6 +406,7 @@ def train(
         number(every, what, "a number of epochs of at least 1", least=1)
     if settings.unit != "epochs":
         raise SettingError(f"{type(settings).__name__} counts {settings.unit}: use train_steps, or TrainSettings.")
+    warn_within_warm_up(objective, settings.steps(data))
     model.to(device)
     objective.to(device)
     optimizer = make_optimizer(model, objective, settings)
@@ -463,6 +473,15 @@ def forget(optimizer: torch.optim.Optimizer) -> None:
         for value in state.values():
             if isinstance(value, Tensor):
                 value.zero_()
+
+
+def warn_within_warm_up(objective: Objective, steps: int) -> None:
+    """Warn of a run that ends before the objective's warm-up does, so its penalty never counts in full."""
+    if 0 < steps <= objective.warm_up:
+        warn(
+            f"the run ends within the warm-up of {type(objective).__name__}: it has {steps} steps, the warm-up "
+            f"{objective.warm_up}, so the penalty never counts in full. Train for longer, or set a shorter warm_up."
+        )
 
 
 def require_finite(loss: float, when: str, settings: TrainSettings) -> None:

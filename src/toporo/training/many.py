@@ -22,7 +22,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.models import MLP
 from toporo.objectives import Objective, stack
-from toporo.training.loop import Loss, RoundRecord, TrainSettings
+from toporo.training.loop import Loss, RoundRecord, TrainSettings, warn_within_warm_up
 
 #: From outputs of all runs for rows of the same shape (runs, n, d) to what :class:`RoundRecord` keeps of every run.
 EvaluateMany = Callable[["ManyMLP"], Sequence[dict[str, Any]]]
@@ -145,6 +145,7 @@ def train_many(
         raise SettingError(f"{type(objectives[0]).__name__} looks at features: it is trained by itself.")
     for one, objective in zip(data, objectives, strict=True):
         one.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
+    warn_within_warm_up(objectives[0], common.steps(data[0]))
     network = ManyMLP(models, device)
     objective = stack(objectives, network.theta.dtype, device)
     objective.train()

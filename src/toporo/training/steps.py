@@ -39,6 +39,7 @@ from toporo.training.loop import (
     make_optimizer,
     require_finite,
     seeded,
+    warn_within_warm_up,
 )
 
 #: (inputs as stored, targets, random numbers in [0, 1)) of a batch to what the network and the loss get.
@@ -90,6 +91,9 @@ class StepSettings(TrainSettings):
         one_of(self.precision, "precision", PRECISIONS)
         if self.graph and not self.on_gpu:
             raise SettingError(f"graph=True, but the device is {self.device!r}: only a GPU captures steps.")
+
+    def steps(self, data: GroupedData) -> int:  # noqa: ARG002  # as of runs by epochs
+        return self.rounds
 
     @property
     def on_gpu(self) -> bool:
@@ -398,6 +402,7 @@ def train_steps(
     checkpoint : file to resume from if it is there; written after evaluations, at most every ``checkpoint_seconds``.
     """
     began = time.perf_counter()
+    warn_within_warm_up(objective, settings.rounds)
     stepper = Stepper(network, objective, data, rows, loss, settings, prepare=prepare, draws=draws)
     run = Resumable(checkpoint, network, objective, stepper.optimizer, rows, settings, stepper.average)
     history = _resume(run)
