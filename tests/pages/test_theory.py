@@ -37,7 +37,8 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     urls = [value for _, attrs in page.tags for key, value in attrs.items() if key in ("href", "src", "xlink:href")]
     assert all((value or "").startswith("#") for value in urls)
     assert figures(text) == 4
-    assert "The bounds of Theorems 1 and 2 hold in all 10 checks; that of Theorem 3 is above" in page.text
+    assert "The bound of Theorem 1 and our bound for Theorem 2 hold in all 10 checks; that of Theorem 3" in page.text
+    assert "The rate of Theorem 2, and our bound beside what it bounds" in page.text, "the paper gives no constants"
     identifiers = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(set(identifiers)) == len(identifiers)
     for number in (1, 2, 3):

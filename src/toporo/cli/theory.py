@@ -44,7 +44,7 @@ def theory(
     """Watch the paper's three theorems at work on DG-15.
 
     Theorem 1: the duality gap of projected SGD against its bound. Theorem 2: how
-    near a network in training is to a stationary point, and both sides of the
+    near a network in training is to a stationary point, and both sides of our own
     bound where its constants are known. Theorem 3: what bounds the risk in unseen
     groups, term by term. Writes theory.json, figures/*.svg and report.html (one
     file, opens offline).

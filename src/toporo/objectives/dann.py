@@ -29,6 +29,9 @@ class DANN(Objective):
     discriminator held fixed, is the network's to minimise. Both sides have the betas that such games want
     (:attr:`betas`).
 
+    DomainBed alternates instead: one step for the discriminator, then one for the network, each on a batch of its own.
+    In as many steps its network moves half as often as here.
+
     Parameters
     ----------
     groups : all groups of the training rows, by name.

@@ -117,7 +117,7 @@ def _verdict_of(study: TheoryStudy) -> Verdict:
     vacuous = sum(b.vacuous for b in sums)
     empty = f", and says nothing (at least B) in {vacuous} of {len(sums)}" if vacuous else ""
     tone = "bad" if not all(proven) else "good" if all(known) else ""
-    return Verdict(f"The bounds of Theorems 1 and 2 {held}; {third}{empty}.", tone)
+    return Verdict(f"The bound of Theorem 1 and our bound for Theorem 2 {held}; {third}{empty}.", tone)
 
 
 # ---------------------------------------------------------------- tables
@@ -210,7 +210,7 @@ def rates_table(rates: Sequence[StationarityRates]) -> Grid:
             )
     last = rates[0].horizons[-1]
     sides = (f"left, T = {last}", "right (bound)", "right / left", "slope, left", "slope, right", "rate")
-    title = "Theorem 2: stationarity of descent and ascent with its steps"
+    title = "Our bound for Theorem 2: descent and ascent with its steps"
     return Grid(("quantity", "λ", *sides, LEFT_BELOW), tuple(rows), words=("quantity", LEFT_BELOW), title=title)
 
 
@@ -411,7 +411,7 @@ def _sections(study: TheoryStudy) -> list[Section]:
         ),
         charts.figure_section(
             name="rate",
-            title="Theorem 2: both sides of the bound, and its rate",
+            title="The rate of Theorem 2, and our bound beside what it bounds",
             statement="With steps η_θ ∝ T^−3/5 and η_q ∝ T^−2/5, stochastic descent in θ and projected ascent in q are "
             "on average over T iterates within ε = O(T^−1/5) and δ = O(T^−2/5) of a stationary point.",
             text="A linear model, free to go anywhere, with the sigmoid of the margin as loss, which is not convex; "
@@ -423,8 +423,9 @@ def _sections(study: TheoryStudy) -> list[Section]:
             grids=(rates,),
             findings=_rate_findings(study.rates),
             assumptions=(
-                "Constants and proof are ours, by the standard argument for problems that are strongly concave in q; "
-                "the paper's may differ. It needs λ > 0: group DRO has no such bound here.",
+                "The bound is ours, not the paper's: its constants and proof follow the standard argument for problems "
+                "that are strongly concave in q; those of the paper may differ. It needs λ > 0: group DRO has no such "
+                "bound here.",
                 "Every constant is proven, none estimated: the sigmoid's slope is at most 1/4, its curvature at most "
                 "1/(6√3), and the losses lie between 0 and 1 for any θ. A network has no such constants.",
                 "The start is θ = 0 and q = p. There all groups have the same loss and q is its own best response, of "
