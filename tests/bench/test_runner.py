@@ -324,6 +324,19 @@ def test_the_key_of_a_run_changes_with_the_versions_of_the_code_and_not_with_sou
     assert job.key == before
 
 
+def test_a_table_keeps_the_methods_that_were_run_in_its_folder_before(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
+    second = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
+    assert [row for row in second.rows if row.method != "sd"] == first.rows, "with all their seeds"
+    assert {row.method for row in read_rows(tmp_path / "results.json")} == {"erm", "tro-physical", "sd"}
+    assert write_report(second, tmp_path).read_text(encoding="utf-8").count("TRO-physical")
+    other = replace(small, learning_rate=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BENCHMARKS["dg15"], "protocol", other)
+        third = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
+    assert {row.method for row in third.rows} == {"sd"}, "not those with other settings"
+
+
 def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
     first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     first.jobs[0].model_path(tmp_path).unlink()

@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -68,6 +68,9 @@ def reproduce(
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
 
+    The table has the methods asked for and, beside them, all others with stored runs in ``out`` that have the same
+    protocol, settings and data: a method can be added to a table without the others.
+
     Every run is stored under ``out/runs`` as it ends and checkpointed while it goes, so calling this again after an
     interruption goes on from there and gives the same figures; what is damaged is set aside with a warning, and run
     again. ``options`` choose among a benchmark's variants, e.g. ``split="east-west"``; all of them unless given.
@@ -78,7 +81,7 @@ def reproduce(
     out : folder for results; made if need be.
     protocol : ``"fair"``, ours, or another that the benchmark has, such as ``"paper"``.
     seeds : how many: 0, 1, …
-    methods : names; those of the protocol's table unless given.
+    methods : names of those to run; those of the protocol's table unless given.
     data, source : see :func:`toporo.load_dataset`.
     workers : runs at a time; None for as many as the engine has room for.
     progress : called as runs end.
@@ -139,7 +142,9 @@ def reproduce(
     if shard is not None:
         left = sum(job.key not in records and not job.record_path(folder).exists() for job in jobs)
         return Outcome(settled, loaded, [], [records[key] for key in keys], own, resumed, left=left)
-    ordered = [records[key] for key in keys]
+    kept = list(_stored_runs(settled, loaded, folder, {method.name for method in (*chosen, *single)}))
+    jobs += [job for job, _ in kept]
+    ordered = [*(records[key] for key in keys), *(record for _, record in kept)]
     rows = make_rows(settled, ordered)
     about = describe(benchmark, settled, ordered, list(loaded.values()), skipped)
     if benchmark.protocol is not BENCHMARKS[name].protocol:
@@ -160,6 +165,19 @@ def _make_jobs(
         for method in methods_now
         for seed in range(seeds_now if method.seeded else 1)
     ]
+
+
+def _stored_runs(
+    settled: Protocol, loaded: Mapping[str, BenchmarkData], folder: Path, asked: Set[str]
+) -> Iterator[tuple[Job, Record]]:
+    """Runs in the folder of methods that were not asked for, with the same settings and data, from seed 0 on."""
+    others = [method for method in settled.get_methods() if method.name not in asked]
+    for job in _make_jobs(settled, loaded, ((others, 1),)):
+        while (record := job.finished(folder)) is not None:
+            yield job, record
+            if not job.method.seeded:
+                break
+            job = replace(job, seed=job.seed + 1)
 
 
 def _load(

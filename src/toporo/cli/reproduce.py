@@ -93,7 +93,7 @@ def reproduce(
     out: Annotated[
         Path | None,
         option(
-            "Folder for results; a table there is replaced.",
+            "Folder for results. The table keeps other methods that were run there with the same settings and data.",
             _OUTPUT,
             show_default="runs/BENCHMARK; for another protocol runs/BENCHMARK-PROTOCOL; for a search -search after it",
         ),
