@@ -337,6 +337,19 @@ def test_a_table_keeps_the_methods_that_were_run_in_its_folder_before(small: Pro
     assert {row.method for row in third.rows} == {"sd"}, "not those with other settings"
 
 
+def test_a_run_that_ends_within_its_warm_up_says_so_in_its_record_and_on_the_page(
+    small: Protocol, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    changes = {"vrex": {"settings": {"penalty": 10.0, "warm_up": 500}}}
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(small, changes=changes))
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["vrex", "irm"])
+    warned = {record["method"]: record["warnings"] for record in outcome.records}
+    assert warned["irm"] == []
+    assert len(warned["vrex"]) == 1
+    assert "ends within the warm-up of VREx: it has 32 steps" in warned["vrex"][0]
+    assert "ends within the warm-up of VREx" in write_report(outcome, tmp_path).read_text(encoding="utf-8")
+
+
 def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
     first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     first.jobs[0].model_path(tmp_path).unlink()
