@@ -88,13 +88,24 @@ def test_betweenness_on_a_chain_by_hand() -> None:
     assert centrality(CHAIN, "abc", "xy") == {"a": 0, "b": 2, "c": 4}
     assert centrality(CHAIN, "abc", "y") == {"a": 0, "b": 1, "c": 2}
     assert centrality(CHAIN, "abc") == {"a": 0, "b": 1, "c": 0}
-    assert centrality(CHAIN, "abx") == {"a": 0, "b": 1, "x": 0}  # a-x, through b and through c, which is not training
 
 
 def test_betweenness_shares_a_pair_among_its_shortest_paths() -> None:
     diamond = GroupGraph.from_edges([("s", "a", 1), ("s", "b", 1), ("a", "t", 1), ("b", "t", 3)])
     assert centrality(diamond, ["s", "a", "b"], ["t"]) == {"s": 0, "a": 0.5, "b": 0.5}
     assert centrality(diamond, ["s", "a", "b"], ["t"], weighted=True) == {"s": 0.5, "a": 1.5, "b": 0}
+
+
+@pytest.mark.parametrize("measure", [name for name in MEASURES if name != "harmonic"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_without_test_groups_other_groups_take_no_part(measure: str, weighted: bool) -> None:
+    """Nor would a prior say so: its ``saw`` is empty."""
+    edges = [("a", "x"), ("x", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("b", "d")]
+    graph = GroupGraph.from_edges(edges)  # the shortest paths from a to b lead through d and through x
+    settings: dict[str, Any] = {"measure": measure, "weighted": weighted}
+    expected = centrality(graph.subgraph("abcd"), "abcd", **settings)
+    assert centrality(graph, "abcd", **settings) == expected
+    assert expected["d"] > expected["b"]
 
 
 # ---------------------------------------------------------------------- degree and closeness

@@ -2,7 +2,7 @@ r"""How central each training group is.
 
 Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures
 from the training groups to them (the paper's physical topology); without (``test`` is None), among the training groups
-(its data-driven topology). Shortest paths may pass through any group of the graph. ``weighted`` says whether edge
+(its data-driven topology), and ``graph`` is then the subgraph of the training groups. ``weighted`` says whether edge
 lengths count. Names are checked before it is called. ``@register("name")`` adds one.
 """
 
@@ -42,7 +42,8 @@ def centrality(
     Parameters
     ----------
     graph : a given or learned graph.
-    train, test : names of groups; ``test=None`` for a centrality among the training groups.
+    train, test : names of groups. With ``test=None`` the centrality is that in the subgraph of the training groups:
+        other groups and their edges take no part. With test groups, paths may pass through any group.
     measure : a name of :data:`MEASURES`.
     weighted : whether edge lengths count. In the paper they do not: one hop is one hop.
 
@@ -58,10 +59,13 @@ def centrality(
         raise GraphError(f"only {len(inside)} training group(s): {listed(inside)}. Centrality compares at least two.")
     if outside is not None:
         _check_test(graph, inside, outside)
+    else:
+        graph = graph.subgraph(inside)
     isolated = [name for name in inside if not graph.neighbors(name)]
     if isolated:
+        to = "any edge" if outside is not None else "an edge to another training group"
         warn(
-            f"training group(s) without any edge: {listed(isolated)}. Their centrality is the lowest possible; "
+            f"training group(s) without {to}: {listed(isolated)}. Their centrality is the lowest possible; "
             "add their edges, or leave them out."
         )
     return function(graph, inside, outside, weighted)
@@ -90,13 +94,7 @@ def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, we
 
     With ``weighted``, a neighbour counts as 1 / length.
     """
-    among = set(graph.names) if test is not None else set(train)
-    return {
-        name: sum(
-            1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items() if other in among
-        )
-        for name in train
-    }
+    return {name: sum(1.0 / length if weighted else 1.0 for length in graph.neighbors(name).values()) for name in train}
 
 
 @register("closeness")
