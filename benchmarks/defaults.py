@@ -21,12 +21,13 @@ import numpy as np
 
 import toporo as tr
 from toporo.bench.tpt48 import border_graph, find_releases, get_split, read_temperatures
-from toporo.choice import penalty as priors
-from toporo.choice.penalty import EVEN, PriorMaker, choose_penalty
+from toporo.choice.penalty import PriorMaker, choose_penalty
 from toporo.estimators import linear
 from toporo.estimators.rows import Rows
 from toporo.files import write_text
 from toporo.groups import Groups
+from toporo.topology import prior as priors
+from toporo.topology.prior import DEFAULT_SPREAD
 
 MONTHS = {"July": slice(6, 7), "October": slice(9, 10), "December": slice(11, 12), "July to December": slice(6, 12)}
 REGIONS = ("AZ CA ID NV OR UT WA", "CT MA ME NH RI VT", "AL FL GA LA MS SC", "MN MT ND SD WI", "AR LA NM OK TX")
@@ -89,7 +90,9 @@ def tro(graph: tr.GroupGraph, *, even: float | None = None, **settings: Any) -> 
     """The estimator towards the test states; ``even`` is the share of an automatic prior that is spread evenly."""
 
     def run(problem: Problem) -> Outcome:
-        change: AbstractContextManager[Any] = nullcontext() if even is None else patch.object(priors, "EVEN", even)
+        change: AbstractContextManager[Any] = (
+            nullcontext() if even is None else patch.object(priors, "DEFAULT_SPREAD", even)
+        )
         with change:
             model = tr.TRORegressor(graph=graph, test_groups=problem.test, ridge=RIDGE, **settings)
             model.fit(problem.x, problem.y, groups=problem.states)
@@ -121,7 +124,7 @@ def without_graph_folds(graph: tr.GroupGraph) -> Setting:
     return run
 
 
-AUTO = f"**auto: harmonic, {EVEN:g} of it even** | **auto**"
+AUTO = f"**auto: harmonic, {DEFAULT_SPREAD:g} of it even** | **auto**"
 BLIND = "auto | auto, states held out without regard to the graph"
 FIXED, WEIGHTED = "auto | 10", "auto | ∞"
 
@@ -186,11 +189,11 @@ Over all problems the default with λ = auto is at {auto:.3f} of ERM; with state
 would be at {blind:.3f}. Without a choice it is at {fixed:.3f} for λ = 10 and at {weighted:.3f} for λ = ∞, which is ERM
 weighted by the prior.
 
-**This is no held-out evidence.** That half of an automatic prior is spread evenly (`EVEN` in `choice/priors.py`;
-shares of 0, 0.25, 0.5, 0.75 and 1 were compared) and that a penalty's score is the geometric mean over the folds
-(`estimators/auto.py`) was settled with these test errors in view. To take the best row now would be the same again. The
-problems share states and months, so that they are far from {count} independent ones: differences of a few hundredths
-say little.
+**This is no held-out evidence.** That half of an automatic prior is spread evenly (`DEFAULT_SPREAD` in
+`topology/prior.py`; shares of 0, 0.25, 0.5, 0.75 and 1 were compared) and that a penalty's score is the geometric mean
+over the folds (`estimators/auto.py`) was settled with these test errors in view. To take the best row now would be the
+same again. The problems share states and months, so that they are far from {count} independent ones: differences of a
+few hundredths say little.
 """
 
 

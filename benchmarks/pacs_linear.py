@@ -54,7 +54,7 @@ def accuracies(found: dict[str, Any]) -> dict[str, dict[str, dict[float, float]]
         train, held_out = (pca.transform((x[rows] - mean) / sd) for rows in (inside, ~inside))
         names = sorted(set(domain[inside]))
         graph = tr.learn_topology(train, domain[inside], resamples=0)
-        for kind, prior in (("uniform", "uniform"), ("learned", graph.prior(names))):
+        for kind, prior in (("uniform", "uniform"), ("learned", graph.prior(names, measure="betweenness"))):
             for penalty in PENALTIES:
                 model = tr.TROClassifier(prior=prior, penalty=penalty, ridge=RIDGE)
                 model.fit(train, y[inside], groups=domain[inside])

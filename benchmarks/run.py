@@ -85,7 +85,7 @@ def bench_steps() -> list[str]:
     lines = ["| objective | step (ms) | over ERM, median of rounds |", "|---|---|---|"]
     data = tr.load_dataset("dg15", source="generated")
     train = data.data.select(data.train)
-    prior = data.graph.prior(data.train, data.test)
+    prior = data.graph.prior(data.train, data.test, measure="betweenness")
     batch = next(iter(tr.group_batches(train, per_group=32)))
     kinds = {
         "ERM": tr.objectives.ERM(data.train),

@@ -69,7 +69,7 @@ def spread(values: list[float]) -> str:
 
 
 def over_penalties(study: Study) -> list[str]:
-    prior = study.benchmark.graph.prior(study.benchmark.train, study.benchmark.test)
+    prior = study.benchmark.physical_prior(measure="betweenness")
     lines = [*study.head("TRO-physical on DG-15 over λ"), "| λ | test accuracy |", "|---|---|"]
     for penalty in PENALTIES:
         objectives = [tr.objectives.TRO(prior, penalty, update="exact") for _ in range(SEEDS)]
@@ -95,7 +95,8 @@ def over_topologies(study: Study) -> list[str]:
                 tops, values = [], []
                 for seed, model in enumerate(erm):
                     features, ids = features_of(model, study.splits[seed].train), study.splits[seed].train.ids
-                    prior = tr.learn_topology(features, ids, sigma=sigma, scales=scales, **cut).prior(train_names)
+                    graph = tr.learn_topology(features, ids, sigma=sigma, scales=scales, **cut)
+                    prior = graph.prior(train_names, measure="betweenness")
                     tops.append(max(prior.weights, key=prior.weights.__getitem__))
                     objective = tr.objectives.TRO(prior, **BENCH_METHODS["tro-data"].settings)
                     values.append(study.accuracy(study.fit(objective, seed)))

@@ -33,23 +33,27 @@ print(
     f"{borders}; the prior rests on {prior.effective_groups:.1f} of {len(train)} groups and saw: {', '.join(prior.saw)}"
 )
 for state in sorted(train, key=prior.weights.__getitem__, reverse=True):
-    print(f"  {state}: weight {prior[state]:.3f}, {prior.centrality[state]:g} shortest paths, {hops[state]} hops away")
+    print(f"  {state}: weight {prior[state]:.3f}, centrality {prior.centrality[state]:.3f}, {hops[state]} hops away")
 
 # %%
-# Raw path counts give a sharp prior: it bets on Pennsylvania. A higher temperature spreads the bet.
-warm = borders.prior(train, test, temperature=6.0)
-print("temperature 6:", {state: round(weight, 3) for state, weight in warm.weights.items()})
+# The centrality is the chance that a random walk from the test states meets this training state first: here every walk
+# meets Pennsylvania. Half of the default prior is spread evenly, so the other states count too.
+#
+# Other measures ask other questions: how near is each training state to the test states?
+near = borders.prior(train, test, measure="closeness", normalization="sum")
+print("closeness:", {state: round(weight, 3) for state, weight in near.weights.items()})
 
 # %%
-# Other measures ask other questions: where would a random walk from the test states first meet the training states?
-walk = borders.prior(train, test, measure="harmonic")
-print("harmonic:", {state: round(weight, 3) for state, weight in walk.weights.items()})
+# The paper counts shortest paths, and takes their softmax. At its temperature of 1 nearly all weight is on Pennsylvania,
+# which warns; a higher temperature spreads it.
+paths = borders.prior(train, test, measure="betweenness", temperature=6.0)
+print("betweenness:", {state: round(weight, 3) for state, weight in paths.weights.items()})
 
 # %%
 # The graph, training groups by their centrality, and the three priors.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 borders.plot(left, train=train, test=test, sizes=prior.centrality)
-priors = {"betweenness": prior, "temperature 6": warm, "harmonic": walk}
+priors = {"default": prior, "closeness": near, "betweenness, temperature 6": paths}
 for number, (title, each) in enumerate(priors.items()):
     right.bar([i + 0.27 * (number - 1) for i in range(len(train))], [each[state] for state in train], 0.25, label=title)
 right.set_xticks(range(len(train)), train)

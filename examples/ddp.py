@@ -35,7 +35,7 @@ rows = TensorDataset(x, (1.0 + 0.5 * codes) * x[:, 0] + 0.3 * torch.randn(400, g
 
 
 def objective() -> tr.objectives.Objective:
-    prior = tr.GroupGraph.from_edges(pairwise(VILLAGES)).prior(VILLAGES[:5], VILLAGES[5:], measure="harmonic")
+    prior = tr.GroupGraph.from_edges(pairwise(VILLAGES)).prior(VILLAGES[:5], VILLAGES[5:])
     return tr.objectives.TRO(prior, penalty=2.0, step=0.01)
 
 

@@ -35,7 +35,7 @@ def error(fit: tr.robust.RobustFit) -> float:
 
 # %%
 # The prior looks down the river: where would a random walk from the lower towns first meet the upper ones?
-prior = river.prior(train, test, measure="harmonic")
+prior = river.prior(train, test)
 even = dict.fromkeys(train, 1.0)
 penalties = [math.inf, 10.0, 1.0, 0.1, 0.0]
 errors = {}

@@ -71,7 +71,7 @@ def fit(objective: tr.objectives.Objective) -> list[float]:
 
 # %%
 # The hospitals lie along a line, and the prior looks to its end.
-prior = tr.GroupGraph.from_edges(pairwise(HOSPITALS)).prior(HOSPITALS[:4], HOSPITALS[4:], measure="harmonic")
+prior = tr.GroupGraph.from_edges(pairwise(HOSPITALS)).prior(HOSPITALS[:4], HOSPITALS[4:])
 objectives = {"ERM": tr.objectives.ERM(HOSPITALS[:4]), "TRO": tr.objectives.TRO(prior, penalty=10.0, step=0.01)}
 accuracy = {title: fit(objective) for title, objective in objectives.items()}
 for title, right in accuracy.items():

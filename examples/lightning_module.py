@@ -60,7 +60,7 @@ class Network(L.LightningModule):
 
 # %%
 # The same module with two objectives.
-prior = tr.GroupGraph.from_edges(pairwise(VILLAGES)).prior(VILLAGES[:5], VILLAGES[5:], measure="harmonic")
+prior = tr.GroupGraph.from_edges(pairwise(VILLAGES)).prior(VILLAGES[:5], VILLAGES[5:])
 objectives = {"ERM": tr.objectives.ERM(VILLAGES[:5]), "TRO": tr.objectives.TRO(prior, penalty=1.0, step=0.02)}
 errors = {}
 for title, objective in objectives.items():

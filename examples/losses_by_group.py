@@ -25,7 +25,7 @@ x = rng.normal(size=(600, 2))
 y = (0.5 + 0.25 * place) * x[:, 0] - x[:, 1] + (0.3 + 0.5 * (place == 0)) * rng.normal(size=600)
 seen = np.isin(village, train)
 
-prior = road.prior(train, test, measure="harmonic").spread(0.5)
+prior = road.prior(train, test)
 uniform = tr.Prior.uniform(train)
 methods = {"ERM": (uniform, math.inf), "TRO, λ = 1": (prior, 1.0), "group DRO": (uniform, 0.0)}
 losses = {}

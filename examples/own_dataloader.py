@@ -65,7 +65,7 @@ def train_with(objective: tr.objectives.Objective) -> nn.Module:
 # %%
 # The prior looks down the road.
 road = tr.GroupGraph.from_edges(pairwise(CAMERAS))
-prior = road.prior(train, test, measure="harmonic")
+prior = road.prior(train, test)
 
 
 def median_error(net: nn.Module, cameras: list[str]) -> float:

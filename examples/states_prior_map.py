@@ -19,9 +19,9 @@ prior = borders.prior(split.train, split.test, measure="harmonic")
 print(f"{prior.effective_groups:.1f} of {len(prior.weights)} states in effect; saw: {', '.join(prior.saw)}")
 
 # %%
-# Half of it is spread evenly over all training states by the estimators, so that no state is left out.
+# The default prior is half of it: the other half is spread evenly over all training states, so no state is left out.
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
-titles = {"harmonic prior": prior, "half of it spread evenly": prior.spread(0.5)}
+titles = {"harmonic prior": prior, "default prior": borders.prior(split.train, split.test)}
 for ax, (title, each) in zip(axes, titles.items(), strict=True):
     fills = dict.fromkeys(split.test, "#d9dde3")
     drawn = draw_states(ax, each.weights, cmap="YlGnBu", fills=fills, outlined=split.train, label_size=4.5)

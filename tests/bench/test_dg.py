@@ -297,7 +297,7 @@ def test_the_published_prior_of_dg15_is_another_groups_until_it_is_aligned():
     right, wrong = (of_the_paper(f"published-physical{end}", own) for end in ("-aligned", ""))
     places = dict(zip((0, 3, 4, 8, 12, 14), (0, 12, 3, 4, 14, 8), strict=True))
     assert wrong == {group: right[other] for group, other in places.items()}
-    counts = own.graph.prior(own.train, own.test).centrality
+    counts = own.physical_prior(measure="betweenness").centrality
     rounded = {group: round(count / (14 * 13), 3) for group, count in counts.items()}
     assert right == pytest.approx({group: value / sum(rounded.values()) for group, value in rounded.items()})
     assert of_the_paper("published-data-aligned", own) == {0: 0, 12: 0, 3: 0, 4: 0, 14: 0, 8: 1}

@@ -46,7 +46,7 @@ def test_the_same_settings_give_the_same_bytes_and_every_part_is_counted() -> No
 @pytest.mark.slow  # as many steps as the command takes
 def test_the_page_of_results_has_both_sides_of_theorem_2() -> None:
     benchmark, settings = load_dataset("dg15", source="generated"), StudySettings()
-    prior = benchmark.graph.prior(benchmark.train, benchmark.test)
+    prior = benchmark.physical_prior(measure="betweenness")
     problems = [
         BallProblem.from_data(spiral(), loss="logistic", ball_radius=1.0, penalty=penalty, prior=prior)
         for penalty in RATE_PENALTIES

@@ -143,7 +143,7 @@ def test_persistence_and_climatology_as_computed_from_the_file(
 def test_priors_are_what_their_methods_claim(outcome: tuple[Outcome, Path]) -> None:
     for part in outcome[0].parts:
         graph, train, test = part.loaded.graph, part.loaded.train, part.loaded.test
-        physical = graph.prior(train, test, normalization="sum")
+        physical = graph.prior(train, test, measure="betweenness", normalization="sum")
         for method in ("iw-erm", "tro-physical", "linear-iw-erm", "linear-tro-physical"):
             assert Prior.from_dict(first(part, method)["prior"]) == physical
         for method in ("tro-shuffled", "linear-tro-shuffled"):

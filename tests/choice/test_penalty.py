@@ -29,7 +29,7 @@ def uniform(kept, held_out):
 
 def from_held_out(kept, held_out):
     """A prior that looks from the kept groups to those held out."""
-    return CHAIN.subgraph([*kept, *held_out]).prior(list(kept), list(held_out), measure="harmonic")
+    return CHAIN.subgraph([*kept, *held_out]).prior(list(kept), list(held_out))
 
 
 def prepared(rows, **settings):

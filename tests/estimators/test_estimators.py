@@ -1,6 +1,7 @@
 """What the estimators promise: exact fits in any unit, everything by group name, and a place among scikit-learn's."""
 
 import io
+import itertools
 import math
 import pickle
 import subprocess
@@ -285,13 +286,15 @@ def test_automatic_priors() -> None:
     assert alone.prior_ == Prior.uniform("abcd")
     assert (alone.topology_, alone.centrality_, alone.hops_) == (None, None, None)
     among = TRORegressor(graph=CHAIN).fit(**fit)
-    assert among.prior_ == graph.prior(list("abcd"), measure="betweenness", normalization="sum").spread(0.5)
+    assert among.prior_ == graph.prior(list("abcd"))
+    assert among.prior_.weights == pytest.approx({"a": 0.125, "b": 0.375, "c": 0.375, "d": 0.125})
     assert among.hops_ is None
     aimed = TRORegressor(graph=graph, test_groups=["x", "y"], penalty=math.inf).fit(**fit)
-    assert aimed.prior_ == graph.prior(list("abcd"), ["x", "y"], measure="harmonic").spread(0.5)
+    assert aimed.prior_ == graph.prior(list("abcd"), ["x", "y"])
     assert aimed.hops_ == {"a": 4, "b": 3, "c": 2, "d": 1}
     assert aimed.group_weights_ == pytest.approx({"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625})
-    alone = TRORegressor(graph=graph, test_groups=["x", "y"], prior="harmonic", penalty=math.inf).fit(**fit)
+    with pytest.warns(TopoRoWarning, match="the prior has 1.00 groups in effect"):
+        alone = TRORegressor(graph=graph, test_groups=["x", "y"], prior="harmonic", penalty=math.inf).fit(**fit)
     assert alone.group_weights_ == pytest.approx({"a": 0, "b": 0, "c": 0, "d": 1}), "as asked for, nothing is spread"
     assert aimed.topology_ == graph
     assert aimed.test_groups_ == ("x", "y")
@@ -316,13 +319,13 @@ def test_priors_that_are_given() -> None:
     same = TRORegressor(prior=prior, graph=CHAIN, penalty=math.inf).fit(**fit)
     assert same.prior_ is prior
     np.testing.assert_allclose(same.coef_, model.coef_)
-    assert same.centrality_ == GroupGraph.from_edges(CHAIN).prior(list("abcd"), normalization="sum").centrality
+    assert same.centrality_ == GroupGraph.from_edges(CHAIN).prior(list("abcd")).centrality
 
 
 def test_a_graph_in_which_no_group_lies_between_others_says_so() -> None:
-    star = [(name, "hub") for name in "abcd"]
+    everybody = [*itertools.combinations("abcd", 2)]
     with pytest.warns(TopoRoWarning, match="the prior is flat"):
-        model = TRORegressor(graph=star).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
+        model = TRORegressor(graph=everybody).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     assert model.prior_.weights == pytest.approx(dict.fromkeys("abcd", 0.25))
 
 

@@ -337,15 +337,15 @@ def test_three_groups_without_meaning_have_a_uniform_prior_and_three_in_a_row_a_
     x, g = noise(groups=3, size=40)
     names = list(range(3))
     with pytest.warns(TopoRoWarning, match="not to be told from chance"):
-        chance = learn_topology(x, g, scales=4).prior(names, cautious=True)
-    assert learn_topology(x, g, scales=4).prior(names).uneven > 0.29
+        chance = learn_topology(x, g, scales=4).prior(names)
+    assert learn_topology(x, g, scales=4).prior(names, cautious=False).uneven > 0.29
     assert set(chance.weights.values()) == {1 / 3}
     x, g = chain()
     graph = learn_topology(x[g < "d"], g[g < "d"], scales=4, cut="mst-knn-ties")
-    prior = graph.prior("abc", cautious=True)  # no warning: pytest would raise it
-    assert prior.weights["b"] == pytest.approx(0.576, abs=1e-3)
+    prior = graph.prior("abc")  # no warning: pytest would raise it
+    assert prior.weights["b"] == pytest.approx(2 / 3)
     assert (prior.moved, prior.doubt) == (0.0, "")
-    assert GroupGraph.from_json(graph.to_json()).prior("abc", cautious=True) == prior
+    assert GroupGraph.from_json(graph.to_json()).prior("abc") == prior
 
 
 def test_a_clear_chain_is_stable_and_nobody_is_warned() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toporo.choice.penalty import PriorMaker
 from toporo.errors import (
     DataError,
     GraphError,
@@ -22,6 +22,7 @@ from toporo.errors import (
     TopoRoWarning,
     UnknownNameError,
 )
+from toporo.groups import Groups
 from toporo.topology import GroupGraph, Origin, Prior, make_prior
 
 quick = settings(deadline=None, max_examples=100)
@@ -34,24 +35,46 @@ weights = st.dictionaries(names, st.floats(0, 1), min_size=2, max_size=9).filter
 EDGES = [("a", "b"), ("b", "c"), ("c", "x"), ("x", "y")]
 CHAIN = GroupGraph.from_edges(EDGES)
 
+on_few_groups = pytest.mark.filterwarnings("ignore:the prior has .* groups in effect")
+
 
 # ---------------------------------------------------------------------- from a graph
 
 
+@pytest.mark.parametrize(("test", "measure"), [("xy", "harmonic"), (None, "betweenness")])
+def test_the_default_is_the_prior_of_the_estimators(test: str | None, measure: str) -> None:
+    """All of the centrality is on one group, and half of the prior is spread over all of them."""
+    prior = CHAIN.prior("abc", test)
+    top = max(prior.centrality, key=prior.centrality.__getitem__)
+    assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 6) | {top: 2 / 3})
+    assert (prior.measure, prior.normalization, prior.even) == (measure, "sum", 0.5)
+    assert prior == PriorMaker("auto", CHAIN, with_test=test is not None).prior(Groups("abc"), test)
+
+
+@pytest.mark.parametrize("test", [None, "xy"])
+def test_the_default_has_at_least_two_groups_in_effect(test: str | None) -> None:
+    star = GroupGraph.from_edges([("c", name) for name in "abdefghx"] + [("x", "y")])
+    assert star.prior("abcdefgh", test).effective_groups > 2
+
+
+@on_few_groups
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 10.0])
 def test_softmax_of_raw_counts_with_temperature(temperature: float) -> None:
     raw = {"a": math.exp(0 / temperature), "b": math.exp(2 / temperature), "c": math.exp(4 / temperature)}
     expected = {name: value / sum(raw.values()) for name, value in raw.items()}
-    assert make_prior(CHAIN, "abc", "xy", temperature=temperature).weights == pytest.approx(expected, rel=1e-14)
+    prior = make_prior(CHAIN, "abc", "xy", measure="betweenness", temperature=temperature)
+    assert prior.weights == pytest.approx(expected, rel=1e-14)
 
 
+@on_few_groups
 def test_softmax_survives_large_counts() -> None:
-    prior = make_prior(CHAIN, "abc", "xy", temperature=1e-3)
+    prior = make_prior(CHAIN, "abc", "xy", measure="betweenness", temperature=1e-3)
     assert prior.weights == {"a": 0.0, "b": 0.0, "c": 1.0}
 
 
+@on_few_groups
 def test_sum_divides_by_the_sum() -> None:
-    prior = make_prior(CHAIN, "abc", "xy", normalization="sum")
+    prior = make_prior(CHAIN, "abc", "xy", measure="betweenness", normalization="sum")
     assert prior.weights == pytest.approx({"a": 0, "b": 1 / 3, "c": 2 / 3}, rel=1e-14)
 
 
@@ -75,7 +98,7 @@ def test_weights_do_not_depend_on_the_order_of_names_or_edges(normalization: str
 
 
 def test_the_prior_records_how_it_was_made() -> None:
-    prior = make_prior(CHAIN, "abc", "xy", temperature=2)
+    prior = make_prior(CHAIN, "abc", "xy", measure="betweenness", temperature=2)
     assert prior.measure == "betweenness"
     assert (prior.normalization, prior.temperature) == ("softmax", 2.0)
     assert prior.centrality == {"a": 0, "b": 2, "c": 4}
@@ -105,7 +128,7 @@ def test_a_test_group_in_a_learned_graph_was_seen() -> None:
 
 def test_a_flat_prior_warns() -> None:
     with pytest.warns(TopoRoWarning, match=r"the prior is flat \(0\.333 to 0\.333 over 3 groups\)"):
-        make_prior(CHAIN, "abc", "xy", temperature=1e4)
+        make_prior(CHAIN, "abc", "xy", measure="betweenness", temperature=1e4)
 
 
 def test_no_centrality_at_all_is_a_flat_prior_that_warns() -> None:
@@ -141,21 +164,29 @@ def test_a_cautious_prior_is_uniform_where_resamples_do_not_bear_it_out(
     graph: GroupGraph, moved: float, trusted: bool
 ) -> None:
     """Its squared distance from uniform, 0.0884, must be twice the mean square of its moves."""
-    plain = graph.prior("abc")
+    plain = graph.prior("abc", measure="betweenness")
     assert plain.uneven == pytest.approx(0.2973, abs=1e-4)
     if trusted:
-        prior = graph.prior("abc", cautious=True)  # no warning: pytest would raise it
+        prior = graph.prior("abc", measure="betweenness", cautious=True)  # no warning: pytest would raise it
         assert prior.weights == plain.weights
         assert (prior.measure, prior.doubt) == ("betweenness", "")
     else:
         with pytest.warns(TopoRoWarning, match=rf"moves the learned prior by {moved:.2f}, .*0\.30 from uniform"):
-            prior = graph.prior("abc", cautious=True)
+            prior = graph.prior("abc", measure="betweenness", cautious=True)
         assert prior.weights == Prior.uniform("abc").weights
         assert (prior.measure, prior.normalization, prior.temperature) == ("uniform", None, None)
         assert "not to be told from chance" in prior.doubt
     assert prior.moved == pytest.approx(moved, abs=1e-3)
     assert prior.centrality == {"a": 0.0, "b": 1.0, "c": 0.0}
     assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
+
+
+def test_the_default_prior_is_cautious_where_there_are_resamples() -> None:
+    doubtful, stable = resampled((55, MIDDLE_B), (45, MIDDLE_A)), resampled((10, MIDDLE_B))
+    with pytest.warns(TopoRoWarning, match="another sample would give another prior"):
+        assert doubtful.prior("abc") == doubtful.prior("abc", cautious=True)
+    assert doubtful.prior("abc", cautious=False).weights == stable.prior("abc").weights
+    assert stable.prior("abc")["b"] == pytest.approx(2 / 3)
 
 
 def test_groups_that_are_equally_central_need_no_resample_to_be_uniform() -> None:
@@ -171,8 +202,8 @@ def test_a_resample_that_leads_to_no_test_group_says_that_all_are_alike() -> Non
     edges = apart | {("c", "x"): 1.0}
     origin = Origin("learned", saw_test_inputs=True)
     graph = GroupGraph("abcx", edges, origin=origin, redrawn=[edges] * 9 + [apart])
-    prior = graph.prior("abc", "x", measure="harmonic", cautious=True)  # no warning of pieces
-    assert prior.weights == {"a": 0.0, "b": 0.0, "c": 1.0}
+    prior = graph.prior("abc", "x")  # no warning of pieces
+    assert prior.weights == pytest.approx({"a": 1 / 6, "b": 1 / 6, "c": 2 / 3})
     assert prior.moved == pytest.approx((2 / 3 / 10) ** 0.5)
 
 
@@ -182,10 +213,17 @@ def test_a_given_graph_is_taken_at_its_word_and_a_learned_one_without_resamples_
         GroupGraph("abc", MIDDLE_B, origin=Origin("learned")).prior("abc", cautious=True)
 
 
-def test_a_sharp_prior_does_not_warn() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_prior(CHAIN, "abc", "xy")
+def test_a_prior_with_fewer_than_two_groups_in_effect_warns() -> None:
+    """The paper's softmax of raw path counts: training with it is training on one group."""
+    with pytest.warns(TopoRoWarning, match=r"1\.55 groups in effect, of 3: 86\.7 % of the weight is on 'c'"):
+        prior = make_prior(CHAIN, "abc", "xy", measure="betweenness")
+    assert prior.normalization == "softmax"
+
+
+def test_two_groups_in_effect_do_not_warn() -> None:
+    line = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d")])
+    assert line.prior("abcd", measure="betweenness", normalization="sum").effective_groups == pytest.approx(2)
+    assert line.prior("ab", "d", measure="betweenness", temperature=0.01)["b"] == 1.0  # of two groups, one may count
 
 
 @pytest.mark.parametrize(
@@ -197,6 +235,7 @@ def test_a_sharp_prior_does_not_warn() -> None:
         ({"temperature": -1}, SettingError, "temperature is -1"),
         ({"temperature": math.nan}, SettingError, "temperature is nan"),
         ({"temperature": math.inf}, SettingError, "temperature is inf"),
+        ({"temperature": 6.0}, SettingError, "temperature is 6.0, but normalization is 'sum'"),
         ({"train": "a"}, GraphError, r"only 1 training group\(s\)"),
         ({"test": ""}, GraphError, "list of test groups is empty"),
         ({"test": "ax"}, GroupMismatchError, "both in training and in test: 'a'"),
@@ -317,7 +356,7 @@ def test_json_gives_the_very_same_prior_back(
 
 
 def test_json_keeps_a_made_prior() -> None:
-    prior = make_prior(CHAIN, "abc", "xy", temperature=3)
+    prior = make_prior(CHAIN, "abc", "xy", measure="betweenness", temperature=3)
     assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
 
 

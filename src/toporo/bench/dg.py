@@ -44,6 +44,7 @@ from toporo.bench.sections import (
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, listed
 from toporo.files import sha256
+from toporo.topology.centrality import centrality
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Name
@@ -256,6 +257,7 @@ _SHARED: dict[str, Any] = {
     "validation": 0.2,
     "metric": _ACCURACY,
     "metrics": (Metric(_ACCURACY, "test", 100.0),),
+    "priors": {"measure": "betweenness"},
     "inputs_topology": {"scales": 5, "sigma": "knn", "cut": "mst-knn", "measure": "harmonic"},
 }  # fmt: skip
 
@@ -314,7 +316,7 @@ def _as_listed(spec: DGSpec, loaded: BenchmarkData, values: Sequence[float], *, 
 
 def _published_physical(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
     """Betweenness between training and test groups, rounded as there, divided by the sum; equal where all have none."""
-    counts = loaded.graph.prior(loaded.train, loaded.test).centrality
+    counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
     pairs = (spec.groups - 1) * (spec.groups - 2)
     values = [round(counts[group] / pairs, 3) for group in _listed(spec, loaded)]
     if not any(values):  # between regions that a search holds out and the groups around them, no path passes a third
@@ -361,7 +363,7 @@ def _as_published(fair: Protocol, penalty: float, step: float) -> Protocol:
         network={"std": 0.01},
         validation=0.0,
         evaluate_every=max(1, fair.rounds // 20),
-        priors={"normalization": "sum"},
+        priors={"measure": "betweenness", "normalization": "sum"},
         rules=("last", "oracle"),
         changes={
             "irm": {"settings": {"penalty": 0.1, "warm_up_share": 0.0}},

@@ -448,7 +448,7 @@ def _protocol(name: str) -> Protocol:
         validation=0.2,
         metric=_ACCURACY,
         metrics=(Metric(_VALIDATION, "validation", 100.0), Metric(_ACCURACY, "test", 100.0)),
-        priors={"cautious": True},
+        priors={"measure": "betweenness", "cautious": True},
         data_topology={"scales": 10, "sigma": "knn", "cut": "mst-knn-ties", "resamples": 20},
         inputs_topology={},
         variants=tuple(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,8 +15,9 @@ import numpy as np
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.data.images import ImageStore, TileStore
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.topology.graph import GroupGraph
+from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
 ENVIRONMENT = "TOPORO_DATA"
@@ -58,6 +60,15 @@ class BenchmarkData:
         if self.store is not None:
             parts += (self.store.digest,)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def physical_prior(self, **settings: Any) -> Prior:
+        """The given graph's prior towards the test groups, for reports: runs have recorded its warnings.
+
+        ``settings`` are those of :meth:`~toporo.GroupGraph.prior`.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)
+            return self.graph.prior(self.train, self.test, **settings)
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,7 @@ def topology_section(part: VariantOutcome) -> Sections:
     loaded = part.loaded
     if not loaded.graph.edges:
         return []
-    prior = loaded.graph.prior(loaded.train, loaded.test, **part.protocol.priors)
+    prior = loaded.physical_prior(**part.protocol.priors)
     text = (
         "Training groups (circles) are sized by how central they are on the way to the test groups. The physical "
         "prior follows from that."

@@ -564,7 +564,7 @@ PROTOCOL = Protocol(
     task="segmentation",
     model="segmentation",
     digits=3,
-    priors={"normalization": "sum"},
+    priors={"measure": "betweenness", "normalization": "sum"},
     changes={
         "group-dro": {"settings": {"step": 0.01}},
         "tro-data": {"settings": MILD_TRO},

@@ -36,7 +36,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     settings = settings or StudySettings()
     benchmark = load_dataset("dg15", source="generated")
     data = benchmark.data.select(benchmark.train)
-    prior = benchmark.graph.prior(benchmark.train, benchmark.test)
+    prior = benchmark.physical_prior(measure="betweenness")
     # Inputs in the unit ball: with R = 1 the ball binds, and the rate of the theorem is the rate that is seen.
     scale = float(np.linalg.norm(data.x, axis=1).max())
     scaled = GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)

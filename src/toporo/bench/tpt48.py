@@ -579,7 +579,7 @@ PROTOCOL = Protocol(
     task="regression",
     better="lower",
     digits=3,
-    priors={"normalization": "sum"},
+    priors={"measure": "betweenness", "normalization": "sum"},
     changes={
         "erm": {"title": "MLP ERM"},
         # By validation on rows of training states (--search paper). A product of two derivatives can be negative
@@ -685,7 +685,7 @@ def _title(part: VariantOutcome, method: str) -> str:
 
 
 def _physical(part: VariantOutcome) -> Prior:
-    return part.loaded.graph.prior(part.loaded.train, part.loaded.test, **part.protocol.priors)
+    return part.loaded.physical_prior(**part.protocol.priors)
 
 
 def _last(part: VariantOutcome) -> dict[str, dict[str, Row]]:

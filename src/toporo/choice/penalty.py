@@ -43,13 +43,8 @@ from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.effect import most_weight
 from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import NORMALIZATIONS, Prior, make_prior
+from toporo.topology.prior import NORMALIZATIONS, Prior, default_measure, make_prior
 from toporo.types import Array, Name
-
-#: The share of an automatic prior that is spread evenly. A centrality can put nearly all weight on two or three groups,
-#: whose few rows then decide the model. On 36 problems with real temperatures spreading half of it is as good on
-#: average and better at worst, though not for every kind of problem (benchmarks/results/defaults.md).
-EVEN = 0.5
 
 
 @dataclass(frozen=True)
@@ -102,12 +97,10 @@ class PriorMaker:
 
     @property
     def measure(self) -> str | None:
-        """The centrality that the prior comes from; None for a uniform or a given one."""
-        if isinstance(self.kind, str) and self.kind in MEASURES:
-            return self.kind
-        if self.kind == "auto" and self.graph is not None and not self.doubted:
-            return "harmonic" if self.with_test else "betweenness"
-        return None
+        """The centrality that the prior comes from, or ``"auto"``; None for a uniform or a given prior."""
+        if self.graph is None or self.doubted or self.kind == "uniform" or not isinstance(self.kind, str):
+            return None
+        return self.kind
 
     def most(self, groups: Iterable[Name]) -> dict[Name, float] | None:
         """By group, the most weight that it may have, by itself and in a worst case; None where nothing limits it."""
@@ -123,8 +116,7 @@ class PriorMaker:
             return given
         if self.graph is None or self.measure is None:
             return self._held(Prior.uniform(groups))
-        cautious = self.kind == "auto" and bool(self.graph.redrawn)
-        return self._made(self.graph, self.measure, list(groups), test, cautious=cautious)
+        return self._made(self.graph, self.measure, list(groups), test)
 
     def fold(self, kept: Sequence[Name], held_out: Sequence[Name]) -> Prior | None:
         """The prior over ``kept`` where other training groups stand for test groups.
@@ -138,7 +130,7 @@ class PriorMaker:
         if self.graph is None or self.measure is None:
             return None
         world = self.graph.subgraph([*kept, *held_out])
-        return self._made(world, self.measure, list(kept), list(held_out) if self.with_test else None)
+        return self._made(world, self.measure, list(kept), list(held_out) if self.with_test else None, cautious=False)
 
     def centrality(self, groups: Groups, test: Sequence[Name] | None, prior: Prior | None) -> dict[Name, float] | None:
         """Of every training group: that of the prior, or where it has none, that of an automatic prior."""
@@ -149,26 +141,32 @@ class PriorMaker:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)
             try:
-                return centrality(self.graph, groups, test, measure="harmonic" if self.with_test else "betweenness")
+                return centrality(self.graph, groups, test, measure=default_measure(test))
             except TopoRoError:
                 return None
 
     def _made(
-        self, graph: GroupGraph, measure: str, train: list[Name], test: Sequence[Name] | None, *, cautious: bool = False
+        self,
+        graph: GroupGraph,
+        measure: str,
+        train: list[Name],
+        test: Sequence[Name] | None,
+        *,
+        cautious: bool | None = None,
     ) -> Prior:
-        made = make_prior(
-            graph,
-            train,
-            test,
-            measure=measure,
-            # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
-            normalization=self.normalization or "sum",
-            temperature=self.temperature,
-            cautious=cautious,
+        # A softmax of raw path counts puts nearly all weight on one group, so it must be asked for.
+        normalization = self.normalization or "sum"
+        return self._held(
+            make_prior(
+                graph,
+                train,
+                test,
+                measure=measure,
+                normalization=normalization,
+                temperature=self.temperature if normalization == "softmax" else 1.0,
+                cautious=cautious,
+            )
         )
-        if self.kind != "auto":
-            return made
-        return self._held(made if made.doubt else made.spread(EVEN))
 
     def _held(self, prior: Prior) -> Prior:
         most = self.most(prior)
@@ -579,7 +577,9 @@ RULES: dict[str, Callable[[GroupedData, GroupGraph, Sequence[Name]], Iterator[_R
 
 def named_prior(name: str, graph: GroupGraph, kept: Sequence[Name], ahead: Sequence[Name]) -> Prior:
     """One of :data:`PRIORS` over the groups kept, in the graph of these and of the groups that it looks from."""
-    return PriorMaker(name, graph, with_test=True).fold(kept, ahead) or Prior.uniform(kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TopoRoWarning)  # of one candidate among many
+        return PriorMaker(name, graph, with_test=True).fold(kept, ahead) or Prior.uniform(kept)
 
 
 def _paths(

@@ -345,9 +345,8 @@ def _weights_by(rows: Training, mixture: Array) -> Array:
 def _prior(rows: Training) -> Array:
     if rows.graph is None or not rows.toward or len(rows.ids.groups) < 2:
         raise NotHereError("there is no graph with groups to predict, or nothing to weigh")
-    learned = bool(rows.graph.redrawn)
     with quietly():  # that a learned prior is in doubt has been said once
-        prior = rows.graph.prior(rows.ids.groups, rows.toward, measure="harmonic", cautious=learned).spread(0.5)
+        prior = rows.graph.prior(rows.ids.groups, rows.toward)
     return np.array([prior.weights[name] for name in rows.ids.groups])
 
 

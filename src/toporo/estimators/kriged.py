@@ -282,7 +282,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         others = [] if graph is None else [name for name in graph.names if name not in ids.groups]
         p = np.full(len(ids.groups), 1.0 / len(ids.groups))
         if graph is not None and others:
-            prior = graph.prior(ids.groups, others, measure="harmonic").spread(0.5)
+            prior = graph.prior(ids.groups, others, cautious=False)
             p = np.array([prior.weights[name] for name in ids.groups])
         plain = np.ones(len(x)) if shares is None else shares
         mass, q = np.bincount(ids.codes, plain), p

@@ -42,7 +42,7 @@ from toporo.tables.resample import EXACT_ROWS
 from toporo.tables.tally import ALL, Seen, Tallies
 from toporo.text import human, many
 from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
+from toporo.topology.prior import Prior, default_measure
 from toporo.types import Array
 
 TASKS = ("classification", "regression")
@@ -513,7 +513,7 @@ class TableModel:
             return (said,)
         if not prior.doubt:
             return (said, f"Another sample would give much the same prior: resampling moves it by {prior.moved:.2f}.")
-        keep = "" if self.by_group else f" --prior {'harmonic' if self.test_groups else 'betweenness'} takes it anyhow."
+        keep = "" if self.by_group else f" --prior {default_measure(self.test_groups or None)} takes it anyhow."
         return (
             said,
             f"Another sample would give another prior, so it is the same for all groups: {prior.doubt}.{keep}",
@@ -794,7 +794,7 @@ def learned_prior(graph: GroupGraph, train: Iterable[str], test: Iterable[str]) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TopoRoWarning)
         try:
-            return graph.prior(train, test, measure="harmonic", cautious=True)
+            return graph.prior(train, test)
         except TopoRoError:
             return None
 

@@ -297,7 +297,8 @@ class GroupGraph(GraphStructure):
     def prior(self, train: Iterable[Name], test: Iterable[Name] | None = None, **settings: Any) -> Prior:
         """The prior over ``train`` groups by their centrality, towards ``test`` groups if given.
 
-        ``settings`` are those of :func:`toporo.topology.prior.make_prior`: ``measure``, ``temperature``, …
+        The default is that of the estimators; ``measure="betweenness"`` is the paper's. ``settings`` are those of
+        :func:`toporo.topology.prior.make_prior`: ``measure``, ``temperature``, …
         """
         return make_prior(self, train, test, **settings)
 
