@@ -44,8 +44,8 @@ near = borders.prior(train, test, measure="closeness", normalization="sum")
 print("closeness:", {state: round(weight, 3) for state, weight in near.weights.items()})
 
 # %%
-# The paper counts shortest paths, and takes their softmax. At its temperature of 1 nearly all weight is on Pennsylvania,
-# which warns; a higher temperature spreads it.
+# The paper takes the softmax of path counts. At its temperature of 1 nearly all weight is on Pennsylvania, which warns;
+# a higher temperature spreads it.
 paths = borders.prior(train, test, measure="betweenness", temperature=6.0)
 print("betweenness:", {state: round(weight, 3) for state, weight in paths.weights.items()})
 
