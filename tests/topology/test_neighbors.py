@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -287,35 +288,26 @@ def test_few_queries_are_not_shared_out_by_points() -> None:
 # ---------------------------------------------------------------------- the choice of a backend
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, n: int, dimensions: int, **keywords: Any) -> str:
-    """What "auto" takes, with 30 points counting as many."""
-    monkeypatch.setattr(module, "LARGE", 30)
-    monkeypatch.setattr(module, "WORTHWHILE", 1.0)
+def chosen(n: int, dimensions: int, **keywords: Any) -> str:
+    """The backend of "auto"."""
     points = cloud(n, dimensions)
     found = nearest(points, 3, **keywords)
     check(points, found, 3)
     return found.backend
 
 
-def test_auto_follows_size_and_dimension(faiss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(monkeypatch, 29, 8) == chosen(monkeypatch, 30, 8) == "kd-tree"
-    assert chosen(monkeypatch, 29, 9) == "scikit-learn"
-    assert chosen(monkeypatch, 30, 9) == "faiss-ivf"
-    assert chosen(monkeypatch, 30, 9, exact=True) == "scikit-learn"
-    assert chosen(monkeypatch, 30, 2, exact=True) == "kd-tree"
+def test_auto_follows_the_dimension() -> None:
+    assert chosen(30, 8) == "kd-tree"
+    assert chosen(30, 9) == "scikit-learn"
 
 
-def test_auto_goes_back_to_exact_search_where_lists_do_not_help(faiss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LARGE", 30)
-    points = cloud(1500, 30)  # no structure at all: most lists would have to be read
-    assert nearest(points, 5).backend == "scikit-learn"
-    assert nearest(points, 5, backend="faiss-ivf").backend == "faiss-ivf"
-    assert nearest(clusters(3000, 30), 5).backend == "faiss-ivf"
-
-
-def test_auto_without_faiss_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    assert chosen(monkeypatch, 60, 9) == "scikit-learn"
+def test_auto_is_exact_for_many_points_in_many_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where faiss is installed, whose neighbours are approximate."""
+    none = Neighbors(np.empty((30_000, 3)), np.empty((30_000, 3), dtype=np.int32), "scikit-learn", 1.0)
+    monkeypatch.setitem(sys.modules, "faiss", ModuleType("faiss"))
+    monkeypatch.setattr(module, "_inverted_file", lambda *_: pytest.fail("nobody asked for approximate neighbours"))
+    monkeypatch.setitem(BACKENDS, "scikit-learn", lambda *_: none)
+    assert nearest(np.eye(30_000, 9), 3) is none
 
 
 def test_auto_on_a_gpu_is_the_grid_in_few_dimensions_and_torch_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,10 +315,10 @@ def test_auto_on_a_gpu_is_the_grid_in_few_dimensions_and_torch_beyond(monkeypatc
         plain = module.BACKENDS[name]
         monkeypatch.setitem(module.BACKENDS, name, lambda points, k, _, plain=plain: plain(points, k, "cpu"))
     monkeypatch.setitem(module.GRID_WORTH, 4, 60)
-    assert chosen(monkeypatch, 59, 4, device="cuda:0") == "torch"
-    assert chosen(monkeypatch, 60, 4, device="cuda:0") == "grid"
-    assert chosen(monkeypatch, 60, 9, device="cuda") == "torch"
-    assert chosen(monkeypatch, 5, 3, device="cuda") == "grid"
+    assert chosen(59, 4, device="cuda:0") == "torch"
+    assert chosen(60, 4, device="cuda:0") == "grid"
+    assert chosen(60, 9, device="cuda") == "torch"
+    assert chosen(5, 3, device="cuda") == "grid"
 
 
 # ---------------------------------------------------------------------- errors
@@ -341,11 +333,6 @@ def test_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
 def test_unknown_backend_lists_those_there_are() -> None:
     with pytest.raises(UnknownNameError, match=r"Did you mean 'kd-tree'\? Valid names: auto, faiss-ivf, grid, kd-tree"):
         nearest(cloud(), 3, backend="kdtree")
-
-
-def test_exact_contradicts_an_approximate_backend() -> None:
-    with pytest.raises(SettingError, match="'faiss-ivf' is approximate"):
-        nearest(cloud(), 3, backend="faiss-ivf", exact=True)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5])

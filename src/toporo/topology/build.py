@@ -77,8 +77,7 @@ def _kernel(
     known = None
     if kernel == "knn" or sigma == "knn":
         backend = "auto" if search == "exact" else search
-        exact = search == "exact" or kernel == "dense"
-        known = nearest(distinct.points, neighbors, backend=backend, exact=exact, device=device)
+        known = nearest(distinct.points, neighbors, backend=backend, device=device)
         described |= {"neighbors": neighbors, "search": known.backend, "recall": known.recall}
     width = bandwidth(distinct.points, sigma, neighbors=neighbors, known=known)
     described["sigma_value"] = width

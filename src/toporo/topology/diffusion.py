@@ -140,7 +140,8 @@ def diffusion_emd(
     device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … In few
         dimensions neighbours are found, and the kNN kernel is built, on the GPU too, where its memory is enough.
     engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
-    search : how neighbours are found: ``"auto"``, ``"exact"``, or a name of :data:`toporo.topology.neighbors.BACKENDS`.
+    search : how neighbours are found: ``"auto"`` or ``"exact"``, which are the same, or a name of
+        :data:`toporo.topology.neighbors.BACKENDS`. Only ``"faiss-ivf"`` is approximate.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
         is done in portions that fit. Unless given, the limit is what is free.
     progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a

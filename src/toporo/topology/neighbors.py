@@ -33,15 +33,12 @@ Indices = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 #     100 000  16   -  /2.1    42            33 /2.5
 #     100 000  64   -          68            -  /7
 #
-# The tree wins up to eight dimensions at either size and is exact; with ten a Gaussian of 100 000 already takes it over
-# a minute. Brute force needs a second for 20 000 points of any dimension and grows with the square of their number.
+# The tree wins up to eight dimensions at either size; with ten a Gaussian of 100 000 already takes it over a minute.
+# Brute force needs a second for 20 000 points of any dimension and grows with the square of their number. The inverted
+# file is approximate, so "auto" never takes it.
 
 #: Up to this many dimensions "auto" takes the k-d tree.
 TREE_DIMENSIONS = 8
-#: From this many points on, in more dimensions, "auto" takes faiss where it is installed.
-LARGE = 30_000
-#: "auto" goes back to exact search if faiss would have to read more than this share of all lists.
-WORTHWHILE = 0.25
 
 #: From this many points on, by dimension, "auto" takes the grid on a GPU, and else brute force: in four dimensions the
 #: grid looks at 1100 of 20 000 points. Settled by such counts; not measured on a GPU.
@@ -78,15 +75,13 @@ class Neighbors:
         return replace(self, distances=self.distances[order], indices=rank[self.indices[order]])
 
 
-def nearest(
-    points: Array, neighbors: int, *, backend: str = "auto", exact: bool = False, device: str = "cpu"
-) -> Neighbors:
+def nearest(points: Array, neighbors: int, *, backend: str = "auto", device: str = "cpu") -> Neighbors:
     """Distances and indices of every point's ``neighbors`` nearest other points.
 
-    ``backend`` is a name of :data:`BACKENDS` or ``"auto"``: a k-d tree in few dimensions, an approximate index for many
-    points (never if ``exact``) and scikit-learn for the rest; on a CUDA ``device`` a grid in few dimensions and brute
-    force for the rest. The tree and the grid put equal distances in the order of their indices, and so agree.
-    Brute force takes candidates by :math:`|a|^2 + |b|^2 - 2ab`, so neighbours that are nearer to each other than
+    ``backend`` is a name of :data:`BACKENDS` or ``"auto"``, which is exact: a k-d tree in few dimensions and
+    scikit-learn's brute force in more; on a CUDA ``device`` a grid in few dimensions and brute force in more. Only
+    ``"faiss-ivf"`` is approximate. The tree and the grid put equal distances in the order of their indices, and so
+    agree. Brute force takes candidates by :math:`|a|^2 + |b|^2 - 2ab`, so neighbours that are nearer to each other than
     about 1e-7 of the cloud's extent may be confused. Indices are 32-bit unless there are 2³¹ points or more.
     """
     n, dimensions = points.shape
@@ -98,16 +93,9 @@ def nearest(
         )
     if backend not in ("auto", *BACKENDS):
         raise UnknownNameError("neighbour backend", backend, ["auto", *BACKENDS])
-    if exact and backend == "faiss-ivf":
-        raise SettingError("backend='faiss-ivf' is approximate: leave out exact=True, or choose another backend.")
     k = int(neighbors)
     points, scale = scaled(points)
-    if backend == "auto":
-        backend = exact_backend(n, dimensions, device)
-        faiss = _faiss() if backend == "scikit-learn" and n >= LARGE and not exact else None
-        known = _inverted_file(faiss, points, k, WORTHWHILE) if faiss else BACKENDS[backend](points, k, device)
-    else:
-        known = BACKENDS[backend](points, k, device)
+    known = BACKENDS[exact_backend(n, dimensions, device) if backend == "auto" else backend](points, k, device)
     if scale != 1.0:
         known.distances[...] *= scale
     return known
@@ -224,10 +212,13 @@ def _torch(points: Array, k: int, device: str) -> Neighbors:
 
 def _faiss_ivf(points: Array, k: int, _device: str) -> Neighbors:
     """faiss's inverted file, reading as many lists as the recall asks for."""
-    faiss = _faiss()
-    if faiss is None:
-        raise SettingError("backend='faiss-ivf' needs faiss, which is not installed: pip install 'toporo[ann]'.")
-    return _inverted_file(faiss, points, k, 1.0)
+    try:
+        faiss = import_module("faiss")
+    except ImportError:
+        raise SettingError(
+            "backend='faiss-ivf' needs faiss, which is not installed: pip install 'toporo[ann]'."
+        ) from None
+    return _inverted_file(faiss, points, k)
 
 
 Backend = Callable[[Array, int, str], Neighbors]
@@ -243,7 +234,7 @@ BACKENDS: dict[str, Backend] = {
 
 
 def exact_backend(n: int, dimensions: int, device: str) -> str:
-    """What "auto" takes where it has to be exact."""
+    """The backend that "auto" takes, by the number of points, their dimensions and the device."""
     if device.startswith("cuda"):
         return "grid" if n >= GRID_WORTH.get(dimensions, math.inf) else "torch"
     return "kd-tree" if dimensions <= TREE_DIMENSIONS else "scikit-learn"
@@ -252,15 +243,8 @@ def exact_backend(n: int, dimensions: int, device: str) -> str:
 # ---------------------------------------------------------------------- the inverted file
 
 
-def _faiss() -> ModuleType | None:
-    try:
-        return import_module("faiss")
-    except ImportError:
-        return None
-
-
-def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Neighbors:
-    """Approximate neighbours, or exact ones if the recall would need more than a share ``most`` of the lists.
+def _inverted_file(faiss: ModuleType, points: Array, k: int) -> Neighbors:
+    """Approximate neighbours.
 
     Threads take part only where each query stands alone: products of matrices may round differently with their
     number, and a point on the border of two lists would then move.
@@ -294,8 +278,6 @@ def _inverted_file(faiss: ModuleType, points: Array, k: int, most: float) -> Nei
         if recall >= RECALL or probes == lists:
             break
         probes = min(2 * probes, lists)
-        if probes > most * lists:
-            return _scikit(points, k, "cpu")
     distances, indices = _empty(n, k)
     order = locality_order(points)
     for part in _chunks(n, max(1, min(CHUNK, BLOCK_BYTES // 12 // probes))):

@@ -153,7 +153,7 @@ def knn_affinity(features: Any, sigma: Sigma = "knn", *, neighbors: int = 15) ->
     among j's, else 0.
     """
     points = _centered(features)
-    known = nearest(points, neighbors, exact=True)
+    known = nearest(points, neighbors)
     return knn_kernel(known, bandwidth(points, sigma, neighbors=neighbors, known=known))
 
 
@@ -186,7 +186,7 @@ def bandwidth(features: Array, sigma: Sigma, *, neighbors: int = 15, known: Neig
                 sample = features[np.random.default_rng(0).choice(len(features), MEDIAN_SAMPLE, replace=False)]
             width = float(np.median(pdist(sample)))
         elif sigma == "knn":
-            known = known or nearest(features, neighbors, exact=True)
+            known = known or nearest(features, neighbors)
             width = float(np.median(known.distances[:, -1]))
         else:
             raise UnknownNameError("sigma", sigma, ["median", "knn", "a positive number"])
