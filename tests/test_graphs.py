@@ -1,8 +1,9 @@
 """Graphs in every form that people have them in."""
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import networkx as nx
 import numpy as np
@@ -55,6 +56,52 @@ def network() -> nx.Graph:
 )
 def test_every_form_gives_the_same_graph(given: Any) -> None:
     assert as_graph(given) == EXPECTED
+
+
+class Polygon:
+    """As much of shapely's as tells it from other cells."""
+
+    __geo_interface__ = property(lambda self: {"type": "Polygon", "coordinates": ()})
+
+    def __repr__(self) -> str:
+        return "<POLYGON ((0 0, 1 0, 1 1, 0 0))>"
+
+
+class GeoDataFrame(pd.DataFrame):
+    """As much of geopandas' as tells it from a data frame."""
+
+    __geo_interface__ = property(lambda self: {"type": "FeatureCollection", "features": []})
+
+
+class W:
+    """As much of libpysal's as tells it from a mapping: its items are names with weights by neighbour."""
+
+    neighbors: ClassVar = {"a": ["b"], "b": ["a", "c"], "c": ["b"], "z": []}
+
+    def __iter__(self) -> Iterator[Any]:
+        return ((name, dict.fromkeys(others, 1.0)) for name, others in self.neighbors.items())
+
+
+AREAS = {"state": ["a", "b"], "geometry": [Polygon(), None]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(GeoDataFrame(AREAS), id="geopandas"),
+        pytest.param(GeoDataFrame(AREAS | {"people": [1, 2]}), id="more columns"),
+        pytest.param(pd.DataFrame(AREAS), id="pandas"),
+    ],
+)
+def test_polygons_are_no_edges(given: Any) -> None:
+    with pytest.raises(GraphError, match=r"DataFrame with geometries, .* libpysal\.graph\.Graph\.build_contiguity\("):
+        as_graph(given)
+
+
+def test_spatial_weights_are_not_taken_for_lengths() -> None:
+    with pytest.raises(GraphError, match=r"the graph is a W of weights, .* pass its attribute \.neighbors"):
+        as_graph(W())
+    assert as_graph(W().neighbors).isolated == ("z",)
 
 
 LONE = {"from": ["a", "b", "z"], "to": ["b", "c", None], "length": [1.0, 2.5, None]}

@@ -60,6 +60,13 @@ def as_graph(given: Any) -> GroupGraph:
         return _read(given)
     if hasattr(given, "is_directed") and hasattr(given, "nodes"):
         return GroupGraph.from_networkx(given)
+    if _is_geometry(given):
+        raise _geometry_error(given)
+    if isinstance(getattr(given, "neighbors", None), Mapping):  # libpysal.weights.W, libpysal.graph.Graph
+        raise GraphError(
+            f"the graph is a {type(given).__name__} of weights, which are not lengths: pass its attribute .neighbors for "
+            f"edges without lengths. Otherwise {EXPECTED}."
+        )
     if hasattr(given, "columns") and hasattr(given, "shape"):
         return _from_frame(given)
     if isinstance(given, Mapping):
@@ -144,7 +151,23 @@ def _from_frame(frame: Any) -> GroupGraph:
     """Edges, or who touches whom."""
     if hasattr(frame, "index") and _labelled_alike(frame):
         return GroupGraph.from_adjacency(frame)
-    return _from_columns(*_columns(frame), "the data frame")
+    names, columns = _columns(frame)
+    if any(_is_geometry(cell) for column in columns for cell in column):
+        raise _geometry_error(frame)
+    return _from_columns(names, columns, "the data frame")
+
+
+def _is_geometry(value: Any) -> bool:
+    """Whether a value is a shape or a map, of shapely, geopandas or another library."""
+    return hasattr(type(value), "__geo_interface__")
+
+
+def _geometry_error(given: Any) -> GraphError:
+    return GraphError(
+        f"the graph is a {type(given).__name__} with geometries, which does not say which groups touch. libpysal finds "
+        "that: libpysal.graph.Graph.build_contiguity(frame.set_index('group')).neighbors, where 'group' is the column "
+        f"of group names, is a graph. If other columns hold edges, leave the geometries out. Otherwise {EXPECTED}."
+    )
 
 
 def _from_columns(names: list[Any], columns: list[list[Any]], where: str) -> GroupGraph:
