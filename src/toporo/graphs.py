@@ -64,8 +64,8 @@ def as_graph(given: Any) -> GroupGraph:
         raise _geometry_error(given)
     if isinstance(getattr(given, "neighbors", None), Mapping):  # libpysal.weights.W, libpysal.graph.Graph
         raise GraphError(
-            f"the graph is a {type(given).__name__} of weights, which are not lengths: pass its attribute .neighbors for "
-            f"edges without lengths. Otherwise {EXPECTED}."
+            f"the graph is a {type(given).__name__} of weights, which are not lengths: pass its attribute .neighbors "
+            f"for edges without lengths. Otherwise {EXPECTED}."
         )
     if hasattr(given, "columns") and hasattr(given, "shape"):
         return _from_frame(given)
