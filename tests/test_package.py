@@ -44,9 +44,7 @@ def test_a_linear_fit_needs_no_torch_and_no_plotting() -> None:
 
 
 def test_a_graph_and_its_prior_need_no_torch() -> None:
-    loaded = modules_after(
-        "import toporo as tr; tr.GroupGraph.from_edges([('a','b'),('b','c')]).prior('abc')"
-    )
+    loaded = modules_after("import toporo as tr; tr.GroupGraph.from_edges([('a','b'),('b','c')]).prior('abc')")
     assert "torch" not in loaded
     assert "networkx" in loaded
 

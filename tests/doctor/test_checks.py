@@ -298,6 +298,12 @@ TABLES: list[tuple[str, str, Table, Table]] = [
         table(graph=GroupGraph.from_edges(CHAIN[1:], nodes=["ash"])),
         table(graph=CHAIN),
     ),
+    (
+        "isolated_groups",
+        "isolated-group",
+        table(graph=GroupGraph.from_edges([*CHAIN[1:], ("ash", "fig")])),
+        table(graph=GroupGraph.from_edges([*CHAIN[1:], ("ash", "fig")]), test_groups=("fig",)),
+    ),
     ("isolated_groups", "disconnected-graph", table(graph=[CHAIN[0], CHAIN[2]]), table(graph=CHAIN)),
     (
         "unreachable_tests",

@@ -64,10 +64,7 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("settings", "weights"),
     [
-        (
-            {"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"]},
-            {"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625},
-        ),
+        ({"penalty": math.inf, "graph": CHAIN, "test_groups": ["x"]}, {"a": 0.125, "b": 0.125, "c": 0.125, "d": 0.625}),
         ({"radius": 0.0}, dict.fromkeys("abcd", 0.25)),
     ],
 )

@@ -57,7 +57,7 @@ def record(
     if job.method.prior == "data":
         order = list(train) if job.seed % 3 != 2 else [train[1], train[0], *train[2:]]
         graph = GroupGraph(train, dict.fromkeys(pairwise(order), 1.0))
-        topology, prior = json.loads(graph.to_json()), graph.prior(train).to_dict()
+        topology, prior = json.loads(graph.to_json()), graph.prior(train, measure="betweenness").to_dict()
     elif job.method.prior:
         prior = Prior({name: 1 / len(train) for name in train}).to_dict()
     return {

@@ -242,11 +242,12 @@ def isolated_groups(case: Case) -> Iterator[Finding]:
     if case.graph is None or len(case.graph) < 2:
         return
     mine = set(case.names) | set(case.test)
-    lone = [name for name in case.graph_names if name in mine and not case.graph.neighbors(name)]
+    others = set(case.graph_names) if case.test else mine  # a prior without test groups looks at training groups alone
+    lone = [name for name in case.graph_names if name in mine and others.isdisjoint(case.graph.neighbors(name))]
     if lone:
         yield risky(
             "isolated-group",
-            f"{many(len(lone), 'group touches', 'groups touch')} no other in the graph",
+            f"{many(len(lone), 'group touches', 'groups touch')} no other {'' if case.test else 'training '}group",
             f"{listed(lone)}: the topology says nothing of {it(lone)}, and a training group "
             "without neighbours has only its even share of the prior.",
             "Add its edges to the graph, e.g. to the groups most like it (see the distances).",

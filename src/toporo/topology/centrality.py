@@ -63,9 +63,9 @@ def centrality(
         graph = graph.subgraph(inside)
     isolated = [name for name in inside if not graph.neighbors(name)]
     if isolated:
-        to = "any edge" if outside is not None else "an edge to another training group"
+        among = "" if outside is not None else " to another training group"
         warn(
-            f"training group(s) without {to}: {listed(isolated)}. Their centrality is the lowest possible; "
+            f"training group(s) without any edge{among}: {listed(isolated)}. Their centrality is the lowest possible; "
             "add their edges, or leave them out."
         )
     return function(graph, inside, outside, weighted)
