@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,9 +70,9 @@ def _many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def in_portions(monkeypatch: pytest.MonkeyPatch, rows: int = 256) -> Iterator[None]:
-    """However small it is, a table does not fit."""
+    """However small it is, a table is read in portions."""
     with monkeypatch.context() as patched:
-        patched.setattr(large, "fits", lambda *_: False)
+        patched.setattr(large, "needs_scan", lambda _: True)
         patched.setattr(large, "PORTION", rows)
         patched.setattr(large, "LEAST_PORTION", 1)
         yield
@@ -157,11 +158,66 @@ def test_logistic_models_reach_the_same_optimum(target: str, folder: Path, monke
 
 def test_other_models_get_rows_drawn_and_say_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with in_portions(monkeypatch):
-        monkeypatch.setattr(large, "MOST_DRAWN", 500)
-        with pytest.warns(TopoRoWarning, match=r"'mlp' needs its rows at hand: it is fitted to \d{3},?\d* rows drawn"):
+        monkeypatch.setattr(large, "MOST_ROWS", 1000)
+        with pytest.warns(TopoRoWarning, match=r"'mlp' is fitted to a sample of \d{3},?\d* rows of the"):
             model = fit(folder / "pq", model="mlp", epochs=1)
     assert model.about["rows"] == fit(folder / "pq").about["rows"]
     assert 500 <= model.about["rows_drawn"] < 1300
+
+
+def test_a_rare_class_is_drawn_and_keeps_its_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table()
+    table["kind"] = np.where(table.y > table.y.median(), "b", "c")
+    table.loc[[700, 1500, 2900], ["kind", "state"]] = ["a", "g01"]  # far from the first rows of any group
+    table["rare"] = (table.kind == "a").astype(int)
+    table.to_parquet(tmp_path / "t.parquet", row_group_size=300, index=False)
+    settings: dict[str, Any] = {"method": "erm", "ridge": 0.1}
+    for target, classes in (("kind", ("a", "b", "c")), ("rare", ("0", "1"))):
+        whole = fit(tmp_path / "t.parquet", target, **settings)
+        with in_portions(monkeypatch), monkeypatch.context() as patched:
+            patched.setattr(large, "DRAWN", 200)
+            model = fit(tmp_path / "t.parquet", target, **settings)
+        assert model.classes == whole.classes == classes
+        assert model.estimator.coef_ == pytest.approx(whole.estimator.coef_, abs=1e-4)
+        assert model.about["constant"] == whole.about["constant"]
+
+
+def test_a_third_value_that_was_not_drawn_still_makes_a_regression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table()
+    table["count"] = (table.a > 5).astype(float)
+    table.loc[2000, "count"] = 2.0
+    table.to_parquet(tmp_path / "t.parquet", row_group_size=300, index=False)
+    with in_portions(monkeypatch):
+        monkeypatch.setattr(large, "DRAWN", 200)
+        assert fit(tmp_path / "t.parquet", "count").task == "regression"
+
+
+def test_more_than_fifty_numbers_that_are_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make_table()
+    table["code"] = np.arange(ROWS) % 60
+    table["a"] = table.code + np.random.default_rng(0).normal(size=ROWS)
+    table.to_parquet(tmp_path / "t.parquet", row_group_size=300, index=False)
+    settings: dict[str, Any] = {"features": ["a"], "task": "classification", "method": "erm", "ridge": 0.1}
+    whole = fit(tmp_path / "t.parquet", "code", **settings)
+    with in_portions(monkeypatch):
+        model = fit(tmp_path / "t.parquet", "code", **settings)
+    assert model.classes is not None
+    assert len(model.classes) == 60
+    assert model.classes == whole.classes
+    assert model.columns == whole.columns
+    assert model.estimator.coef_ == pytest.approx(whole.estimator.coef_, abs=1e-4)
+
+
+def test_an_identifier_with_more_levels_than_are_counted_says_at_least(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "MOST_MET", 100)
+    with in_portions(monkeypatch):
+        model = fit(folder / "pq", features=None, exclude=["kind", "three"])
+    note = next(column.note for column in model.columns if column.name == "id")
+    assert note.startswith("text with at least 100 levels, more than 50: an identifier?")
 
 
 def test_a_model_is_saved_and_predicts(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,6 +275,46 @@ def test_rows_drawn_do_not_depend_on_portions_or_order_of_work(folder: Path, mon
     counts = pd.Series(frames[0].text("state").tolist()).value_counts()
     assert counts.min() >= survey.LEAST
     assert 900 < len(frames[0]) < 1200
+
+
+@pytest.mark.parametrize("kind", ["pq", "csv"])
+def test_neither_memory_nor_a_limit_of_it_changes_a_model(
+    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = set()
+    for most_rows in (1000, 10_000):
+        for free, limit in ((1 << 20, None), (1 << 40, None), (1 << 20, 1 << 33), (1 << 40, 1 << 40)):
+            with monkeypatch.context() as patched:
+                patched.setattr(large, "MOST_ROWS", most_rows)
+                patched.setattr(large, "PORTION", 256)
+                patched.setattr(large, "free_bytes", lambda free=free: free)
+                settings: dict[str, Any] = {"model": "mlp", "epochs": 1, "memory_limit": limit}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", TopoRoWarning)
+                    model = fit(folder / kind, **settings)
+            found.add((most_rows, states(model, tmp_path / f"{most_rows} {free} {limit}")))
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("kind", ["pq", "csv"])
+def test_a_sample_has_as_many_rows_as_it_may(kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of CSV files only reading tells how many rows there are."""
+    for cell in (1, 60):  # bytes that a cell is taken to have
+        with monkeypatch.context() as patched:
+            patched.setattr(large, "needs_scan", lambda _: True)
+            patched.setattr(large, "MOST_ROWS", 1500)
+            patched.setattr(large, "CELL", cell)
+            with pytest.warns(TopoRoWarning, match="fitted to a sample"):
+                model = fit(folder / kind, model="mlp", epochs=1)
+        assert 1350 <= model.about["rows_drawn"] <= 1700
+
+
+def test_a_memory_limit_that_is_too_low_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "room", lambda _: 1 << 17)
+    for most_rows, work in ((1000, r"drawing 1,000 rows from .*pq"), (10_000, r"fitting a model to .*pq")):
+        monkeypatch.setattr(large, "MOST_ROWS", most_rows)
+        with pytest.raises(SettingError, match=rf"{work} takes up to .*KiB.* fitted whole up to {most_rows:,} rows"):
+            fit(folder / "pq", memory_limit="1GiB")
 
 
 def test_keys_look_random() -> None:

@@ -395,7 +395,7 @@ def test_workers_give_the_same_bytes(
 def test_workers_fit_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To a table larger than memory, in passes."""
     monkeypatch.setattr(dataset, "PIECE_ROWS", 150)
-    monkeypatch.setattr(large, "fits", lambda *_: False)
+    monkeypatch.setattr(large, "needs_scan", lambda _: True)
     monkeypatch.setattr(large, "LEAST_PORTION", 1)
     folder = split(floods(rows=300), tmp_path / "table")
     settings: dict[str, Any] = {"group": "station", "graph": RIVER, "test_groups": ["mouth"], "model": "linear"}

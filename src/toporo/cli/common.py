@@ -256,7 +256,7 @@ DropMissing = Annotated[
 MemoryLimit = Annotated[
     int | None,
     option(
-        "Memory that the command may take in all, e.g. 2GiB: tables are read in portions that fit.",
+        "Memory that the command may take in all, e.g. 2GiB. It never changes the result.",
         _DATA,
         "--memory-limit",
         parser=memory,

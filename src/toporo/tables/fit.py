@@ -119,10 +119,11 @@ def fit_table(
         kriged models of numbers have intervals of their own.
     format : "csv", "parquet" or "feather", where the ending of a path does not say it.
     delimiter : what stands between the cells of a CSV file.
-    memory_limit : bytes that the process may take, as a number or a text such as ``"2GiB"``; half of what is free
-        unless given. A table that does not fit is read in portions: linear and kriged models of numbers are fitted to
-        sums over all rows, logistic ones in several passes over them, others to rows that are drawn.
-    engine : ``"local"``, or ``"ray"`` or a Ray cluster's address, to read the portions of a table there. The same
+    memory_limit : bytes that the process may take, as a number or a text such as ``"2GiB"``. It never changes the
+        model: a fit that would take more is an error. Files of more than a million rows, or about 17 million cells, are
+        read in portions: linear and kriged models of numbers are fitted to sums over all rows, logistic ones in several
+        passes over them, others to a sample of that many rows.
+    engine : ``"local"``, or ``"ray"`` or a Ray cluster's address, to read the portions of such files there. The same
         portions are added up in the same order, so the model is the same.
     settings : others of the estimator: ``prior``, ``ridge``, ``divergence``, ``epochs``, … of TRO, ``candidates``,
         ``folds``, ``budget``, … of votes, ``random_state`` of both.
@@ -164,6 +165,7 @@ def fit_table(
             large = read_large(dataset, asked, machines=stack.enter_context(machines_of(engine)), **how)
             source = large.drawn
             asked |= {"graph": large.graph, "skip_unknown_groups": False, "exclude": ()}  # which was done
+            asked["task"] = large.task if task == "auto" else task
         ready = prepare_table(source, **asked, **reading)
         # Of a large table all rows decide these models; others have those that were drawn.
         whole = model == "linear" or (model == "kriged" and ready.task == "regression")

@@ -1,7 +1,9 @@
-"""From a table that may be larger than memory to what a fit needs: sums over all rows, and some of the rows.
+"""From a large table to what a fit needs: sums over all rows, and a sample of the rows.
 
 Linear and kriged models of numbers are fitted to the sums, so to all rows; logistic models in several passes over
-them. Other models are fitted to rows that were drawn: see :class:`toporo.tables.survey.Drawn`.
+them. Other models are fitted to the sample: see :class:`toporo.tables.survey.Drawn`. The number of rows and columns
+decides which tables are read in this way and how many rows are sampled. Memory does not: the same command always
+gives the same model, or an error that says that the memory limit is too low.
 """
 
 from __future__ import annotations
@@ -34,18 +36,20 @@ from toporo.tables.looks import Lens, passed_losses
 from toporo.tables.model import skipped_in_words
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
-from toporo.tables.survey import TARGET, ReadingPlan, Survey, survey_piece, values_between
-from toporo.text import many, spelled
+from toporo.tables.survey import LEAST, TARGET, ReadingPlan, Survey, survey_piece, values_between
+from toporo.text import human, many, spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
 
-#: Rows drawn of a table whose sums decide the model, and at most for models that need rows.
-DRAWN, MOST_DRAWN = 100_000, 1_000_000
-#: Bytes a cell takes at most while a table is fitted to in memory: as read, as numbers, encoded, scaled; and drawn.
-IN_MEMORY, AS_DRAWN = 48, 160
+#: Rows, and cells, of the largest table that is fitted as a whole, and of the sample of a larger one.
+MOST_ROWS, MOST_CELLS = 1_000_000, 1 << 24
+#: Rows sampled of a table whose sums decide the model.
+DRAWN = 100_000
+#: Bytes a cell takes at most while a model is fitted to rows in memory: as read, as numbers, encoded, scaled.
+IN_MEMORY = 48
 #: Bytes a cell of a portion takes on its way into sums.
 ON_ITS_WAY = 40
-#: The limit by which portions are cut and rows are drawn where none is given.
+#: The limit by which portions are cut where none is given.
 USUAL = 8 << 30
 #: Rows of a portion, at most and at least.
 PORTION, LEAST_PORTION = 1 << 16, 1 << 10
@@ -61,14 +65,14 @@ def find_large(
     format: str | None,  # noqa: A002  # as read_frame calls it
     delimiter: str,
 ) -> Dataset | None:
-    """The table of a source, if it is to be read in portions: it does not fit into memory, or others are to read it.
+    """The table of a source, if it is to be read in portions.
 
     Parameters
     ----------
     source, memory_limit, engine, format, delimiter : as for ``fit_table``.
     """
     check_engine(engine)
-    memory = memory_left(memory_limit)
+    limit = parse_memory(memory_limit)
     if not isinstance(source, str | os.PathLike | Dataset):
         if engine != LOCAL:
             raise SettingError(f"engine {engine!r} reads files, and this is {type(source).__name__}: give a path.")
@@ -79,7 +83,12 @@ def find_large(
         if engine != LOCAL or is_dataset(source):
             raise
         return None  # reading it says what is wrong
-    return dataset if engine != LOCAL or not fits(dataset, memory) else None
+    if needs_scan(dataset):
+        return dataset
+    if limit is not None:
+        rows, columns = _rows_about(dataset), len(dataset.names)
+        check_room(IN_MEMORY * rows * columns, limit, f"fitting a model to {dataset.where}", columns)
+    return None
 
 
 def read_large(
@@ -110,26 +119,51 @@ def read_large(
         categorical=categorical,
         test_groups=[str(name) for name in listed_names(asked["test_groups"], "test_groups")],
         known=known,
+        task=asked["task"],
         drop_missing=asked["drop_missing"],
         measured=measured,
         memory=memory_left(memory_limit),
         machines=machines,
-        limit=parse_memory(memory_limit) or USUAL,
+        limit=parse_memory(memory_limit),
     )
     return replace(large, graph=graph)
 
 
-def fits(dataset: Dataset, limit: int) -> bool:
-    """Whether a table can be fitted to in memory.
+def most_rows(columns: int) -> int:
+    """Rows of the largest table of so many columns that is fitted as a whole, and of a sample of a larger one.
+
+    >>> most_rows(10), most_rows(100)
+    (1000000, 167772)
+    """
+    return max(1000, min(MOST_ROWS, MOST_CELLS // max(1, columns)))
+
+
+def needs_scan(dataset: Dataset) -> bool:
+    """Whether a table is too large to be fitted as a whole.
 
     Parameters
     ----------
     dataset : the table.
-    limit : bytes that there are.
     """
-    cells = dataset.size / CELL if dataset.rows is None else float(dataset.rows) * len(dataset.names)
-    packed = PACKED if dataset.rows is None and dataset.pieces[0].path.endswith(".gz") else 1
-    return cells * packed * IN_MEMORY <= limit
+    return _rows_about(dataset) > most_rows(len(dataset.names))
+
+
+def check_room(needed: int, limit: int, work: str, columns: int) -> None:
+    """Refuse work that takes more memory than a limit leaves, for the limit must not change the model.
+
+    Parameters
+    ----------
+    needed, limit : bytes; the limit is of the whole process.
+    work : what takes that.
+    columns : of the table.
+    """
+    if needed > (left := room(limit)):
+        raise SettingError(
+            f"{work} takes up to {human(needed)}, and the memory limit of {human(limit)} leaves {human(left)}. Tables "
+            f"with {many(columns, 'column')} are fitted whole up to {most_rows(columns):,} rows, and larger ones by "
+            "their sums or a sample of that many rows, whatever the memory, so that a command always gives the same "
+            "model. Raise the limit, or give a table with fewer columns."
+        )
 
 
 def memory_left(limit: Any) -> int:
@@ -177,7 +211,8 @@ class Large:
         measured: bool,
         memory: int,
         machines: Cluster,
-        limit: int = USUAL,
+        task: str = "auto",
+        limit: int | None = None,
     ) -> Large:
         """Read a table once, or again where a column turns out to be something else than its first rows say.
 
@@ -189,7 +224,8 @@ class Large:
         measured : whether sums are wanted, for all rows to decide the model; else rows are drawn and that is all.
         memory : bytes that there are.
         machines : where pieces are read.
-        limit : of memory, as it was given.
+        task : as for ``fit_table``.
+        limit : of memory, if one is given.
         """
         kinds, head, unusable = _kinds(dataset, [group, *categorical], exclude)
         for name in (target, group, *([weight] if weight else []), *(features or []), *categorical):
@@ -199,9 +235,12 @@ class Large:
                 raise UnknownNameError("column", name, kinds)
         roles = {target, group, weight}
         used = [name for name in kinds if name not in roles] if features is None else list(features)
-        total = dataset.rows if dataset.rows is not None else _about_rows(dataset, head)
-        # What decides a bit of the model goes by the limit, never by what happens to be free or by the cores.
-        wanted = max(1000, min(DRAWN if measured else MOST_DRAWN, limit // (4 * AS_DRAWN * len(kinds))))
+        total = max(len(head), _rows_about(dataset))
+        # What decides a bit of the model goes by the table alone, never by memory or by the cores.
+        wanted = min(DRAWN if measured else MOST_ROWS, most_rows(len(dataset.names)))
+        if limit is not None:
+            work = f"drawing {wanted:,} rows from {dataset.where}"
+            check_room(IN_MEMORY * min(wanted, total) * len(kinds), limit, work, len(dataset.names))
         workers = min(cores(), len(dataset.pieces))
         plan = ReadingPlan(
             kinds=kinds,
@@ -220,22 +259,29 @@ class Large:
             known=None if known is None else frozenset(known),
             drop_missing=drop_missing,
             moments=measured,
-            rows=max(LEAST_PORTION, min(PORTION, limit // (16 * ON_ITS_WAY * len(kinds)))),
+            classification=task == "classification",
+            rows=max(LEAST_PORTION, min(PORTION, (limit or USUAL) // (16 * ON_ITS_WAY * len(kinds)))),
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
             most_bytes=memory // (4 * workers),
         )
         while True:
             survey = _surveyed(dataset, plan, machines)
-            again = survey if isinstance(survey, ReadingPlan) else _known_levels(survey, plan)
+            again = survey if isinstance(survey, ReadingPlan) else _better_plan(survey, plan, task)
             if again is None:
-                return cls(dataset, plan, survey, machines, unusable)  # type: ignore[arg-type]  # a plan is gone over again
+                return cls(dataset, plan, _within_sample(survey, plan), machines, unusable)  # type: ignore[arg-type]  # no plan
             plan = again
 
     @property
     def called(self) -> str:
         """What the table is called: without folders, and without what follows an address."""
         return spelled(PurePosixPath(self.dataset.where.partition("?")[0]).name)
+
+    @property
+    def task(self) -> str:
+        """What is predicted, unless it is asked for, by all rows: a few may show fewer values."""
+        classes = self.plan.by_class or len(self.survey.values) <= 2
+        return "classification" if classes else "regression"
 
     @property
     def drawn(self) -> Frame:
@@ -273,9 +319,9 @@ class Large:
             estimator.fit_moments(*self.inputs(encoder))
             return
         moments, low, high = self.inputs(encoder, target=False)
-        labels = tuple(self._labels())
 
         def passes(scaling: Scaling, intercept: bool) -> PassedLosses:
+            labels = tuple(estimator.classes_.tolist())  # of the rows drawn, which have all classes
             lens = Lens(encoder, scaling, intercept, labels, moments.names, moments.mass)
 
             def over(work: Callable[..., Any], *more: Any) -> Iterator[Any]:
@@ -427,10 +473,12 @@ def _kinds(
     return kinds, head, dict(head.unusable)
 
 
-def _about_rows(dataset: Dataset, head: Frame) -> int:
-    """How many rows a table of CSV files has, about: by the room that numbers and texts take there."""
-    packed = PACKED if dataset.pieces[0].path.endswith(".gz") else 1
-    return max(len(head), int(dataset.size * packed / (CELL * max(1, len(head.names)))))
+def _rows_about(dataset: Dataset) -> int:
+    """How many rows a table has; of files that do not say it about, by the bytes that numbers and texts take there."""
+    if dataset.rows is not None:
+        return dataset.rows
+    packed = PACKED if dataset.pieces and dataset.pieces[0].path.endswith(".gz") else 1
+    return int(dataset.size * packed / (CELL * max(1, len(dataset.names))))
 
 
 def _surveyed(dataset: Dataset, plan: ReadingPlan, machines: Cluster) -> Survey | ReadingPlan:
@@ -455,8 +503,33 @@ def _surveyed(dataset: Dataset, plan: ReadingPlan, machines: Cluster) -> Survey 
     return total
 
 
-def _known_levels(survey: Survey, plan: ReadingPlan) -> ReadingPlan | None:
-    """A plan that knows which levels of named columns are common enough for an input of their own; None if it does."""
+def _share(survey: Survey, plan: ReadingPlan) -> float:
+    """The share of rows to draw, now that they are counted."""
+    return min(1.0, plan.wanted / max(1, survey.trained + survey.apart))
+
+
+def _within_sample(survey: Survey, plan: ReadingPlan) -> Survey:
+    """The same with no more rows drawn than wanted, where a file had more than its bytes suggested."""
+    share = _share(survey, plan)
+    if survey.drawn is None or plan.share <= 1.1 * share:
+        return survey
+    return replace(survey, drawn=survey.drawn.thinned(replace(plan, share=share))[0])
+
+
+def _better_plan(survey: Survey, plan: ReadingPlan, task: str) -> ReadingPlan | None:
+    """A plan to read the table again by, or None if all that is needed is known.
+
+    It knows which levels of named columns are common, how many rows can be drawn if far fewer were, and that two
+    numbers are classes if too few rows of one may have been drawn.
+    """
+    again: ReadingPlan | None = None
+    share = _share(survey, plan)
+    if not plan.moments and share > 1.1 * plan.share:
+        plan = again = replace(plan, share=share)
+    if task == "auto" and not plan.by_class and len(survey.values) == 2:
+        fewest = 0 if plan.weight is not None else min(survey.values.values())  # of weight zero are any number
+        if fewest * plan.share < LEAST:
+            plan = again = replace(plan, classification=True)
     kept = {}
     for name in plan.features:
         if plan.kinds[name] == "text" and name in plan.required and name not in plan.kept:
@@ -464,7 +537,7 @@ def _known_levels(survey: Survey, plan: ReadingPlan) -> ReadingPlan | None:
             if len(counts) > plan.most_levels:
                 common = sorted(counts, key=lambda level: (-counts[level], level))[: plan.most_levels]
                 kept[name] = tuple(sorted(common))
-    return replace(plan, kept={**plan.kept, **kept}) if kept else None
+    return replace(plan, kept={**plan.kept, **kept}) if kept else again
 
 
 # ---------------------------------------------------------------- pieces, one after the other or many at a time
@@ -545,7 +618,7 @@ def machines_of(engine: str) -> Iterator[Cluster]:
 def sample_in_words(drawn: int, rows: int, model: str) -> str:
     """That a model was fitted to some of the rows."""
     return (
-        f"the table is larger than the memory there is, and model {model!r} needs its rows at hand: it is fitted to "
-        f"{many(drawn, 'row')} drawn from {rows:,}, of every group at least a few. Linear and kriged models of numbers "
-        "(--fast, --model kriged) are fitted to all rows."
+        f"model {model!r} is fitted to a sample of {many(drawn, 'row')} of the {rows:,} to train on, with at least a "
+        "few of every group and class, for the table is too large to be fitted whole. Linear and kriged models of "
+        "numbers (--fast, --model kriged) are fitted to all rows."
     )

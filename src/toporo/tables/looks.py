@@ -12,6 +12,7 @@ import numpy.typing as npt
 from toporo.data.dataset import Dataset
 from toporo.data.encode import Encoder
 from toporo.data.frame import Numbers, Texts, frames_of
+from toporo.errors import DataError
 from toporo.estimators.rows import Scaling
 from toporo.machine import one_thread
 from toporo.robust.moments import GroupMoments
@@ -67,6 +68,11 @@ class Lens:
                 target, names = frame.text(plan.target), told.names
                 target = target.known() if isinstance(frame[plan.target], Texts) else target
                 classes = np.array([*(class_of.get(level, -1) for level in target.levels), -1])[target.codes[used]]
+                if (classes < 0).any():
+                    raise DataError(
+                        f"{frame.where} has changed since it was first read: it has new classes. Wait until nothing "
+                        "writes to the table, and start again."
+                    )
                 codes = np.array([*(group_of.get(name, -1) for name in names.levels), -1])[names.codes[used]]
                 yield inputs, classes, codes, weights[used] / self.mass[codes]
 

@@ -27,13 +27,15 @@ from toporo.robust.moments import GroupMoments, MomentSums
 from toporo.types import Array
 
 Mask = npt.NDArray[np.bool_]
-#: Levels of a column of text that are told apart; an identifier has more.
+#: By group or class that has enough rows, the key that others must be below to be drawn.
+Bounds = dict[str, np.uint64]
+#: Levels of a column of text that are counted unless it was named; with so many it has no input.
 MOST_MET = 10_000
-#: Values of a target that are told apart: with no more than this many, they could be classes.
+#: Distinct numbers of a target that are counted, unless they are classes.
 MOST_VALUES = 50
-#: Levels of a column that was named, which are all to be counted.
+#: Levels of a column that was named, or of classes, which are all to be counted.
 MOST_COUNTED = 1_000_000
-#: Rows of a group that are drawn however few that is of all.
+#: Rows of a group, and of a class, that are drawn however few that is of all.
 LEAST = 20
 _LAST = np.uint64(2**64 - 1)
 #: The slot of the target.
@@ -55,6 +57,7 @@ class ReadingPlan:
     test_groups, known : groups set aside; groups other than which are skipped, None for nobody.
     drop_missing : whether rows that lack a group, a target or a weight are left out; else they are an error.
     moments : whether the target is a number whose moments are wanted.
+    classification : whether the target is classes even if it holds numbers; text always is.
     rows : of a portion.
     wanted, share : how many rows are drawn, about, and which share of all that is.
     most_bytes : that the sums may take.
@@ -72,6 +75,7 @@ class ReadingPlan:
     known: frozenset[str] | None
     drop_missing: bool
     moments: bool
+    classification: bool
     rows: int
     wanted: int
     share: float
@@ -82,6 +86,11 @@ class ReadingPlan:
     def threshold(self) -> np.uint64:
         """Rows whose key is below it are drawn."""
         return np.uint64(min(int(self.share * 2.0**64), 2**64 - 1))
+
+    @property
+    def by_class(self) -> bool:
+        """Whether the target is classes."""
+        return self.classification or self.kinds[self.target] == "text"
 
 
 @dataclass(frozen=True)
@@ -108,29 +117,63 @@ class Drawn:
     def __add__(self, other: Drawn) -> Drawn:
         return Drawn(Frame.joined([self.frame, other.frame]), np.concatenate([self.keys, other.keys]))
 
-    def thinned(self, plan: ReadingPlan) -> tuple[Drawn, dict[str, np.uint64]]:
-        """Rows below the threshold, and of each group those with the least keys; below which key that is, by group."""
-        names = self.frame.text(plan.group)
-        rows, bounds = _least(names.codes, self.keys, plan)
-        told = {names.levels[code]: bound for code, bound in bounds.items()}
-        return Drawn(self.frame.take(rows), self.keys[rows]), told
+    def thinned(self, plan: ReadingPlan) -> tuple[Drawn, list[Bounds]]:
+        """Rows below the threshold, and of each group and class those with the least keys; the bounds of these."""
+        drawn, all_bounds = self.keys < plan.threshold, []
+        for column in strata(self.frame, training_rows(self.frame, plan), plan):
+            few, bounds = _least(column, self.keys, plan)
+            drawn |= few
+            all_bounds.append(bounds)
+        return Drawn(self.frame.take(drawn), self.keys[drawn]), all_bounds
 
 
-def _least(
-    codes: npt.NDArray[np.int32], keys: npt.NDArray[np.uint64], plan: ReadingPlan
-) -> tuple[npt.NDArray[np.intp], dict[int, np.uint64]]:
-    """Which rows are drawn, and for groups that have enough, the key that others must be below."""
-    order = np.lexsort((keys, codes))
-    sorted_codes, sorted_keys = codes[order], keys[order]
-    first = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
+def strata(frame: Frame, told: PortionRows, plan: ReadingPlan) -> list[Texts]:
+    """What some rows of each are drawn of: groups, and classes, of which only training rows with a weight count.
+
+    Parameters
+    ----------
+    frame, told, plan : rows, what they are for, and how the table is read.
+    """
+    used = told.train | told.apart
+    found = [replace(told.names, codes=np.where(used, told.names.codes, -1))]
+    if plan.by_class:
+        labels = frame.text(plan.target)
+        labels = labels.known() if isinstance(frame[plan.target], Texts) else labels
+        weight = None if plan.weight is None else frame[plan.weight]
+        counting = told.train & (weight.values > 0) if isinstance(weight, Numbers) else told.train
+        found.append(replace(labels, codes=np.where(counting, labels.codes, -1)))
+    return found
+
+
+def _least(column: Texts, keys: npt.NDArray[np.uint64], plan: ReadingPlan) -> tuple[Mask, Bounds]:
+    """The rows of each level with the least keys, and of levels that have enough, the key that others must be below."""
+    few, order = np.zeros(len(keys), bool), np.lexsort((keys, column.codes))
+    order = order[np.searchsorted(column.codes[order], 0) :]
+    if not len(order):
+        return few, {}
+    codes, sorted_keys = column.codes[order], keys[order]
+    first = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
     sizes = np.diff(np.append(first, len(codes)))
     least = min(LEAST, max(1, plan.wanted // len(first)))
-    few = np.zeros(len(order), bool)
     few[order] = np.arange(len(order)) - np.repeat(first, sizes) < least
-    full = sizes >= least
-    bounds = sorted_keys[first[full] + least - 1]
-    rows = np.flatnonzero(few | (keys < plan.threshold))
-    return rows, dict(zip(sorted_codes[first[full]].tolist(), bounds, strict=True))
+    full = first[sizes >= least]
+    return few, {column.levels[codes[place]]: sorted_keys[place + least - 1] for place in full}
+
+
+def _candidates(column: Texts, keys: npt.NDArray[np.uint64], known: Bounds) -> Mask:
+    """Rows that may be among those with the least keys of their level."""
+    bounds = np.array([known.get(name, _LAST) for name in column.levels], dtype=np.uint64)
+    used = column.codes >= 0
+    if not used.any():
+        return used
+    # Of a level with many rows here, a few times as many as are drawn have keys below this; else all may.
+    sizes = np.bincount(column.codes[used], minlength=len(bounds))
+    likely = np.where(sizes > 4 * LEAST, 4.0 * LEAST / np.maximum(sizes, 1), 1.0) * (2.0**64 - 2048.0)
+    below = used & (keys < np.minimum(bounds, likely.astype(np.uint64))[column.codes])
+    short = np.bincount(column.codes[below], minlength=len(bounds)) < np.minimum(sizes, LEAST)
+    if (short := short & (bounds > likely)).any():
+        below |= used & short[column.codes] & (keys < bounds[column.codes])
+    return below
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +215,7 @@ class Survey:
             moments=moments,
             spans={name: span + other.spans[name] for name, span in self.spans.items()},
             levels={name: _fewer(name, count, plan) for name, count in levels.items()},
-            values=self.values if _are_many(self.values) else self.values + other.values,
+            values=_fewer_values(self.values + other.values, plan),
             rows=self.rows + other.rows,
             trained=self.trained + other.trained,
             apart=self.apart + other.apart,
@@ -198,6 +241,8 @@ class Survey:
                 rule: Rule | str = category_rule(
                     name, counts, self.levels[name][""] > 0, plan.most_levels, name in plan.required
                 )
+                if isinstance(rule, str) and len(self.levels[name]) == MOST_MET:  # more were not counted
+                    rule = rule.replace("text with", "text with at least")
             else:
                 span = self.spans[name]
                 rule = "empty"
@@ -258,8 +303,16 @@ def _many(name: str, counts: Counter[str], plan: ReadingPlan) -> bool:
     return name not in plan.kept and len(counts) - ("" in counts) > plan.most_levels
 
 
-def _are_many(values: Counter[float]) -> bool:
-    return len(values) > MOST_VALUES
+def _fewer_values(values: Counter[float], plan: ReadingPlan) -> Counter[float]:
+    """Counts of a target's numbers: of all if they are classes, else as many as show that they are many."""
+    if not plan.classification:
+        return Counter(dict(sorted(values.items())[: MOST_VALUES + 1]))
+    if len(values) > MOST_COUNTED:
+        raise DataError(
+            f"target {plan.target!r} has more than {MOST_COUNTED:,} different numbers: too many for classes. If they "
+            "are numbers to predict, say --task regression (task='regression')."
+        )
+    return values
 
 
 def _fewer(name: str, counts: Counter[str], plan: ReadingPlan) -> Counter[str]:
@@ -272,7 +325,7 @@ def _fewer(name: str, counts: Counter[str], plan: ReadingPlan) -> Counter[str]:
         return counts
     if len(counts) <= MOST_MET:
         return counts
-    kept = sorted(counts)[:MOST_MET]
+    kept = sorted(counts)[:MOST_MET]  # the first by name, "" among them: the same however pieces are added up
     return Counter({level: counts[level] for level in kept})
 
 
@@ -359,7 +412,7 @@ class _Reader:
         self.skipped: Counter[str] = Counter()
         self.parts: list[Drawn] = []
         self.base, self.waiting = 0, 0
-        self.bounds: dict[str, np.uint64] = {}
+        self.bounds: list[Bounds] = [{}, {}]  # of groups and classes
 
     def add(self, frame: Frame) -> None:
         keys = _keys(self.index, self.row, len(frame))
@@ -371,7 +424,7 @@ class _Reader:
         self.groups.update({name: int(count) for name, count in zip(told.names.levels, counts, strict=True) if count})
         self.trained += int(told.train.sum())
         self.apart += int(told.apart.sum())
-        self._draw(frame, keys, told, used)
+        self._draw(frame, keys, told)
         if not told.train.any():
             return
         train = frame if told.train.all() else frame.take(told.train)
@@ -396,9 +449,10 @@ class _Reader:
         if not plan.moments:
             flags = {slot: values for slot, values in flags.items() if _column_of(slot) != plan.target}
         target = train[plan.target]
-        if isinstance(target, Numbers) and not _are_many(self.values):
+        if isinstance(target, Numbers) and (plan.classification or len(self.values) <= MOST_VALUES):
             distinct, often = np.unique(target.values, return_counts=True)
-            self.values.update(dict(zip(distinct[: MOST_VALUES + 1].tolist(), often.tolist(), strict=False)))
+            self.values.update(dict(zip(distinct.tolist(), often.tolist(), strict=True)))
+            self.values = _fewer_values(self.values, plan)
         weights = self._weights(train)
         if weights is not None and not weights.all():
             counted = weights > 0
@@ -461,28 +515,22 @@ class _Reader:
 
     # ------------------------------------------------------------ some of the rows
 
-    def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: PortionRows, used: Mask) -> None:
-        levels, codes = told.names.levels, told.names.codes
-        bounds = np.array([self.bounds.get(name, _LAST) for name in levels], dtype=np.uint64)
-        wanted = used & (keys < self.plan.threshold)
-        if len(bounds):
-            # Of a group with many rows here, a few times as many as are drawn have keys below this; else all may.
-            sizes = np.bincount(codes[used], minlength=len(levels))
-            likely = np.where(sizes > 4 * LEAST, 4.0 * LEAST / np.maximum(sizes, 1), 1.0) * (2.0**64 - 2048.0)
-            below = used & (keys < np.minimum(bounds, likely.astype(np.uint64))[codes])
-            short = np.bincount(codes[below], minlength=len(levels)) < np.minimum(sizes, LEAST)
-            if (short := short & (bounds > likely)).any():
-                below |= used & short[codes] & (keys < bounds[codes])
-            wanted |= below
-        rows = np.flatnonzero(wanted)
-        if not len(rows):
+    def _draw(self, frame: Frame, keys: npt.NDArray[np.uint64], told: PortionRows) -> None:
+        wanted = (told.train | told.apart) & (keys < self.plan.threshold)
+        for column, bounds in zip(strata(frame, told, self.plan), self.bounds, strict=False):
+            wanted |= _candidates(column, keys, bounds)
+        if not wanted.any():
             return
-        some, known = _least(told.names.codes[rows], keys[rows], self.plan)
-        self.bounds |= {levels[code]: min(bound, bounds[code]) for code, bound in known.items()}
-        self.parts.append(Drawn(frame.take(rows[some]), keys[rows[some]]))
-        self.waiting += len(some)
+        some, known = Drawn(frame.take(wanted), keys[wanted]).thinned(self.plan)
+        self._tighten(known)
+        self.parts.append(some)
+        self.waiting += len(some.keys)
         if self.waiting > max(self.base, 1 << 15):
             self._thin()
+
+    def _tighten(self, found: list[Bounds]) -> None:
+        for bounds, own in zip(self.bounds, found, strict=False):
+            bounds |= {name: min(bound, bounds.get(name, _LAST)) for name, bound in own.items()}
 
     def _thin(self) -> None:
         if self.parts:
@@ -491,7 +539,7 @@ class _Reader:
             )
             thinned, bounds = drawn.thinned(self.plan)
             self.parts, self.base, self.waiting = [thinned], len(thinned.keys), 0
-            self.bounds |= bounds
+            self._tighten(bounds)
 
     def survey(self) -> Survey:
         self._thin()
