@@ -183,6 +183,7 @@ def test_forged_models(folder: Path) -> None:
         ("columns.1.kind", "banana", "kind 'banana' of a column"),
         ("task", "classification", "its task is classification, its estimator a TRORegressor"),
         ("test_groups", ["moon"], "not in the graph: 'moon'"),
+        ("estimator.class", ["TRORegressor"], "its class: expected text, found a list"),
         ("estimator.inputs", 10**9, "has shape"),
         ("estimator.one_column", False, "it has several targets"),
         ("estimator.settings.hidden", 10**9, "its setting 'hidden': expected a list, found a whole number"),

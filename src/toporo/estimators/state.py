@@ -172,11 +172,12 @@ def load_state(content: Any, arrays: Arrays) -> Any:
         schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
         if schema != SCHEMA:
             raise DataError(f"its schema is {schema!r:.50}, expected {SCHEMA!r}.")
-        if content.get("class") in KRIGED:
+        kind = as_type(content.get("class"), str, "its class")
+        if kind in KRIGED:
             return load_kriged(content, arrays)
-        if content.get("class") in AUTO:
+        if kind in AUTO:
             return load_auto(content, arrays)
-        if content.get("class") in WEIGHTED:
+        if kind in WEIGHTED:
             return _loaded_weighted(as_type(content, StoredWeighted, "its form is wrong"), arrays)
         return _loaded(as_type(content, StoredEstimator, "its form is wrong"), arrays)
     except TopoRoError as error:
