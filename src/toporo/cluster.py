@@ -298,7 +298,7 @@ def _probe(ray: Any) -> None:
     if wrong:
         raise TopoRoError(
             f"not every machine of the Ray cluster can do this work. {'; '.join(wrong)}. Install there what is "
-            "installed here (pip install toporo=={}), or leave it out. Nothing was begun.".format(_here()["toporo"])
+            f"installed here (pip install toporo=={_here()['toporo']}), or leave it out. Nothing was begun."
         )
 
 

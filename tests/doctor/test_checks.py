@@ -11,7 +11,7 @@ import pytest
 
 from tests.doctor.cases import CHAIN, GROUPS, case_of, sound
 from toporo.data.frame import Frame, Numbers, Texts
-from toporo.doctor import CHECKS, SEVERITIES, Finding
+from toporo.doctor import CHECKS, SEVERITIES, Finding, examine
 from toporo.doctor.columns import time_column
 from toporo.doctor.measure import Case
 from toporo.doctor.results import Distances, Separability
@@ -461,12 +461,30 @@ def test_shared_rows_are_serious_by_their_share_not_by_their_number(shared: int,
 
 
 def test_targets_of_test_groups_are_not_looked_at() -> None:
-    """A leak, a class or an outlier that only test groups show must not be seen."""
-    plain = table(target="y", test_groups=("dogwood",))
-    odd = table(target="y", test_groups=("dogwood",))
-    odd.columns["y"] = [1e9 if g == "dogwood" else y for g, y in zip(odd.columns["g"], odd.columns["y"], strict=True)]
-    speak = [check for check in CHECKS if check.__name__ not in ("shared_rows",)]
-    assert [f for check in speak for f in check(plain.case())] == [f for check in speak for f in check(odd.case())]
+    """A leak, a class, an outlier or a shared row that only test groups show must not be seen."""
+    for make in (table, lambda **settings: repeated(0.5, **settings)):
+        plain = make(target="y", test_groups=("birch",))
+        odd = make(target="y", test_groups=("birch",))
+        odd.columns["y"] = [1e9 if g == "birch" else y for g, y in zip(odd.columns["g"], odd.columns["y"], strict=True)]
+        assert [f for check in CHECKS for f in check(plain.case())] == [
+            f for check in CHECKS for f in check(odd.case())
+        ]
+
+
+def test_a_sample_does_not_depend_on_targets_of_test_groups() -> None:
+    columns = sound(400)
+    odd = columns | {"y": [1e9 if g == "birch" else y for g, y in zip(columns["g"], columns["y"], strict=True)]}
+    first, second = (examine(each, group="g", target="y", test_groups=["birch"]) for each in (columns, odd))
+    assert first.distances is not None
+    assert second.distances is not None
+    assert (first.distances.matrix == second.distances.matrix).all()
+
+
+def test_equal_features_with_other_targets_are_no_shared_rows() -> None:
+    """Each month of a year in every group: nothing says that rows of a test group are copies."""
+    rng = np.random.default_rng(0)
+    columns = {"g": np.repeat(GROUPS, 300).tolist(), "day": list(range(300)) * 4, "y": rng.normal(size=1200).tolist()}
+    assert found("shared_rows", case_of(columns, target="y", test_groups=("ash",))) == {}
 
 
 def test_a_column_that_tells_groups_by_luck_is_let_pass() -> None:

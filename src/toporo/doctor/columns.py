@@ -235,11 +235,24 @@ def missing_values(case: Case) -> Iterator[Finding]:
 
 @check
 def shared_rows(case: Case) -> Iterator[Finding]:
-    """Rows with the same features and target in two groups: groups that are not apart."""
-    rows = np.flatnonzero(case.codes >= 0)
+    """Rows with the same features and target in two groups: groups that are not apart.
+
+    Targets of test groups are not read. Rows there count by their features, if equal features in training groups come
+    with equal targets.
+    """
+    hashes, rows, what = case.hashes, np.flatnonzero(case.codes >= 0), "features and target"
+    if case.target is None:
+        what = "values"
+    elif case.test:
+        train = np.flatnonzero(case.training_rows)
+        by_features, by_both = (len(np.unique(each[train])) for each in (case.feature_hashes, case.hashes))
+        if len(case.train) > 1 and by_both <= 1.1 * by_features:
+            hashes, what = case.feature_hashes, "features"
+        else:
+            rows = train
     if len(case.names) < 2 or not case.features or len(rows) < 4:
         return
-    hashes, codes = case.hashes[rows], case.codes[rows]
+    hashes, codes = hashes[rows], case.codes[rows]
     order = np.lexsort((codes, hashes))
     values, starts, counts = np.unique(hashes[order], return_index=True, return_counts=True)
     first, last = codes[order][starts], codes[order][starts + counts - 1]
@@ -257,7 +270,6 @@ def shared_rows(case: Case) -> Iterator[Finding]:
     pairs = Counter((case.names[a], case.names[b]) for a, b in zip(first[across], last[across], strict=True))
     top = sorted(pairs, key=lambda pair: (-pairs[pair], pair))[:3]
     shown = ", ".join(f"{pairs[pair]} in both {pair[0]!r} and {pair[1]!r}" for pair in top)
-    what = "features and target" if case.target is not None else "values"
     yield Finding(
         "serious" if max(share, known) >= MANY_SHARED else "risky" if max(share, known) >= 0.01 else "note",
         "shared-rows",

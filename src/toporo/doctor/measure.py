@@ -228,10 +228,16 @@ class Case:
         return {name: _profile(name, self.frame[name], self.codes, len(self.names)) for name in self.features}
 
     @cached_property
+    def feature_hashes(self) -> Hashes:
+        """A number for every row by its features."""
+        return row_hashes(self.frame, self.features)
+
+    @cached_property
     def hashes(self) -> Hashes:
-        """By row, a number that its features and its target settle."""
-        names = [*self.features, *([self.target] if self.target is not None else [])]
-        return row_hashes(self.frame, names)
+        """A number for every row by its features and, in training groups, its target."""
+        if self.target is None:
+            return self.feature_hashes
+        return np.where(self.training_rows, row_hashes(self.frame, [*self.features, self.target]), self.feature_hashes)
 
     @cached_property
     def width(self) -> int:
