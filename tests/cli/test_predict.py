@@ -226,6 +226,12 @@ def test_halves_of_signs_are_refused_and_nothing_is_left(toporo: Run, model: Pat
     assert {path.name for path in tmp_path.iterdir()} == {"model", "river.csv"}
 
 
+def test_kept_features_are_written_as_they_were_read(toporo: Run, model: Path) -> None:
+    done = toporo("predict", "model", "-", "--keep", "x,note", stdin="x,note\n007,007\n1e1,1e1\n,\n1.50,1.50\n")
+    kept = [row[:2] for row in csv.reader(io.StringIO(done.out))]
+    assert kept == [["x", "note"], ["007", "007"], ["1e1", "1e1"], ["", ""], ["1.50", "1.50"]]
+
+
 # ---------------------------------------------------------------- reach
 
 

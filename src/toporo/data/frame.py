@@ -7,7 +7,7 @@ text is an empty cell and nothing else, for ``NA`` may be Namibia and ``none`` a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -106,12 +106,14 @@ class Frame:
     where : the table for messages: "sales.csv", "standard input", "the data frame".
     first : the number of the first row, where the one after the header is 1.
     unusable : columns that are neither numbers nor dates nor text, each with the reason.
+    written : some of the columns as the table has them written: 007 rather than 7.
     """
 
     columns: dict[str, Column]
     where: str = "the data frame"
     first: int = 1
     unusable: dict[str, str] = field(default_factory=dict)
+    written: dict[str, Texts] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,11 +135,13 @@ class Frame:
 
     def take(self, rows: Rows) -> Frame:
         """Some rows, numbered anew, by position or by a mask."""
-        return replace(self, columns={name: column.take(rows) for name, column in self.columns.items()}, first=1)
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
+        written = {name: column.take(rows) for name, column in self.written.items()}
+        return replace(self, columns=columns, first=1, written=written)
 
     def text(self, name: str) -> Texts:
         """A column as text, whatever it is."""
-        column = self[name]
+        column = self.written[name] if name in self.written else self[name]
         return column if isinstance(column, Texts) else column.as_text()
 
     @classmethod
@@ -150,7 +154,7 @@ class Frame:
         """
         first = frames[0]
         columns = {name: _joined([frame.columns[name] for frame in frames]) for name in first.names}
-        return replace(first, columns=columns)
+        return replace(first, columns=columns, written={})
 
     def distinct(self, name: str) -> int:
         """How many different values a column has, not counting that one is missing."""
@@ -243,6 +247,7 @@ def stream_frames(
     kinds: Mapping[str, str],
     *,
     optional: Iterable[str] = (),
+    written: Iterable[str] = (),
     format: str | None = None,  # noqa: A002
     delimiter: str = ",",
     rows: int = _PORTION,
@@ -254,6 +259,7 @@ def stream_frames(
     source, format, delimiter : as in :func:`read_frame`.
     kinds : "number", "date" or "text" by column; a cell that is not of its kind is an error.
     optional : those of them that need not be there.
+    written : those of them to have as they are written, too (:attr:`Frame.written`).
     """
     wrong = {name: kind for name, kind in kinds.items() if kind not in _KINDS}
     if wrong:
@@ -274,14 +280,16 @@ def stream_frames(
         for name in places:
             if name in table.unusable:
                 raise _unusable(name, table.where, table.unusable[name])
-        for frame in frames_of(table, {name: kinds[name] for name in places}, rows):
+        for frame in frames_of(table, {name: kinds[name] for name in places}, rows, written=_names(written)):
             any_rows = True
             yield frame
     if not any_rows:
         raise _no_rows(table.where)
 
 
-def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, *, copy: bool = True) -> Iterator[Frame]:
+def frames_of(
+    table: Opened, kinds: Mapping[str, str], rows: int, *, copy: bool = True, written: Collection[str] = ()
+) -> Iterator[Frame]:
     """Portions of columns that an opened table has.
 
     Parameters
@@ -290,12 +298,17 @@ def frames_of(table: Opened, kinds: Mapping[str, str], rows: int, *, copy: bool 
     kinds : by column; a cell that is not of its kind is an :class:`OtherKindError`.
     rows : of a portion at most.
     copy : whether numbers are to be the frame's own; else they may be read-only.
+    written : as for :func:`stream_frames`.
     """
+    import pyarrow as pa
+
     first = table.first
     for arrays in table.batches([table.names.index(name) for name in kinds], rows):
         frame = Frame({}, table.where, first)
         for name, array in zip(kinds, arrays, strict=True):
             frame.columns[name] = _of_kind(array, kinds[name], table, name, first, copy)
+            if name in written and kinds[name] != "text":
+                frame.written[name] = _as_texts(pa.chunked_array([array]))
         if len(frame):
             yield frame
         first += len(frame)

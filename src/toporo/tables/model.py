@@ -218,7 +218,7 @@ class TableModel:
             (:func:`toporo.data.dataset.find_dataset`), a stream of CSV, a pandas, polars or arrow table, or columns by
             name.
         require : further columns to read, typed as in training (the target, say).
-        keep, optional : further columns to read, as text; ``optional`` ones are read if they are there.
+        keep, optional : further columns to read, as they are written; ``optional`` ones are read if they are there.
         format : "csv", "parquet" or "feather", where the ending of a path does not say it.
         delimiter : what stands between the cells of a CSV file.
         rows : at most so many at a time; unless given, fewer the wider the table.
@@ -237,7 +237,7 @@ class TableModel:
         if reach:
             required(self.reach)
             optional = [*optional, *{self.group}.difference(require := list(require))]
-        asked, grouped = self._asked(interval, neighbors), self._takes_groups(interval)
+        asked, grouped, keep = self._asked(interval, neighbors), self._takes_groups(interval), list(keep)
         kinds = dict.fromkeys([*keep, *optional], "text")
         kinds |= {name: self.kind(name) for name in require} | self.encoder.kinds
         if grouped:
@@ -249,7 +249,9 @@ class TableModel:
 
         def read() -> Iterator[_Rows]:
             skipped.clear()
-            frames = stream_frames(source, kinds, optional=extra, format=format, delimiter=delimiter, rows=rows)
+            frames = stream_frames(
+                source, kinds, optional=extra, written=keep, format=format, delimiter=delimiter, rows=rows
+            )
             frames = _ahead(frames) if named else frames
             several = (_Rows.of(frame, self, models, neighbors or {}, skipped) for frame in frames)
             return (each for each in several if len(each.frame))
