@@ -30,7 +30,7 @@ from toporo.pages import model_figures as figures
 from toporo.pages.charts import to_svg
 from toporo.pages.doctor import write_doctor_report
 from toporo.pages.model import _effects, _effects_section, describe_model, write_model_report
-from toporo.pages.model_words import cautions, groups_outside, interval_text, number, share, summary
+from toporo.pages.model_words import cautions, groups_outside, interval_text, number, share, summary, verdict
 from toporo.tables import Evaluation, GroupScore, Interval, TableModel, fit_table, load_model
 from toporo.text import printable, short_name
 from toporo.topology.effect import groups_in_effect
@@ -249,7 +249,10 @@ def test_the_summary_says_what_was_fitted_to_what(model: TableModel, evaluation:
     assert f"{groups_in_effect(row.weight for row in rows):.1f} by the weights, of 4" in text
     assert f"of rows: {model.estimator.rows_in_effect_:.0f} by the weights, of" in text
     assert "On “held-out.csv”, 200 rows in 5 groups (1 not trained on)" in text
-    assert f"RMSE {interval_text(evaluation.overall['rmse'])}, mean over groups" in text
+    assert f"RMSE {interval_text(evaluation.unseen['rmse'])}, mean over groups not trained on" in text
+    leading = verdict(model, evaluation, None).text
+    assert leading.startswith("In 1 group that it was not trained on, the model's RMSE is ")
+    assert interval_text(evaluation.unseen["rmse"]) in leading
     assert interval_text(evaluation.worst.metrics["rmse"]) in text
     for hop in ("0 (trained on)", "1"):
         assert f"{hop}: {interval_text(evaluation.by_hop[hop]['rmse'])}" in text

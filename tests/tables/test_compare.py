@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from toporo.tables.contest import constant_in_words, over_constant, unfair
 from toporo.tables.evaluate import evaluate
 
 
-def judged(errors: dict[str, float], rows: int = 50, **settings: float) -> object:
+def judged(errors: dict[str, float], rows: int = 50, **settings: Any) -> Any:
     """An evaluation whose rmse by group is as given."""
     groups = np.repeat(list(errors), rows)
     signs = np.tile([1.0, -1.0], len(groups) // 2)
@@ -69,6 +70,22 @@ def test_other_rows_or_tasks_are_an_error() -> None:
     classes = fit_table(floods(), target="flood", group="station", penalty=1.0)
     with pytest.raises(SettingError, match="a regression cannot be compared with a classification"):
         compare(whole, classes.evaluate(floods()))
+
+
+def test_the_gain_is_over_groups_that_were_not_trained_on() -> None:
+    errors = {"a": 9.0, "b": 9.0, "c": 1.0, "d": 2.0}
+    mine, theirs = (judged(each, trained=["a", "b"]) for each in (errors, dict.fromkeys(errors, 4.0)))
+    found = compare(mine, theirs)
+    assert found.over == ("d", "c")
+    assert (found.gain.value, found.better, len(found.gains)) == (pytest.approx(2.5), 2, 4)
+    assert "than old in RMSE, mean over groups not trained on; it is better in 2 of 2 groups." in found.words(
+        "new", "old"
+    )
+    worse = replace(mine, constant=dict.fromkeys(errors, 1.0))
+    assert "mean over groups not trained on" in constant_in_words(worse, "model")
+    assert constant_in_words(replace(mine, constant=dict.fromkeys(errors, 4.0)), "model") == ""
+    both = compare(mine, judged(dict.fromkeys(errors, 4.0), trained=["a", "d"]))
+    assert both.over == ("c",)
 
 
 # ---------------------------------------------------------------- words, and a constant

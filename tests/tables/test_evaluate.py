@@ -466,6 +466,22 @@ def test_json_is_valid_and_read_back() -> None:
     assert (content["level"], content["resamples"], content["seed"]) == (0.8, 50, 3)
 
 
+def test_the_headline_is_of_groups_that_were_not_trained_on() -> None:
+    mixed = evaluated()
+    alone = [name != "NY" for name in GROUPS]
+    y, predicted, names = (np.asarray(column)[alone] for column in (Y, PREDICTED, GROUPS))
+    new = evaluate("regression", y, predicted, names.tolist(), resamples=50, level=0.8, seed=3)
+    assert mixed.headline_groups == ("PA", "OH")
+    assert mixed.headline == mixed.unseen
+    assert mixed.headline["rmse"].value == new.overall["rmse"].value != mixed.overall["rmse"].value
+    assert new.headline == new.overall
+    assert new.unseen == {}
+    trained = evaluate("regression", Y, PREDICTED, GROUPS, trained=set(GROUPS), resamples=0)
+    assert trained.headline == trained.overall
+    old = {key: value for key, value in mixed.to_dict().items() if key != "unseen"}
+    assert Evaluation.from_dict(old).headline == Evaluation.from_dict(old).overall
+
+
 @pytest.mark.parametrize(
     "damage", [{"groups": [{}]}, {"worst": "XX"}, {"overall": {"rmse": {"value": "high"}}}, {"by_hop": None}]
 )
@@ -504,6 +520,7 @@ def test_text_table() -> None:
     lines = evaluated().lines()
     assert [line.split("  ")[0] for line in lines] == [
         "",
+        "mean over 2 group(s) not trained on",
         "mean over 3 group(s)",
         "all rows together",
         *["mean over groups"] * 3,
@@ -512,10 +529,10 @@ def test_text_table() -> None:
         "OH",
     ]
     assert lines[0].split() == ["rows", "hops", "rmse", "mae", "r2"]
-    assert lines[6].split()[:3] == ["PA", "2", "no"]
+    assert lines[7].split()[:3] == ["PA", "2", "no"]
     place = lines[0].index("rmse")
     assert all(line[place - 1] == " " and line[place].isdigit() for line in lines[1:])
-    assert evaluated().lines(1)[-2:] == [lines[6], "… and 2 more group(s)"]
+    assert evaluated().lines(1)[-2:] == [lines[7], "… and 2 more group(s)"]
     names = [f"group {i} {'x' * 60}" for i in range(30)]
     shown = str(evaluate("regression", np.zeros(30), np.arange(30.0), names, resamples=0)).splitlines()
     assert len(shown) == 24

@@ -41,6 +41,8 @@ from toporo.text import hops_text, many, number
 
 #: Groups shown, the worst first; --verbose shows all.
 SHOWN = 10
+#: The mean that comes first where some groups were trained on and others were not.
+UNSEEN = "mean over groups not trained on"
 _DATA, _OUTPUT = "Data", "Output"
 
 
@@ -218,7 +220,8 @@ def _show(judged: Evaluation, verbose: bool) -> None:
 
 
 def _lines(judged: Evaluation) -> dict[str, Mapping[str, Interval]]:
-    lines: dict[str, Mapping[str, Interval]] = {"mean over groups": judged.overall, "all rows together": judged.pooled}
+    lines: dict[str, Mapping[str, Interval]] = {UNSEEN: judged.unseen} if judged.unseen else {}
+    lines |= {"mean over groups": judged.overall, "all rows together": judged.pooled}
     return lines | {f"hops {hop}": scores for hop, scores in judged.by_hop.items()}
 
 

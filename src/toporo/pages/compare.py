@@ -215,7 +215,8 @@ def against_section(judged: Evaluation, name: str, other: Evaluation) -> Section
     text = (
         f"{gain.words('This model', names[1])} Bars to the right: {names[0]} is better there, to the left: worse.{part}"
     )
-    figure = _gain_figure(shown, [gain.gains[name] for name in shown], f"gain in {metric}", gain.gain)
+    over = "groups" if gain.over is None else "groups not trained on"
+    figure = _gain_figure(shown, [gain.gains[name] for name in shown], f"gain in {metric}", gain.gain, over)
     grid = Grid(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
     return charts.figure_section("against", f"Beside {names[1]}", text, figure, (grid,))
 
@@ -225,7 +226,7 @@ def _by(gain: float) -> str:
 
 
 @charts.drawn
-def _gain_figure(names: list[str], gains: list[float], label: str, mean: Interval) -> Figure:
+def _gain_figure(names: list[str], gains: list[float], label: str, mean: Interval, over: str) -> Figure:
     figure, (ax,) = charts.canvas(0.95 + 0.2 * max(len(names), 3))
     charts.name_rows([ax], [short_name(name) for name in names], keys=names)
     ax.barh(
@@ -235,5 +236,5 @@ def _gain_figure(names: list[str], gains: list[float], label: str, mean: Interva
     if clear(mean):
         ax.axvline(mean.value, color=charts.SOFT, lw=0.9, ls=":", zorder=1)
     ax.tick_params(axis="y", labelsize=8, pad=6)
-    ax.set_xlabel(f"{label} (dotted: mean over groups)" if clear(mean) else label)
+    ax.set_xlabel(f"{label} (dotted: mean over {over})" if clear(mean) else label)
     return figure

@@ -74,7 +74,7 @@ def write_model_report(
     ...     write_model_report(model, Path(folder) / "report.html").name
     'report.html'
     """
-    parts = _parts(model, evaluation, source)
+    parts = _parts(model, evaluation, source, against)
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
     judged = f", evaluated on {quoted(source)}" if source else ""
     comes_to = verdict(model, evaluation, against)
@@ -105,7 +105,7 @@ def describe_model(
     ----------
     model, evaluation, source, against : as :func:`write_model_report` takes them.
     """
-    parts = _parts(model, evaluation, source)
+    parts = _parts(model, evaluation, source, against)
     estimator, prior = model.estimator, model.estimator.prior_
     kept = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped")
     plain: dict[str, Any] = _plain({
@@ -158,17 +158,19 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- sections
 
 
-def _parts(model: TableModel, evaluation: Evaluation | None, source: str | None) -> Parts:
+def _parts(
+    model: TableModel, evaluation: Evaluation | None, source: str | None, against: tuple[str, Evaluation] | None
+) -> Parts:
     """What differs with the kind of model."""
     table = model.explain()
     if isinstance(table, CoefficientTable):
-        return kriged_parts(model, table, evaluation, source)
+        return kriged_parts(model, table, evaluation, source, against)
     if isinstance(table, LeagueTable):
-        return league_parts(model, table, evaluation, source)
+        return league_parts(model, table, evaluation, source, against)
     rows = list(table)
     return Parts(
         summary(model, rows, evaluation, source),
-        cautions(model, rows, evaluation, source),
+        cautions(model, rows, evaluation, source, against),
         {
             "effective_groups": groups_in_effect(row.weight for row in rows),
             "rows_in_effect": model.estimator.rows_in_effect_,
@@ -265,6 +267,7 @@ def _edges(hops: float) -> str:
 
 def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
     lines = {
+        **({"mean over groups not trained on": evaluation.unseen} if evaluation.unseen else {}),
         "mean over groups": evaluation.overall,
         "all rows together": evaluation.pooled,
         f"worst group: {evaluation.worst.group}": evaluation.worst.metrics,

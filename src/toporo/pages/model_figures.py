@@ -178,11 +178,11 @@ def metric_figure(evaluation: Evaluation) -> Figure:
     """The leading metric of every group with its interval, the worst first; groups trained on apart from new ones."""
     shown, rest = _first(evaluation.groups)
     figure, (ax,) = _rows_figure([score.group for score in shown], rest)
-    overall = evaluation.overall[evaluation.metric]
-    if math.isfinite(overall.low) and math.isfinite(overall.high):
-        ax.axvspan(overall.low, overall.high, color=GRID, lw=0, zorder=0.5)
-    if math.isfinite(overall.value):
-        ax.axvline(overall.value, color=SOFT, lw=0.9, ls=":", zorder=1)
+    mean = evaluation.headline[evaluation.metric]
+    if math.isfinite(mean.low) and math.isfinite(mean.high):
+        ax.axvspan(mean.low, mean.high, color=GRID, lw=0, zorder=0.5)
+    if math.isfinite(mean.value):
+        ax.axvline(mean.value, color=SOFT, lw=0.9, ls=":", zorder=1)
     intervals = [score.metrics[evaluation.metric] for score in evaluation.groups]
     for i, (score, interval) in enumerate(zip(shown, intervals, strict=False)):
         if math.isfinite(interval.value):
@@ -196,7 +196,8 @@ def metric_figure(evaluation: Evaluation) -> Figure:
     _metric_axis(ax, evaluation.metric, intervals[: len(shown)])
     ax.set_xlabel(_metric_label(evaluation))
     handles = _trained_marks(score.trained for score in evaluation.groups)
-    charts.key(figure, [*handles, charts.stroke("mean over groups, shaded: its interval")])
+    over = "groups not trained on" if evaluation.unseen else "groups"
+    charts.key(figure, [*handles, charts.stroke(f"mean over {over}, shaded: its interval")])
     return figure
 
 

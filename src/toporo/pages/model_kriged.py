@@ -19,6 +19,7 @@ from toporo.pages.model_words import (
     evaluated,
     fitted,
     groups_outside,
+    no_control,
     number,
     quoted,
     said,
@@ -62,26 +63,26 @@ def fold(columns: Sequence[str], rows: Sequence[tuple[str, ...]], words: Sequenc
 
 
 def kriged_parts(
-    model: TableModel, table: CoefficientTable, evaluation: Evaluation | None, source: str | None
+    model: TableModel, table: CoefficientTable, evaluation: Evaluation | None, source: str | None, against: Any = None
 ) -> Parts:
     """The parts of a kriged model.
 
     Parameters
     ----------
-    model, evaluation, source : as :func:`~toporo.pages.model.write_model_report` takes them.
+    model, evaluation, source, against : as :func:`~toporo.pages.model.write_model_report` takes them.
     table : what the model says of its groups.
     """
     sentences = [fitted(model, len(model.groups)), *table.about["words"]]
     return Parts(
         [*sentences, *([] if evaluation is None else evaluated(evaluation, source))],
-        _cautions(model, evaluation, source),
+        _cautions(model, evaluation, source, against),
         {**table.about, "groups": [asdict(row) for row in table]},
         partial(_first, model, table, groups_outside(model, evaluation)),
         partial(_last, table),
     )
 
 
-def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | None) -> list[str]:
+def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | None, against: Any) -> list[str]:
     hops = test_hops(model)
     lost = [name for name, away in hops.items() if math.isinf(away)]
     far = [name for name, away in hops.items() if FAR <= away < math.inf]
@@ -92,8 +93,8 @@ def _cautions(model: TableModel, evaluation: Evaluation | None, source: str | No
         (evaluation is None, "Nothing was evaluated. It takes a table with targets, best of groups that were not "
          "trained on."),
         *([] if evaluation is None else about_evaluation(model, evaluation, source)),
-        (True, "No control was fitted for this page. Whether kriging helps only shows beside a linear model with all "
-         "groups weighed alike (erm) and a kriged one without the graph, on the same groups."),
+        (True, f"{no_control(against)}Whether kriging helps only shows beside a linear model with all groups weighed "
+         "alike (erm) and a kriged one without the graph, on the same groups."),
         (far, f"Groups {FAR} edges and more from those trained on: {some_names(far)}. A trend over the graph that "
          "turns around on the way there makes predictions worse than without it."),
         (lost, f"No path leads from a training group to {some_names(lost)}: the graph says nothing about them."),

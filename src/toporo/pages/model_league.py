@@ -15,7 +15,7 @@ from toporo.estimators.league import share as vote_text
 from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section
 from toporo.pages.model_kriged import FAR, MOST_PANELS, Parts, fold, some_names
-from toporo.pages.model_words import about_evaluation, evaluated, fitted, number, said, test_hops
+from toporo.pages.model_words import about_evaluation, evaluated, fitted, no_control, number, said, test_hops
 from toporo.pages.render import Grid, Section
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
@@ -23,12 +23,14 @@ from toporo.text import hops_text, short_name
 from toporo.topology.graph import GroupGraph
 
 
-def league_parts(model: TableModel, table: LeagueTable, evaluation: Evaluation | None, source: str | None) -> Parts:
+def league_parts(
+    model: TableModel, table: LeagueTable, evaluation: Evaluation | None, source: str | None, against: Any = None
+) -> Parts:
     """The parts of a model by votes.
 
     Parameters
     ----------
-    model, evaluation, source : as :func:`~toporo.pages.model.write_model_report` takes them.
+    model, evaluation, source, against : as :func:`~toporo.pages.model.write_model_report` takes them.
     table : its candidates.
     """
     about = dict(table.about)
@@ -36,14 +38,16 @@ def league_parts(model: TableModel, table: LeagueTable, evaluation: Evaluation |
     sentences = [fitted(model, len(model.groups)), *about["words"]]
     return Parts(
         [*sentences, *([] if evaluation is None else evaluated(evaluation, source))],
-        _cautions(model, table, evaluation, source),
+        _cautions(model, table, evaluation, source, against),
         {**about, "league": table.to_dict(), "groups": effects},
         partial(_first, model, table),
         partial(_last, model, table),
     )
 
 
-def _cautions(model: TableModel, table: LeagueTable, evaluation: Evaluation | None, source: str | None) -> list[str]:
+def _cautions(
+    model: TableModel, table: LeagueTable, evaluation: Evaluation | None, source: str | None, against: Any
+) -> list[str]:
     hops = test_hops(model)
     lost = [name for name, away in hops.items() if math.isinf(away)]
     far = [name for name, away in hops.items() if FAR <= away < math.inf]
@@ -55,8 +59,8 @@ def _cautions(model: TableModel, table: LeagueTable, evaluation: Evaluation | No
         (evaluation is None, "Nothing was evaluated. It takes a table with targets, best of groups that were not "
          "trained on."),
         *([] if evaluation is None else about_evaluation(model, evaluation, source)),
-        (True, "No control was fitted for this page. Whether votes help only shows beside a linear model (--fast) and "
-         "one with all groups weighed alike (erm), on the same groups."),
+        (True, f"{no_control(against)}Whether votes help only shows beside a linear model (--fast) and one with all "
+         "groups weighed alike (erm), on the same groups."),
         (failed, f"Candidates that were not fitted, as the league says why: {some_names(failed)}."),
         (silent, "The graph hardly counts: in what the candidates leave, neighbours are no more alike than other "
          "groups."),

@@ -111,15 +111,15 @@ def verdict(model: TableModel, evaluation: Evaluation | None, against: tuple[str
     loses = constant_in_words(evaluation, "The model")
     if loses:
         return Verdict(loses, "bad")
-    new = sum(not score.trained for score in evaluation.groups)
-    which = f"{many(new, 'group')} that it was not trained on" if new == len(evaluation.groups) else (
-        f"{many(len(evaluation.groups), 'group')}, {new} of them not trained on"
-    )  # fmt: skip
-    metric, over = evaluation.metric, over_constant(evaluation)
-    error = interval_text(evaluation.overall[metric])
+    metric, over, names = evaluation.metric, over_constant(evaluation), evaluation.headline_groups
+    known = all(score.trained for score in evaluation.groups)
+    which = f"{many(len(names), 'group')} that it was {'' if known else 'not '}trained on"
+    error = interval_text(evaluation.headline[metric])
     text = f"In {which}, the model's {metric_name(metric)} is {error}, mean over groups"
+    if evaluation.unseen:
+        text += f" (in all {len(evaluation.groups)} groups {interval_text(evaluation.overall[metric])})"
     if over is not None:
-        constant = math.fsum(evaluation.constant.values()) / len(evaluation.constant)
+        constant = math.fsum(evaluation.constant[name] for name in names) / len(names)
         text += f"; a constant has {number(constant)}"
     if against is None:
         return Verdict(f"{text}.", "good" if over is not None else "")
@@ -220,9 +220,13 @@ def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
     rows = many(sum(score.rows for score in evaluation.groups), "row")
     place = f"{quoted(worst.group)}{'' if worst.trained else ', not trained on'}"
     brackets = f" In brackets: {100 * evaluation.level:g} % intervals." if evaluation.resamples else ""
+    mean = f"{interval_text(evaluation.overall[metric])}, mean over groups"
+    if evaluation.unseen:
+        unseen = interval_text(evaluation.unseen[metric])
+        mean = f"{unseen}, mean over groups not trained on (over all {interval_text(evaluation.overall[metric])})"
     sentences = [
         f"On {_place(source or 'the data given')}, {rows} in {many(len(evaluation.groups), 'group')} ({new} not "
-        f"trained on): {title} {interval_text(evaluation.overall[metric])}, mean over groups; worst group {place}: "
+        f"trained on): {title} {mean}; worst group {place}: "
         f"{interval_text(worst.metrics[metric])}.{brackets}"
     ]
     if len(evaluation.by_hop) > 1:
@@ -233,9 +237,10 @@ def evaluated(evaluation: Evaluation, source: str | None) -> list[str]:
     if (least := evaluation.least_covered) is not None:
         by = "; ".join(f"{hop}: {interval_text(metrics['coverage'])}" for hop, metrics in evaluation.by_hop.items())
         what = "Sets of classes" if "set_size" in evaluation.overall else "Intervals"
+        where = " not trained on" if evaluation.unseen else ""
         sentences.append(
             f"{what} that are to hold {100 * INTERVAL:g} % of the rows hold a share of "
-            f"{interval_text(evaluation.overall['coverage'])}, mean over groups"
+            f"{interval_text(evaluation.headline['coverage'])}, mean over groups{where}"
             f"{f' (by edges: {by})' if len(evaluation.by_hop) > 1 else ''}; the least, of {quoted(least.group)}: "
             f"{interval_text(least.metrics['coverage'])}."
         )
@@ -259,8 +264,13 @@ def _inside_and_outside(evaluation: Evaluation) -> str:
 # ---------------------------------------------------------------- cautions
 
 
+def no_control(against: object) -> str:
+    """A sentence that there is no other model on the page, if so."""
+    return "" if against is not None else "No control was fitted for this page. "
+
+
 def cautions(
-    model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None
+    model: TableModel, rows: Sequence[GroupRow], evaluation: Evaluation | None, source: str | None, against: Any = None
 ) -> list[str]:
     """What a reader might take from the page and should not."""
     weighty, used = groups_in_effect(row.weight for row in rows), model.estimator.rows_in_effect_
@@ -277,8 +287,8 @@ def cautions(
          "trained on."),
         *([] if evaluation is None else about_evaluation(model, evaluation, source)),
         (control, "This is a control. Whether a robust model does better only shows beside one, on the same groups."),
-        (not control, "No control was fitted for this page. Whether the topology helps only shows beside models with "
-         "a uniform prior and with all groups weighed alike (erm), on the same groups."),
+        (not control, f"{no_control(against)}Whether the topology helps only shows beside models with a uniform prior "
+         "and with all groups weighed alike (erm), on the same groups."),
         (model.graph is not None, "A graph is a claim that neighbouring groups are alike, which the page does not "
          "test."),
         (True, "The model cannot know what no training group shows: in a new group the target may depend on the "

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,20 +55,23 @@ class Comparison:
     ----------
     metric : which.
     gains : by group; above 0 the model is better, whether more or less of the metric is good.
-    gain : the mean over groups. Its interval is of the differences: what makes a group hard for both models is no part
-        of it; two intervals that overlap say nothing about it.
-    better : in how many groups the model is better.
+    gain : the mean over groups: over those not trained on, if there are any. Its interval is of the differences: what
+        makes a group hard for both models is no part of it; two intervals that overlap say nothing about it.
+    better : in how many of these groups the model is better.
+    over : these groups, where they are not all.
     """
 
     metric: str
     gains: dict[str, float]
     gain: Interval
     better: int
+    over: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values for JSON; an interval that does not exist is null."""
         gain = {key: number_to_json(value) for key, value in vars(self.gain).items()}
-        return {"metric": self.metric, "gain": gain, "better": self.better, "gains": self.gains}
+        over = list(self.gains if self.over is None else self.over)
+        return {"metric": self.metric, "gain": gain, "better": self.better, "over": over, "gains": self.gains}
 
     def words(self, name: str, control: str) -> str:
         """One sentence.
@@ -80,9 +83,13 @@ class Comparison:
         >>> Comparison("rmse", dict.fromkeys("abcdef", -2.0), Interval(-2.0, -3.0, -1.0), 0).words("new", "old")
         'new is worse by 2 (1 to 3) than old in RMSE, mean over groups; it is better in 0 of 6 groups.'
         """
-        how, count = in_words(self.gain, control, metric_name(self.metric)), many(len(self.gains), "group")
-        few = f"{count} are too few to be sure." if 1 < len(self.gains) < FEWEST_CLEAR else ""
-        return f"{name} is {how}, mean over groups; it is better in {self.better} of {count}. {few}".rstrip()
+        how, size = in_words(self.gain, control, metric_name(self.metric)), len(self.gains)
+        where = ""
+        if self.over is not None:
+            size, where = len(self.over), " not trained on"
+        count = many(size, "group")
+        few = f"{count} are too few to be sure." if 1 < size < FEWEST_CLEAR else ""
+        return f"{name} is {how}, mean over groups{where}; it is better in {self.better} of {count}. {few}".rstrip()
 
 
 def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Comparison:
@@ -112,7 +119,9 @@ def compare(model: Evaluation, control: Evaluation, *, seed: int = 0) -> Compari
             f"{counts}{', …' if len(other) > 6 else ''}. Judge both on all groups (without --unseen), fit both with "
             "the same test groups, or take the rows of these groups out of the table."
         )
-    return _gains(model, {name: value for name, (_, value) in theirs.items()}, seed)
+    knew = {score.group for score in control.groups if score.trained}
+    over = [name for name in model.headline_groups if name not in knew] or model.headline_groups
+    return _gains(model, {name: value for name, (_, value) in theirs.items()}, over, seed)
 
 
 def unfair(model: Evaluation, control: Evaluation, name: str, other: str) -> str:
@@ -139,7 +148,7 @@ def over_constant(judged: Evaluation, *, seed: int = 0) -> Comparison | None:
     judged : of a model fitted by this version or a later one.
     seed : of the resamples.
     """
-    return _gains(judged, judged.constant, seed) if judged.constant else None
+    return _gains(judged, judged.constant, judged.headline_groups, seed) if judged.constant else None
 
 
 def constant_in_words(judged: Evaluation, name: str) -> str:
@@ -164,15 +173,17 @@ def constant_in_words(judged: Evaluation, name: str) -> str:
         return ""
     how = f"{CONSTANTS[judged.task]}: it is {in_words(gained.gain, 'that', metric_name(judged.metric))}"
     verdict = "loses to a constant" if sign < 0 else "is not clearly better than a constant"
-    return f"{name} {verdict}, {how}, mean over groups."
+    return f"{name} {verdict}, {how}, mean over groups{' not trained on' if gained.over else ''}."
 
 
-def _gains(model: Evaluation, theirs: dict[str, float], seed: int) -> Comparison:
+def _gains(model: Evaluation, theirs: dict[str, float], over: Sequence[str], seed: int) -> Comparison:
     sign = 1.0 if model.metric in MORE_IS_BETTER else -1.0
     mine = {score.group: score.metrics[model.metric].value for score in model.groups}
     gains = {name: sign * (value - theirs[name]) for name, value in mine.items()}
-    gain = mean_over_groups(gains.values(), model.resamples, model.level, seed)
-    return Comparison(model.metric, gains, gain, sum(value > 0 for value in gains.values()))
+    counted = [gains[name] for name in over]
+    gain = mean_over_groups(counted, model.resamples, model.level, seed)
+    better = sum(value > 0 for value in counted)
+    return Comparison(model.metric, gains, gain, better, tuple(over) if len(over) < len(gains) else None)
 
 
 # ---------------------------------------------------------------- many models

@@ -78,7 +78,8 @@ class Evaluation:
     ----------
     task, metric : ``"regression"`` is led by ``"rmse"``, ``"classification"`` by ``"accuracy"``.
     groups : by the leading metric, worst first.
-    overall : means over groups, each counting the same: the headline.
+    overall : means over all groups, each counting the same.
+    unseen : means over the groups that were not trained on; empty unless there are others as well.
     pooled : over all rows together, where large groups count for more.
     worst : the first of ``groups``.
     by_hop : means over the groups at each distance from the training groups: ``"0 (trained on)"``, ``"1"``,
@@ -103,6 +104,17 @@ class Evaluation:
     seed: int = 0
     by_reach: dict[str, ReachScore] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    unseen: dict[str, Interval] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> dict[str, Interval]:
+        """Means over the groups that were not trained on; over all groups if there are no such, or no others."""
+        return self.unseen or self.overall
+
+    @property
+    def headline_groups(self) -> tuple[str, ...]:
+        """The groups that :attr:`headline` is of."""
+        return tuple(score.group for score in self.groups if not (self.unseen and score.trained))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it: a number that is not finite is None, but hops without a path are ``"inf"``."""
@@ -113,6 +125,7 @@ class Evaluation:
             "resamples": self.resamples,
             "seed": self.seed,
             "overall": _plain(self.overall),
+            "unseen": _plain(self.unseen),
             "pooled": _plain(self.pooled),
             "worst": self.worst.group,
             "by_hop": {hop: _plain(metrics) for hop, metrics in self.by_hop.items()},
@@ -167,6 +180,7 @@ class Evaluation:
                     for where, entry in content.get("by_reach", {}).items()
                 },
                 skipped={name: int(rows) for name, rows in content.get("skipped", {}).items()},
+                unseen=_intervals(content.get("unseen", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise DataError(f"not a stored evaluation ({type(error).__name__}: {error}). Evaluate again.") from None
@@ -206,6 +220,10 @@ class Evaluation:
         rest = len(self.groups) - len(shown)
         total = sum(score.rows for score in self.groups)
         table = [["", "rows", "hops", *self.overall]]
+        if self.unseen:
+            new = [score.rows for score in self.groups if not score.trained]
+            title = f"mean over {len(new)} group(s) not trained on"
+            table.append([title, str(sum(new)), "", *map(str, self.unseen.values())])
         table.append([f"mean over {len(self.groups)} group(s)", str(total), "", *map(str, self.overall.values())])
         table.append(["all rows together", str(total), "", *map(str, self.pooled.values())])
         for hop, metrics in self.by_hop.items():
@@ -335,6 +353,7 @@ def summed(
         own = each(partial(Bootstrap.of_group, name=name))
         share = outside.get(name, 0) / rows if reached else None
         scores.append(GroupScore(name, rows, far, name in known, own, share))
+    new = [name for name in members if name not in known]
     sign = -1.0 if metric in MORE_IS_BETTER else 1.0
     scores.sort(key=lambda score: (-sign * score.metrics[metric].value, -score.rows, score.group))
     by_hop: dict[str, list[str]] = {}
@@ -358,6 +377,7 @@ def summed(
             for where in (INSIDE, OUTSIDE)
             if where in tallies.groups
         },
+        unseen=each(lambda bootstrap: bootstrap.of_mean(new)) if 0 < len(new) < len(members) else {},
     )
 
 
