@@ -75,6 +75,7 @@ def test_what_is_loaded_predicts_the_same_bytes(case: str) -> None:
     assert other.votes_ == model.votes_
     assert other.group_sizes_ == model.group_sizes_
     assert dump_state(other)[0] == dump_state(model)[0]
+    assert other.held_out_ is None
     assert set(other.predict_each(x, asked)) == {name for name, vote in model.votes_.items() if vote > 0}
 
 

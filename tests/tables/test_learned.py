@@ -110,3 +110,12 @@ def test_a_graph_without_resamples_says_so() -> None:
     assert "How stable it is was not measured" in model.explain().remarks[0]
     assert model.estimator.prior_.moved is None
     assert fit(CHAIN, learn_graph=False).explain().remarks == ()
+
+
+def test_advice_on_a_graph_in_pieces_names_the_command_that_has_the_setting() -> None:
+    rng = np.random.default_rng(0)
+    table = {"g": list("abcdef") * 100, "x": rng.normal(size=600) + np.tile([0, 0, 0, 1e6, 1e6, 1e6], 100)}
+    with pytest.warns(TopoRoWarning) as caught:
+        fit_table(table | {"y": rng.normal(size=600)}, target="y", group="g", learn_graph=True, model="linear")
+    advice = next(str(warning.message) for warning in caught if "falls into" in str(warning.message))
+    assert "Use a larger sigma (toporo topology --sigma; --graph of other commands takes" in advice

@@ -81,7 +81,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
     votes_: dict[str, float]
     candidates_: dict[str, Say]
     sureness_: float
-    held_out_: HeldOutRows
+    held_out_: HeldOutRows | None
     intervals_: HeldOut | None
 
     # What Kriged has as settings.
@@ -304,8 +304,8 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             said, sd = moved(guesses, added), None
         else:
             said, sd = guesses + added[:, 0], np.sqrt(spread[:, 0] + self.fits_[0].noise[0])
-        self.held_out_ = HeldOutRows(np.arange(len(target)) if rows is None else rows, target, ids, said, sd)
-        self.intervals_ = None if len(ids.groups) < 3 else self._left_out(self.held_out_)
+        held_out = HeldOutRows(np.arange(len(target)) if rows is None else rows, target, ids, said, sd)
+        self.held_out_, self.intervals_ = held_out, None if len(ids.groups) < 3 else self._left_out(held_out)
 
     def _left_out(self, rows: HeldOutRows) -> HeldOut:
         """How far off the model is in groups that it has not seen, and how far away these were."""
@@ -446,7 +446,8 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
     league_ : every candidate's error in groups left out, its vote, and what it took; :meth:`explain` prints it.
     votes_ : votes by name, summing to 1. :meth:`predict_each` gives what each says by itself.
     evidence_, gate_, effects_, effects_sd_, saw_ : of the effect on what they leave, as in :class:`Kriged`.
-    held_out_ : what all of it says of training rows without their group (:class:`HeldOutRows`).
+    held_out_ : what all of it says of training rows without their group (:class:`HeldOutRows`); None in a model that
+        was loaded, for a stored model holds no targets of training rows.
 
     >>> rng = np.random.default_rng(0)
     >>> groups = np.repeat(range(12), 20)

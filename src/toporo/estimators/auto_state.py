@@ -198,7 +198,7 @@ def load_auto(content: Any, arrays: Arrays) -> AutoEstimator:
         graph.require([*names, *(test or ())])
     estimator.group_sizes_ = {name: row.size for name, row in zip(names, stored.groups, strict=True)}
     estimator.topology_, estimator.columns_, estimator.n_features_in_ = graph, None, stored.inputs
-    estimator._classes = isinstance(estimator, AutoClassifier)
+    estimator.held_out_, estimator._classes = None, isinstance(estimator, AutoClassifier)
     classes = None
     if estimator._classes:
         estimator.classes_ = classes = classes_from_json(stored.classes)

@@ -69,10 +69,11 @@ Block: TypeAlias = tuple[int, int]
 DENSE_LIMIT = 2000
 #: What float64 arithmetic leaves uncertain in a distance, by time step of the coarsest scale.
 ROUNDING = 5e-17
-#: What to do about a data graph in pieces, by kernel.
+#: What to do about a data graph in pieces, by kernel. Commands that only learn a graph on the way lack these settings.
 PIECES_ADVICE = {
-    "dense": "a larger sigma.",
-    "knn": "more neighbours or kernel='dense'.",
+    "dense": "a larger sigma (toporo topology --sigma; --graph of other commands takes the graph that it writes).",
+    "knn": "more neighbours or kernel='dense' (toporo topology --neighbors or --kernel dense; --graph of other "
+    "commands takes the graph that it writes).",
     "given": "an affinity that joins them.",
 }
 #: A group with a larger share of the points makes the data graph its own.

@@ -313,7 +313,8 @@ def make_prior(
     if weights.max() <= FLAT_RATIO * weights.min():
         warn(
             f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with "
-            "it is training without a topology. Use a smaller temperature, another measure, or a sparser graph."
+            "it is training without a topology. Use another measure, a sparser graph or, in Python, a smaller "
+            "temperature."
         )
     elif prior.moved and prior.uneven < math.sqrt(2.0) * prior.moved:
         doubt = (
