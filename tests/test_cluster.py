@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +51,8 @@ def fail(kind: str) -> None:
         raise UnknownNameError("method", "emr", ["erm", "irm"])
     if kind == "disk":
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.part")
+    if kind == "braces":
+        raise ValueError("cannot read {path} {0}")
     if kind == "own":
 
         class Odd(Exception):
@@ -161,6 +164,22 @@ def test_a_machine_without_toporo_can_say_so() -> None:
     there = eval(done.stdout)
     assert there.keys() >= {"Python", "numpy", "torch"}
     assert seam._differences("node b", there) == ["node b has no toporo"]
+
+
+@needs_ray
+def test_what_a_machine_reports_is_shown_as_it_is() -> None:
+    """Braces in it are no places for other text."""
+    node = {"Alive": True, "Resources": {"CPU": 1}, "NodeID": "ab" * 28}
+    node |= {"NodeManagerHostname": "b", "NodeManagerAddress": "10.0.0.2"}
+    task = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda: "answer"))
+    ray = SimpleNamespace(
+        nodes=lambda: [node],
+        remote=lambda **_: lambda _: task,
+        wait=lambda asked, **_: (asked, []),
+        get=lambda _: fail("braces"),
+    )
+    with pytest.raises(TopoRoError, match=r"node b .*: cannot read \{path\} \{0\}\. Install there.*toporo==\d"):
+        seam._probe(ray)
 
 
 # ---------------------------------------------------------------- with Ray

@@ -127,22 +127,21 @@ class Drawn:
         return Drawn(self.frame.take(drawn), self.keys[drawn]), all_bounds
 
 
-def strata(frame: Frame, told: PortionRows, plan: ReadingPlan) -> list[Texts]:
-    """What some rows of each are drawn of: groups, and classes, of which only training rows with a weight count.
+def strata(frame: Frame, portion: PortionRows, plan: ReadingPlan) -> list[Texts]:
+    """Return the columns by whose levels rows are drawn: the group and, of training rows with a weight, the class.
 
     Parameters
     ----------
-    frame, told, plan : rows, what they are for, and how the table is read.
+    frame, portion, plan : rows, what they are for, and how the table is read.
     """
-    used = told.train | told.apart
-    found = [replace(told.names, codes=np.where(used, told.names.codes, -1))]
+    columns = [replace(portion.names, codes=np.where(portion.train | portion.apart, portion.names.codes, -1))]
     if plan.by_class:
         labels = frame.text(plan.target)
         labels = labels.known() if isinstance(frame[plan.target], Texts) else labels
         weight = None if plan.weight is None else frame[plan.weight]
-        counting = told.train & (weight.values > 0) if isinstance(weight, Numbers) else told.train
-        found.append(replace(labels, codes=np.where(counting, labels.codes, -1)))
-    return found
+        counting = portion.train & (weight.values > 0) if isinstance(weight, Numbers) else portion.train
+        columns.append(replace(labels, codes=np.where(counting, labels.codes, -1)))
+    return columns
 
 
 def _least(column: Texts, keys: npt.NDArray[np.uint64], plan: ReadingPlan) -> tuple[Mask, Bounds]:
@@ -528,9 +527,9 @@ class _Reader:
         if self.waiting > max(self.base, 1 << 15):
             self._thin()
 
-    def _tighten(self, found: list[Bounds]) -> None:
-        for bounds, own in zip(self.bounds, found, strict=False):
-            bounds |= {name: min(bound, bounds.get(name, _LAST)) for name, bound in own.items()}
+    def _tighten(self, lower: list[Bounds]) -> None:
+        for bounds, new in zip(self.bounds, lower, strict=False):
+            bounds |= {name: min(bound, bounds.get(name, _LAST)) for name, bound in new.items()}
 
     def _thin(self) -> None:
         if self.parts:
