@@ -309,6 +309,17 @@ def test_a_sample_has_as_many_rows_as_it_may(kind: str, folder: Path, monkeypatc
         assert 1350 <= model.about["rows_drawn"] <= 1700
 
 
+def test_a_memory_limit_does_not_change_a_bit_of_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table().to_parquet(tmp_path / "t.parquet", index=False)
+    monkeypatch.setattr(dataset, "PIECE_ROWS", 1 << 20)
+    monkeypatch.setattr(large, "needs_scan", lambda _: True)
+    monkeypatch.setattr(large, "room", lambda _: 1 << 40)
+    found = [
+        states(fit(tmp_path / "t.parquet", memory_limit=limit), tmp_path / str(limit)) for limit in (None, 1 << 20)
+    ]
+    assert found[0] == found[1]
+
+
 def test_a_memory_limit_that_is_too_low_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "room", lambda _: 1 << 17)
     for most_rows, work in ((1000, r"drawing 1,000 rows from .*pq"), (10_000, r"fitting a model to .*pq")):

@@ -72,8 +72,9 @@ def evaluate(
     """Judge a model by group, the worst first, and by how far a group is from those trained on.
 
     The table needs the target and the group. Intervals are bootstrapped: rows
-    within groups, and for means over groups the groups too. Rows without a
-    target are left out. A model that is not better than a constant is called
+    within groups, and for means over groups the groups too. Means over groups
+    that the model was not trained on come first, if there are any. Rows without
+    a target are left out. A model that is not better than a constant is called
     so first.
 
     The table is read a portion at a time and may be larger than memory. A
@@ -189,7 +190,7 @@ def _show(judged: Evaluation, verbose: bool) -> None:
             for score in judged.groups
         ],
         numbers=[1, 2, *range(4, 4 + len(shown))],
-        most=None if verbose else SHOWN,
+        most=None if verbose else SHOWN - bool(judged.unseen),  # which takes a line below
         thing="group",
     )
     lines = _lines(judged) | {f"worst group ({judged.worst.group})": judged.worst.metrics}

@@ -47,12 +47,8 @@ MOST_ROWS, MOST_CELLS = 1_000_000, 1 << 24
 DRAWN = 100_000
 #: Bytes a cell takes at most while a model is fitted to rows in memory: as read, as numbers, encoded, scaled.
 IN_MEMORY = 48
-#: Bytes a cell of a portion takes on its way into sums.
-ON_ITS_WAY = 40
-#: The limit by which portions are cut where none is given.
-USUAL = 8 << 30
-#: Rows of a portion, at most and at least.
-PORTION, LEAST_PORTION = 1 << 16, 1 << 10
+#: Rows of a portion, at most and at least, and cells at most. Sums in other portions differ in their last bits.
+PORTION, LEAST_PORTION, PORTION_CELLS = 1 << 16, 1 << 10, 1 << 22
 #: Bytes of text that stand for a cell of a CSV file, and how many times smaller it may be as gzip.
 CELL, PACKED = 6, 5
 
@@ -260,7 +256,7 @@ class Large:
             drop_missing=drop_missing,
             moments=measured,
             classification=task == "classification",
-            rows=max(LEAST_PORTION, min(PORTION, (limit or USUAL) // (16 * ON_ITS_WAY * len(kinds)))),
+            rows=max(LEAST_PORTION, min(PORTION, PORTION_CELLS // len(kinds))),
             wanted=wanted,
             share=min(1.0, wanted / max(total, 1)),
             most_bytes=memory // (4 * workers),

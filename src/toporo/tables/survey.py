@@ -1,8 +1,7 @@
 """One pass over a table that may be larger than memory: what a fit needs to know of its rows.
 
 Every piece of the table (:class:`~toporo.data.dataset.Piece`) is read by itself, in portions, and comes to a
-:class:`Survey`; surveys are added in the order of the pieces. So the same bytes come out whoever reads which piece, in
-portions of any size.
+:class:`Survey`; surveys are added in the order of the pieces. So the same bytes come out whoever reads which piece.
 
 Columns get their kinds from the files, or in CSV from the first rows, and text its outputs as levels are met. If it
 turns out that a column is something else, it is read as that from the start.
