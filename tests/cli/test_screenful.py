@@ -61,7 +61,7 @@ def test_a_fit_an_explanation_and_an_evaluation_fit_a_screen(
     for words, more in (
         ((*FIT, *TEST), ("… 143 more columns (--verbose)", "… 24 more lines (--verbose)")),
         (("explain", "m"), ("… 16 more lines (--verbose)",)),
-        (("evaluate", "m", "t.csv", "--resamples", "20"), ("… 30 more groups (--verbose)",)),
+        (("evaluate", "m", "t.csv", "--resamples", "20"), ("… 31 more groups (--verbose)",)),
     ):
         short = bare(toporo(*words).out)
         whole = bare(toporo(*words, "--verbose", *["--overwrite"] * (words[0] == "fit")).out)
