@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class TopoRoError(Exception):
@@ -78,10 +80,25 @@ class TopoRoWarning(UserWarning):
 
 def warn(message: str) -> None:
     """Warn with :class:`TopoRoWarning` at the line of the user's code that led here, however deep."""
+    if _MUTED.get():
+        return
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "toporo":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, TopoRoWarning, stacklevel=level)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Leave out toporo's warnings inside the block, in this thread only: filters of ``warnings`` are of all threads."""
+    token = _MUTED.set(True)
+    try:
+        yield
+    finally:
+        _MUTED.reset(token)
+
+
+_MUTED: ContextVar[bool] = ContextVar("muted", default=False)
 
 
 def listed(items: Iterable[object], limit: int = 8) -> str:

@@ -8,11 +8,14 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from toporo.errors import SettingError
 from toporo.text import human
@@ -165,6 +168,125 @@ def _elsewhere(work: Callable[[], Any]) -> Any:
     thread.start()
     thread.join()
     return result[0]
+
+
+# ---------------------------------------------------------------------- fits in threads
+
+
+def usable_threads() -> int:
+    """Return how many threads a fit may use: all cores, or fewer by OMP_NUM_THREADS, threadpoolctl or `one_thread`."""
+    openmp = [library for library in _libraries(len(sys.modules)) if library.user_api == "openmp"]
+    return min([cores(), *(max(1, int(library.get_num_threads())) for library in openmp)])
+
+
+class Fit(Generic[T]):
+    """A fit that runs in the calling thread when its result is asked for.
+
+    Parameters
+    ----------
+    work : the function that fits.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self.work = work
+
+    def result(self) -> T:
+        """Return what the fit returns, or raise what it raises."""
+        return self.work()
+
+    def cancel(self) -> None:
+        """Do not start the fit, if it has not started."""
+
+
+class ThreadedFit(Fit[T]):
+    """A fit that runs in a thread; its warnings wait until its result is asked for.
+
+    Parameters
+    ----------
+    work : the function that fits.
+    threads : runs it.
+    show : shows a warning, as ``warnings.showwarning`` does.
+    """
+
+    def __init__(self, work: Callable[[], T], threads: ThreadPoolExecutor, show: Callable[..., None]) -> None:
+        import numpy as np
+        from sklearn import config_context, get_config
+
+        config, numbers, caught = get_config(), np.geterr(), list[tuple[Any, ...]]()
+
+        def run() -> T:
+            _CAUGHT.set(caught)
+            # scikit-learn and numpy have settings by thread
+            with config_context(**config), np.errstate(**numbers), one_thread(openmp=True):
+                return work()
+
+        super().__init__(work)
+        self.future: Future[T] = threads.submit(run)
+        self.caught, self.show = caught, show
+
+    def result(self) -> T:
+        """Wait for the fit, show its warnings, and return what it returns or raise what it raises."""
+        try:
+            return self.future.result()
+        finally:
+            for warning in self.caught:
+                self.show(*warning)
+
+    def cancel(self) -> None:
+        """Do not start the fit, if it has not started."""
+        self.future.cancel()
+
+
+class FitPool:
+    """Run fits that do not depend on one another at the same time, each on one thread.
+
+    Threads of OpenMP wait for each other without letting go of their cores, so where other processes need these too,
+    one fit on several threads may take ten times as long. Several fits on one thread each wait for nobody.
+
+    Results, errors and warnings are those of one fit after the other. An error that leaves the block, such as
+    ``KeyboardInterrupt``, starts no further fit and does not wait for those that run.
+
+    Parameters
+    ----------
+    workers : how many fits run at once. One: each in the calling thread, when its result is asked for.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.threads = ThreadPoolExecutor(workers, "fit") if workers > 1 else None
+        self.show: Callable[..., None] = warnings.showwarning
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> Self:
+        if self.threads is not None:
+            self._filters.__enter__()  # what fits do to the filters at the same time may not last
+            warnings.showwarning = self._keep
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.threads is not None:
+            self.threads.shutdown(wait=kind is None, cancel_futures=True)
+            self._filters.__exit__(None, None, None)
+
+    def submit(self, work: Callable[[], T]) -> Fit[T]:
+        """Run a fit as soon as a thread is free.
+
+        Parameters
+        ----------
+        work : the function that fits.
+        """
+        return Fit(work) if self.threads is None else ThreadedFit(work, self.threads, self.show)
+
+    def _keep(self, *warning: Any, **named: Any) -> None:
+        """Keep the warning of a fit until its result is asked for; show all others."""
+        caught = _CAUGHT.get()
+        if caught is None:
+            self.show(*warning, **named)
+        else:
+            caught.append(warning)
+
+
+#: Warnings of the fit that this thread runs, as ``warnings.showwarning`` takes them.
+_CAUGHT: ContextVar[list[tuple[Any, ...]] | None] = ContextVar("caught", default=None)
 
 
 # ---------------------------------------------------------------------- worker processes

@@ -22,6 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -43,6 +44,7 @@ from toporo.estimators.places import placed, vectors_of
 from toporo.estimators.rows import EVERYONE, draw, group_ids, parts_of, row_count, sizes_of, take_rows
 from toporo.estimators.votes import Store, as_sure, errors_in, sureness_of, votes_of
 from toporo.groups import GroupIds, Groups
+from toporo.machine import Fit, FitPool, one_thread, usable_threads
 from toporo.progress import tracked
 from toporo.robust.group_factors import WalkModes
 from toporo.robust.kriged import without
@@ -73,6 +75,43 @@ class HeldOutRows:
     ids: GroupIds
     said: Array
     sd: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The fits of one candidate.
+
+    Attributes
+    ----------
+    known : predictions without a row's group, from an earlier call; else None.
+    store : where to keep them, or None.
+    folds : fits without the groups of each part, which return predictions for the rows of that part.
+    final : the fit to all rows.
+    """
+
+    known: Array | None
+    store: Store | None
+    folds: list[Fit[Array]]
+    final: Fit[Say]
+
+    def out_of_fold(self, name: str, some: Training, parts: list[npt.NDArray[np.bool_]]) -> Array:
+        """Return what the candidate predicts for each row without the row's group: (rows, outputs)."""
+        if self.known is not None:
+            return self.known
+        out = np.zeros((len(some.y), 1 if some.classes is None else len(some.classes)))
+        for fold, part in zip(tracked(self.folds, "without some groups"), parts, strict=True):
+            out[part] = fold.result()
+        if not np.isfinite(out).all():
+            raise DataError("it predicts NaN or infinity")
+        if self.store is not None:
+            self.store.write(name, out)
+        return out
+
+    def cancel(self) -> None:
+        """Do not start fits that have not started."""
+        for fold in self.folds:
+            fold.cancel()
+        self.final.cancel()
 
 
 class AutoEstimator(LeaguePart, Kriged, ABC):
@@ -135,7 +174,9 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             )
         x = _as_table(X)
         self.n_features_in_ = x.shape[1]
-        return super().fit(x, y, _everyone(groups, row_count(x)), sample_weight)
+        self._workers = usable_threads()
+        with one_thread(openmp=True):
+            return super().fit(x, y, _everyone(groups, row_count(x)), sample_weight)
 
     def _makers(self) -> dict[str, Maker]:
         if not isinstance(self.candidates or {}, Mapping):
@@ -196,24 +237,36 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         failed: dict[str, str] = {}
         late: list[str] = []
         store = None if self.resume is None else Store(Path(self.resume), some, self.folds)
-        for done, name in enumerate(tracked(makers, "trying {}".format)):
-            maker = makers[name]
-            if self.report is not None and not late:
-                self.report(done, len(makers), name)
-            try:
-                known = None if store is None or name in (self.candidates or {}) else store.read(name)
-                if known is None:
-                    known = self._apart(maker, some, apart, parts, start)
-                    if store is not None and name not in (self.candidates or {}):
-                        store.write(name, known)
-                final[name] = maker(everything)
-                said[name] = known
-            except NotHereError:
-                continue
-            except _LateError:
-                late.append(name)
-            except Exception as error:  # whatever a candidate does, the others go on
-                failed[name] = f"{type(error).__name__}: {error}"
+        with FitPool(self._workers) as pool:
+            trials = {}
+            for name, maker in makers.items():
+                own = name in (self.candidates or {})
+                known = None if store is None or own else store.read(name)
+                submit: Callable[[Any], Any] = Fit if own else pool.submit  # others' code may not be made for threads
+                pairs = zip(apart, parts, strict=True) if known is None else ()
+                folds = [submit(partial(self._without, maker, some, *pair, start)) for pair in pairs]
+                trials[name] = Trial(known, None if own else store, folds, submit(partial(maker, everything)))
+            for done, name in enumerate(tracked(makers, "trying {}".format)):
+                trial = trials[name]
+                if self.report is not None and not late:
+                    self.report(done, len(makers), name)
+                try:
+                    known = trial.out_of_fold(name, some, parts)
+                    final[name] = trial.final.result()
+                    said[name] = known
+                except NotHereError:
+                    continue
+                except _LateError:
+                    late.append(name)
+                except Exception as error:  # whatever a candidate does, the others go on
+                    failed[name] = f"{type(error).__name__}: {error}"
+                finally:
+                    trial.cancel()
+        if store is not None and store.failure is not None:
+            warn(
+                f"the fit went on, but its results cannot be kept in {str(store.folder)!r} ({store.failure}), so the "
+                "next one repeats it. Free some space, or choose another folder for resume."
+            )
         if late and not any(name in said for name in self._safe):
             raise SettingError(
                 f"the budget of {self.budget:g} s was spent before one candidate was fitted, after "
@@ -231,19 +284,14 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             self.report(len(makers), len(makers), "votes")
         return said, final, failed | dict.fromkeys(late, "not tried: the budget was spent")
 
-    def _apart(
-        self, maker: Maker, some: Training, apart: list[Training], parts: list[npt.NDArray[np.bool_]], start: float
+    def _without(
+        self, maker: Maker, some: Training, training: Training, part: npt.NDArray[np.bool_], start: float
     ) -> Array:
-        """What a candidate, fitted without the groups of a part, says of them: (rows, outputs)."""
-        out = np.zeros((len(some.y), 1 if some.classes is None else len(some.classes)))
-        for training, part in zip(tracked(apart, "without some groups"), parts, strict=True):
-            if self.budget is not None and time.monotonic() - start > self.budget:
-                raise _LateError
-            rows = np.flatnonzero(part)
-            out[rows] = maker(training)(take_rows(some.x, rows), some_of(some.ids, rows), {})
-        if not np.isfinite(out).all():
-            raise DataError("it predicts NaN or infinity")
-        return out
+        """Return the predictions for the rows of a part by a candidate that is fitted to the other rows."""
+        if self.budget is not None and time.monotonic() - start > self.budget:
+            raise _LateError
+        rows = np.flatnonzero(part)
+        return maker(training)(take_rows(some.x, rows), some_of(some.ids, rows), {})
 
     def _vote(
         self, said: dict[str, Array], failed: dict[str, str], some: Training, parts: list[npt.NDArray[np.bool_]]

@@ -6,10 +6,9 @@ without running anything (:mod:`toporo.estimators.auto_state`).
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils.validation import has_fit_parameter
 
-from toporo.errors import DataError, TopoRoWarning
+from toporo.errors import DataError, muted
 from toporo.estimators.classes import TROClassifier, TRORegressor
 from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
 from toporo.estimators.rows import parts_of, row_count
@@ -65,6 +64,7 @@ class Training:
     toward : groups of the graph that will be predicted.
     seed : of what is drawn.
     memo : what several candidates have in common, by name.
+    locks : by name, so that what several threads ask for is made once.
     among : more rows that these are of, where they are some of them.
     """
 
@@ -77,6 +77,7 @@ class Training:
     toward: tuple[Name, ...]
     seed: int
     memo: dict[str, Any] = field(default_factory=dict)
+    locks: dict[str, Lock] = field(default_factory=dict)
     among: Training | None = None
 
     @property
@@ -86,8 +87,9 @@ class Training:
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What is made the first time that it is asked for."""
-        if name not in self.memo:
-            self.memo[name] = make()
+        with self.locks.setdefault(name, Lock()):
+            if name not in self.memo:
+                self.memo[name] = make()
         return self.memo[name]
 
     @property
@@ -104,14 +106,6 @@ class Training:
 
 
 Maker = Callable[[Training], Say]
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
-    """What warns of a model of one's own is no news of one candidate among many."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)
-        yield
 
 
 # ---------------------------------------------------------------- what fitted candidates say
@@ -232,7 +226,7 @@ class OfModel:
         if isinstance(self.model, KrigedRegressor):
             named |= {"neighbors": near, "inputs": self.told}
         given = x if self.inputs is None else self.inputs(x)
-        with quietly():
+        with muted():
             if self.classes is None:
                 return np.asarray(self.model.predict(given, **named), dtype=np.float64).reshape(-1, 1)
             out = np.zeros((row_count(x), len(self.classes)))
@@ -345,7 +339,7 @@ def _weights_by(rows: Training, mixture: Array) -> Array:
 def _prior(rows: Training) -> Array:
     if rows.graph is None or not rows.toward or len(rows.ids.groups) < 2:
         raise NotHereError("there is no graph with groups to predict, or nothing to weigh")
-    with quietly():  # that a learned prior is in doubt has been said once
+    with muted():  # that a learned prior is in doubt has been said once
         prior = rows.graph.prior(rows.ids.groups, rows.toward)
     return np.array([prior.weights[name] for name in rows.ids.groups])
 
@@ -362,7 +356,7 @@ def against_the_worst(rows: Training) -> Say:
     near: dict[str, Any] = {}
     if rows.graph is not None and rows.toward:
         near = {"graph": rows.graph, "test_groups": rows.toward}
-    with quietly():
+    with muted():
         model = kind(penalty=PENALTY, **near).fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)
     coef, intercept = np.atleast_2d(model.coef_).T, np.atleast_1d(np.asarray(model.intercept_, dtype=np.float64))
     if rows.classes is None:
@@ -378,7 +372,7 @@ def kriged(rows: Training) -> Say:
         effects = 1 + 2 * rows.z.shape[1] + places
         if effects > MOST_EFFECTS or len(rows.ids.groups) < 3:
             raise NotHereError(f"it would have {effects} effects of {places} groups")
-        with quietly():
+        with muted():
             model = KrigedLevels(graph=rows.graph, local=0.0)
             model._start = None if rows.among is None else _model(kriged(rows.among)).fit_
             model.fit(rows.z, rows.y, groups=rows.ids, sample_weight=rows.weights)

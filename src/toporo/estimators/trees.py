@@ -24,6 +24,7 @@ from toporo.checks import one_of
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, SettingError, listed
 from toporo.estimators.stored import Arrays
+from toporo.machine import one_thread
 from toporo.types import Array
 
 #: How sums become predictions. Losses of regressions by the one that they have; classes are known by their number.
@@ -164,7 +165,7 @@ class StoredTrees:
         rng = group_rng("trees", 0)
         rows = rng.choice(np.append(self.threshold[np.isfinite(self.threshold)], 0.0), (CHECKED, self.inputs))
         rows[rng.random(rows.shape) < 0.1] = np.nan
-        with warnings.catch_warnings(), np.errstate(over="ignore"):
+        with one_thread(openmp=True), warnings.catch_warnings(), np.errstate(over="ignore"):
             warnings.simplefilter("ignore", UserWarning)  # these rows have no names of features
             asked = "predict" if self.classes_ is None else "predict_proba"
             ours, theirs = (getattr(each, asked)(rows) for each in (self, model))

@@ -45,6 +45,7 @@ class Store:
             digest.update(np.ascontiguousarray(values).tobytes())
         self.folder, self.key = folder, digest
         self.shape = len(some.y), 1 if some.classes is None else len(some.classes)
+        self.failure: OSError | None = None
 
     def _file(self, name: str) -> Path:
         of_name = self.key.copy()
@@ -60,10 +61,13 @@ class Store:
         return said if said.shape == self.shape and said.dtype == np.float64 and np.isfinite(said).all() else None
 
     def write(self, name: str, said: Array) -> None:
-        """Keep it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self._file(name)) as stream:
-            np.save(stream, said)
+        """Keep it, unless that failed before: then and now ``failure`` says why."""
+        if self.failure is None:
+            try:
+                with replacing(self._file(name)) as stream:
+                    np.save(stream, said)
+            except OSError as error:
+                self.failure = error
 
 
 def _codes(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
