@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import threading
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from toporo import machine
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
-from toporo.estimators import auto, candidates
+from toporo.estimators import auto, candidates, votes
 from toporo.estimators.auto import AutoClassifier, AutoRegressor
 from toporo.estimators.kriged import KrigedRegressor
 from toporo.estimators.votes import votes_of
@@ -260,12 +266,13 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
     files = sorted((tmp_path / "work").iterdir())
     assert len(files) == len(model.votes_)
     files[0].write_bytes(b"cut short")
+    files[1].write_bytes(b"PK\x03\x04 no archive either")
     fits = []
     plain = candidates.trees
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "trees", lambda rows, **settings: fits.append(1) or plain(rows, **settings))
         again, _ = fitted("linear", **settings)
-    assert len(fits) <= 3 + 7  # the last of each, and at most one candidate's parts
+    assert len(fits) <= 3 + 2 * 5  # the last of each, and at most two candidates' parts
     np.testing.assert_array_equal(again.predict(x, groups=g), model.predict(x, groups=g))
     assert again.votes_ == model.votes_
     fitted("steps", **settings)  # other rows: nothing of the old is read
@@ -275,6 +282,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path) -> None:
 def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1e6, 0.01))
     monkeypatch.setattr(auto, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(auto, "usable_threads", lambda: 1)
     with pytest.warns(TopoRoWarning, match=r"the budget of 0.16 s was spent before 'trees with context'"):
         model, (x, _, g, _) = fitted("linear", budget=0.16)
     assert {"constant", "linear", "trees"} == set(model.votes_)
@@ -284,6 +292,149 @@ def test_a_budget_is_kept_and_one_too_small_is_an_error(monkeypatch: pytest.Monk
         fitted("linear", budget=0.05)
     with pytest.raises(SettingError, match="budget"):
         fitted("linear", budget=-1.0)
+
+
+@pytest.mark.parametrize("why", ["no folder", "no space"])
+def test_results_that_cannot_be_stored_do_not_cost_a_candidate(
+    why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    if why == "no space":
+
+        def full(path: Path) -> Any:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(votes, "replacing", full)
+    folder = tmp_path / ("file" if why == "no folder" else "") / "work"
+    with pytest.warns(
+        TopoRoWarning, match="the fit went on, but its results cannot be kept in .*choose another"
+    ) as met:
+        model, _ = fitted("linear", folds=2, resume=folder)
+    assert len(met) == 1
+    assert set(model.votes_) == set(fitted("linear", folds=2)[0].votes_)
+
+
+# ---------------------------------------------------------------- fits in threads
+
+
+def openmp_threads() -> set[int]:
+    """Threads that loops of OpenMP would have if this thread ran one."""
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "openmp"}
+
+
+class Notes(LinearRegression):  # type: ignore[misc]
+    """Notes on how many threads and in which it is fitted."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def fit(self, *given: Any) -> Any:
+        self.seen.append((openmp_threads(), threading.current_thread(), get_config()["enable_metadata_routing"]))
+        return super().fit(*given)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_fit_has_one_thread_and_the_settings_of_its_caller(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, plain, main = [], candidates.trees, threading.current_thread()
+
+    def trees(rows: Any, **settings: Any) -> Any:
+        inside.append((openmp_threads(), threading.current_thread(), get_config()["enable_metadata_routing"]))
+        return plain(rows, **settings)
+
+    monkeypatch.setattr(candidates, "trees", trees)
+    monkeypatch.setattr(auto, "usable_threads", lambda: workers, raising=False)
+    monkeypatch.setattr(Notes, "seen", [])
+    with threadpool_limits(2, user_api="openmp"), config_context(enable_metadata_routing=True):
+        fitted(folds=2, candidates={"mine": Notes()})
+        assert openmp_threads() == {2}
+    assert len(inside) == 9
+    assert all(threads == {1} and routed for threads, _, routed in inside + Notes.seen)
+    assert {thread for _, thread, _ in Notes.seen} == {main}  # the estimators of others may not be made for threads
+    assert (main in {thread for _, thread, _ in inside}) == (workers == 1)
+
+
+def test_as_many_fits_at_once_as_threads_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 3)
+    for limit, expected in ((1, 1), (2, 2), (8, 3)):
+        with threadpool_limits(limit, user_api="openmp"):
+            assert machine.usable_threads() == expected
+    with machine.one_thread(openmp=True):
+        assert machine.usable_threads() == 1
+
+
+def results(model: Any, x: Any, g: Any) -> list[Any]:
+    said = [*model.predict_each(x, groups=g).values(), model.held_out_.said, model.predict(x, groups=g)]
+    return [model.league_, model.votes_, model.evidence_, *(each.tobytes() for each in said)]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes", "frame"])
+def test_the_same_bytes_on_any_number_of_workers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, g, _ = (each[: 8 * PER] for each in rows())
+    given = pd.DataFrame(x, columns=["a", "b", "c"]).assign(up=np.where(x[:, 2] > 0, "yes", "no"))
+    given, y = given if kind == "frame" else x, y > 0 if kind == "classes" else y
+    estimator = (AutoClassifier if kind == "classes" else AutoRegressor)(graph=CHAIN, folds=2)
+    found = []
+    for workers in (1, 2, 4):
+        monkeypatch.setattr(auto, "usable_threads", lambda workers=workers: workers)
+        model = clone(estimator).fit(given, y, groups=g)
+        found.append(results(model, given, g))
+    assert found[0] == found[1] == found[2]
+
+
+def test_warnings_and_failures_come_in_the_order_of_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome(workers: int) -> tuple[list[str], list[Any]]:
+        turn, calls = threading.Event(), []
+
+        def first(rows: Any) -> Any:
+            calls.append(len(rows.y))
+            if len(calls) == 1 and workers > 1:
+                assert turn.wait(60.0)
+            warnings.warn(f"first, {len(rows.y)} rows", RuntimeWarning, stacklevel=1)
+            return plain(rows)
+
+        def second(rows: Any) -> Any:
+            warnings.warn(f"second, {len(rows.y)} rows", RuntimeWarning, stacklevel=1)
+            turn.set()
+            raise RuntimeError(f"not with {len(rows.y)} rows")
+
+        monkeypatch.setattr(auto, "usable_threads", lambda: workers)
+        plain = candidates.constant
+        usual = {"constant": first, "linear, TRO": second, "trees": candidates.trees}
+        monkeypatch.setattr(AutoRegressor, "_usual", lambda self: usual)
+        before = warnings.filters[:], warnings.showwarning
+        with warnings.catch_warnings(record=True) as met:
+            warnings.simplefilter("always")
+            model, _ = fitted(folds=3, candidates={"refuses": Refuses()})
+        assert before == (warnings.filters, warnings.showwarning)
+        return [str(each.message) for each in met], [(row.name, row.note) for row in model.league_]
+
+    alone, together = outcome(1), outcome(2)
+    assert alone == together
+    assert [text.split(",")[0] for text in alone[0]] == ["first"] * 4 + [
+        "second",
+        "2 candidate(s) could not be fitted and have no vote: linear",
+    ]
+
+
+def test_an_interrupt_does_not_wait_for_other_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    over = threading.Event()
+
+    def slow(rows: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        over.wait(60.0)
+        return plain(rows)
+
+    plain = candidates.constant
+    monkeypatch.setattr(candidates, "constant", slow)
+    monkeypatch.setattr(auto, "usable_threads", lambda: 2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fitted()
+        assert len(calls) <= 3  # one failed, and at most two that were under way
+    finally:
+        over.set()
 
 
 def test_of_many_rows_some_are_drawn_to_judge_candidates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,8 @@ class Store:
     def read(self, name: str) -> Array | None:
         """What is there; None where nothing is, or nothing whole."""
         try:
-            said = np.load(self._file(name), allow_pickle=False)
+            with self._file(name).open("rb") as stream:
+                said = np.lib.format.read_array(stream, allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
         return said if said.shape == self.shape and said.dtype == np.float64 and np.isfinite(said).all() else None
