@@ -19,6 +19,15 @@ def test_threads_are_limited_and_restored() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_cores_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    quota = tmp_path / "cpu.max"
+    for text, expected in (("max 100000", 8), ("150000 100000", 2), ("1600000 100000", 8), ("1000 100000", 1)):
+        quota.write_text(text)
+        assert machine.cores(quota) == expected
+    assert machine.cores(tmp_path / "none") == 8
+
+
 def test_room_under_a_limit() -> None:
     used = machine.used_bytes()
     assert 1 << 20 < used < 1 << 36

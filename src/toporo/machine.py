@@ -29,9 +29,18 @@ T = TypeVar("T")
 LEAST_ROOM = 1 << 26
 
 
-def cores() -> int:
-    """The cores this process may run on, which under a batch system are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Return how many cores this process may use: fewer than the machine has under a batch system or in a container.
+
+    Parameters
+    ----------
+    quota : the file with the microseconds of CPU time that the process gets, and in how many.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # no such file, or no limit: "max 100000"
+        time_given, period = map(int, quota.read_text(encoding="ascii").split())
+        allowed = max(1, min(allowed, -(-time_given // period)))
+    return allowed
 
 
 # ---------------------------------------------------------------------- threads of linear algebra

@@ -352,6 +352,14 @@ def test_every_fit_has_one_thread_and_the_settings_of_its_caller(workers: int, m
     assert (main in {thread for _, thread, _ in inside}) == (workers == 1)
 
 
+def test_boosted_trees_predict_few_rows_on_one_thread() -> None:
+    seen: list[set[int]] = []
+    model = SimpleNamespace(predict=lambda x: seen.append(openmp_threads()) or np.zeros(len(x)))
+    with threadpool_limits(2, user_api="openmp"):
+        candidates.Boosted(np.arange(1), model)(np.zeros((5, 1)), Groups.of([0] * 5), {})
+    assert seen == [{1}]
+
+
 def test_as_many_fits_at_once_as_threads_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 3)
     for limit, expected in ((1, 1), (2, 2), (8, 3)):

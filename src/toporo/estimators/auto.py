@@ -481,10 +481,12 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
         there are votes, but no effect of new groups.
     test_groups : those that will be predicted, for the graph's prior; unless given, all of the graph that are not
         trained on.
-    candidates : more of them: names to estimators, which get ``groups`` if they take them.
+    candidates : more of them: names to estimators, which get ``groups`` if they take them. They are fitted one by one in
+        the calling thread, after the usual ones, which are fitted in parallel: on as many threads as there are usable
+        cores, or as the environment variable ``OMP_NUM_THREADS`` says. OpenMP has one thread in every fit.
     folds : into how many parts groups are divided.
     budget : seconds. Candidates that are not done by then have no vote. None: as long as it takes, which is about as
-        long as 25 fits of boosted trees; of more than 100,000 rows, so many are drawn to judge candidates by.
+        long as 25 fits of boosted trees on one thread; of more than 100,000 rows, so many are drawn to judge by.
     resume : a folder in which to keep what is done, so that a fit that is cut short goes on from there.
     report : called with what is done, the total and the name of the candidate that comes next.
     random_state : a number; which groups are together depends on it.

@@ -7,6 +7,7 @@ without running anything (:mod:`toporo.estimators.auto_state`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -27,6 +28,7 @@ from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
 from toporo.estimators.rows import parts_of, row_count
 from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
+from toporo.machine import one_thread
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -42,6 +44,8 @@ RIDGE_PARTS = 5
 MOST_EFFECTS = 500
 #: How far weights of groups may go from the prior: the votes choose among these.
 PENALTY = 1.0
+#: Boosted trees predict fewer rows than this on one thread: several wait for one another after every tree.
+MANY_ROWS = 1 << 16
 
 Near = Mapping[Name, Iterable[Name]]
 #: What a fitted candidate says of rows of groups, (rows, classes or 1). Groups that are not in the graph come with
@@ -204,10 +208,11 @@ class Boosted:
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:  # noqa: ARG002
         some = _columns_of(x, self.kept)
-        if self.places is None:
-            return np.asarray(self.model.predict(some), dtype=np.float64).reshape(-1, 1)
-        out = np.zeros((row_count(x), self.count))
-        out[:, self.places] = self.model.predict_proba(some)
+        with one_thread(openmp=True) if row_count(x) < MANY_ROWS else nullcontext():
+            if self.places is None:
+                return np.asarray(self.model.predict(some), dtype=np.float64).reshape(-1, 1)
+            out = np.zeros((row_count(x), self.count))
+            out[:, self.places] = self.model.predict_proba(some)
         return out
 
 
