@@ -78,7 +78,7 @@ class HeldOutRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class CandidateFits:
     """The fits of one candidate.
 
     Attributes
@@ -245,7 +245,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
                 submit: Callable[[Any], Any] = Fit if own else pool.submit  # others' code may not be made for threads
                 pairs = zip(apart, parts, strict=True) if known is None else ()
                 folds = [submit(partial(self._without, maker, some, *pair, start)) for pair in pairs]
-                trials[name] = Trial(known, None if own else store, folds, submit(partial(maker, everything)))
+                trials[name] = CandidateFits(known, None if own else store, folds, submit(partial(maker, everything)))
             for done, name in enumerate(tracked(makers, "trying {}".format)):
                 trial = trials[name]
                 if self.report is not None and not late:
@@ -481,7 +481,7 @@ class AutoRegressor(RegressorMixin, AutoEstimator):  # type: ignore[misc]  # sci
         there are votes, but no effect of new groups.
     test_groups : those that will be predicted, for the graph's prior; unless given, all of the graph that are not
         trained on.
-    candidates : more of them: names to estimators, which get ``groups`` if they take them. They are fitted one by one in
+    candidates : more of them: names to estimators, which get ``groups`` if they take them. They are fitted in turn in
         the calling thread, after the usual ones, which are fitted in parallel: on as many threads as there are usable
         cores, or as the environment variable ``OMP_NUM_THREADS`` says. OpenMP has one thread in every fit.
     folds : into how many parts groups are divided.
