@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -188,62 +189,35 @@ def usable_threads() -> int:
     return min([cores(), *(max(1, int(library.get_num_threads())) for library in openmp)])
 
 
+@dataclass(frozen=True, eq=False)
 class Fit(Generic[T]):
-    """A fit that runs in the calling thread when its result is asked for.
+    """A fit whose result is asked for later.
 
-    Parameters
+    Attributes
     ----------
     work : the function that fits.
+    future : its result from another thread; None for a fit that runs in the calling thread when it is asked for.
+    caught : its warnings from there.
     """
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.work = work
+    work: Callable[[], T]
+    future: Future[T] | None = None
+    caught: list[tuple[Any, ...]] = field(default_factory=list)
 
     def result(self) -> T:
-        """Return what the fit returns, or raise what it raises."""
-        return self.work()
-
-    def cancel(self) -> None:
-        """Do not start the fit, if it has not started."""
-
-
-class ThreadedFit(Fit[T]):
-    """A fit that runs in a thread; its warnings wait until its result is asked for.
-
-    Parameters
-    ----------
-    work : the function that fits.
-    threads : runs it.
-    show : shows a warning, as ``warnings.showwarning`` does.
-    """
-
-    def __init__(self, work: Callable[[], T], threads: ThreadPoolExecutor, show: Callable[..., None]) -> None:
-        import numpy as np
-        from sklearn import config_context, get_config
-
-        config, numbers, caught = get_config(), np.geterr(), list[tuple[Any, ...]]()
-
-        def run() -> T:
-            _CAUGHT.set(caught)
-            # scikit-learn and numpy have settings by thread
-            with config_context(**config), np.errstate(**numbers), one_thread(openmp=True):
-                return work()
-
-        super().__init__(work)
-        self.future: Future[T] = threads.submit(run)
-        self.caught, self.show = caught, show
-
-    def result(self) -> T:
-        """Wait for the fit, show its warnings, and return what it returns or raise what it raises."""
+        """Return what the fit returns or raise what it raises, after its warnings have been shown."""
+        if self.future is None:
+            return self.work()
         try:
             return self.future.result()
         finally:
             for warning in self.caught:
-                self.show(*warning)
+                warnings.showwarning(*warning)
 
     def cancel(self) -> None:
         """Do not start the fit, if it has not started."""
-        self.future.cancel()
+        if self.future is not None:
+            self.future.cancel()
 
 
 class FitPool:
@@ -262,7 +236,7 @@ class FitPool:
 
     def __init__(self, workers: int) -> None:
         self.threads = ThreadPoolExecutor(workers, "fit") if workers > 1 else None
-        self.show: Callable[..., None] = warnings.showwarning
+        self._show: Callable[..., None] = warnings.showwarning
         self._filters = warnings.catch_warnings()
 
     def __enter__(self) -> Self:
@@ -283,13 +257,26 @@ class FitPool:
         ----------
         work : the function that fits.
         """
-        return Fit(work) if self.threads is None else ThreadedFit(work, self.threads, self.show)
+        if self.threads is None:
+            return Fit(work)
+        import numpy as np
+        from sklearn import config_context, get_config
+
+        settings, errors, caught = get_config(), np.geterr(), list[tuple[Any, ...]]()
+
+        def run() -> T:
+            _CAUGHT.set(caught)
+            # settings of scikit-learn and numpy are of one thread
+            with config_context(**settings), np.errstate(**errors), one_thread(openmp=True):
+                return work()
+
+        return Fit(work, self.threads.submit(run), caught)
 
     def _keep(self, *warning: Any, **named: Any) -> None:
         """Keep the warning of a fit until its result is asked for; show all others."""
         caught = _CAUGHT.get()
         if caught is None:
-            self.show(*warning, **named)
+            self._show(*warning, **named)
         else:
             caught.append(warning)
 
