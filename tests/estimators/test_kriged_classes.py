@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +14,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GroupKFold, cross_validate
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import toporo as tr
 from toporo.choice.splits import GraphHopSplit
@@ -26,13 +24,6 @@ from toporo.estimators.kriged_classes import KrigedClassifier
 CHAIN = [(place, place + 1) for place in range(15)]
 TEST = (4, 5, 12)
 NAMES = np.array(["maybe", "no", "yes"])
-
-
-@parametrize_with_checks([KrigedClassifier()])
-def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)
-        check(estimator)
 
 
 def rows(seed: int = 0, classes: int = 3, *, follow: float = 3.0, per_group: int = 30) -> tuple[Any, ...]:

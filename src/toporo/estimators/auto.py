@@ -28,8 +28,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from toporo.checks import number, whole
 from toporo.data.grouped import group_rng
@@ -41,9 +42,23 @@ from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, sco
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.league import LeaguePart, Standing
 from toporo.estimators.places import placed, vectors_of
-from toporo.estimators.rows import EVERYONE, draw, group_ids, parts_of, row_count, sizes_of, take_rows
+from toporo.estimators.rows import (
+    EVERYONE,
+    check_classes,
+    check_numbers,
+    draw,
+    group_ids,
+    one_group,
+    parts_of,
+    refuse_graph_alone,
+    row_count,
+    sizes_of,
+    take_rows,
+    target_column,
+)
 from toporo.estimators.votes import Store, as_sure, errors_in, sureness_of, votes_of
-from toporo.groups import GroupIds, Groups
+from toporo.estimators.weighted import weight_name
+from toporo.groups import GroupIds
 from toporo.machine import Fit, FitPool, one_thread, usable_threads
 from toporo.progress import tracked
 from toporo.robust.group_factors import WalkModes
@@ -168,15 +183,40 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         """
         if self.budget is not None:
             number(self.budget, "budget", "seconds, more than 0, or None", least=0.0)
-        if groups is None and self.graph is not None:
-            raise SettingError(
-                "graph is over groups, but fit() got none: call fit(X, y, groups=...), one name per row."
-            )
-        x = _as_table(X)
-        self.n_features_in_ = x.shape[1]
+        whole(self.folds, "folds", 2)
+        refuse_graph_alone(self.graph, groups)
+        self._classes = is_classifier(self)
+        x, target = self._as_table(X, reset=True), target_column(y)
+        check_consistent_length(x, target)
+        if self._classes:
+            check_classes(target, "AutoRegressor")
+        else:
+            target = check_numbers(target, "AutoClassifier")
+        rows = row_count(x)
+        ids = one_group(EVERYONE, rows) if groups is None else group_ids(groups, rows)
+        if sample_weight is not None:
+            for each in (self.candidates or {}).values():
+                weight_name(each)  # an error before the work starts
         self._workers = usable_threads()
         with one_thread(openmp=True):
-            return super().fit(x, y, _everyone(groups, row_count(x)), sample_weight)
+            return self._fit_groups(x, target, ids, sample_weight)
+
+    def _as_table(self, x: Any, *, reset: bool) -> Any:
+        """A pandas frame with text as categories, or an array of numbers, with the same columns as in the fit."""
+        if not hasattr(x, "iloc"):
+            try:
+                return validate_data(
+                    self, x, reset=reset, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=1 + reset
+                )
+            except ValueError as error:
+                if "could not convert" not in str(error):
+                    raise DataError(str(error)) from None
+                raise DataError(f"X holds text ({error}): give a pandas frame, whose columns may be text.") from None
+        if x.ndim != 2 or not x.shape[1] or len(x) < 1 + reset:
+            raise DataError(f"X has shape {x.shape}: expected at least {1 + reset} sample(s), and a column.")
+        x = validate_data(self, x, reset=reset, skip_check_array=True)
+        texts = list(x.select_dtypes(exclude=["number", "bool", "category"]))
+        return x.astype(dict.fromkeys(texts, "category")) if texts else x
 
     def _makers(self) -> dict[str, Maker]:
         if not isinstance(self.candidates or {}, Mapping):
@@ -319,7 +359,9 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
                         float(errors[name] @ mass / (base @ mass)),
                         float((errors[name] / base).max()),
                         self.votes_[name],
-                        "" if name in running else "far off in some groups",
+                        ""
+                        if name in running
+                        else f"far off in some {'groups' if len(some.ids.groups) > 1 else 'rows'}",
                     )
                     for name in names
                 ]
@@ -365,7 +407,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         return HeldOut.of(scores_of(rows.target, rows.said, classes), ids.codes, away, folds)
 
     def _said(self, x: Any, ids: GroupIds, near: Near, inputs: Told | None = None) -> Array:
-        x, told = _as_table(x), inputs or {}
+        told = inputs or {}
         voting = [(self.votes_[name], of.knowing(say, told.get(name))) for name, say in self._voting.items()]
         together = np.sum([vote * say(x, ids, near) for vote, say in voting], axis=0)
         return as_sure(together, self.sureness_) if self._classes else np.asarray(together[:, 0])
@@ -384,7 +426,9 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         Parameters
         ----------
         X : as in :meth:`fit`.
-        groups : every row's group; not needed if there were none in training.
+        groups : every row's group. Without them, if there were groups in training, rows are of an unknown group: no
+            effect is added, the means of the group's inputs count as missing, and intervals are those of the farthest
+            groups. A warning says so.
         interval : with a share such as 0.9, ``(values, lower, upper)`` is returned, or ``(classes, sets)``, where sets
             says which of ``classes_`` may be right, rows × classes: of so many rows in groups that the model was not
             trained on, going by those left out, the target is inside (:mod:`toporo.estimators.held_out`). In groups
@@ -392,16 +436,16 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         neighbors : groups that are not in the graph, and which groups there they are next to.
         inputs : of all rows to predict, where these are some of them, by :meth:`gather`.
         """
-        ids = self._ids(groups, X)
+        x, ids = self._rows(X, groups)
         if interval is not None:
             checked_level(interval)
             if self.intervals_ is None:
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
         if self._classes:
-            output = self.predict_proba(X, ids, neighbors=neighbors, inputs=inputs)
+            output = self._chances(x, ids, neighbors, inputs)
             values = self.classes_[output.argmax(axis=1)]
         else:
-            values = output = self._said(X, ids, neighbors or {}, inputs) + self._added(X, ids, neighbors)[0][:, 0]
+            values = output = self._said(x, ids, neighbors or {}, inputs) + self._added(x, ids, neighbors)[0][:, 0]
         if interval is None or self.intervals_ is None:
             return values
         away = hops_of_rows(self.topology_, self.groups_, ids.groups, neighbors)[ids.codes]
@@ -410,6 +454,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         half = self.intervals_.half_widths(interval, away)
         return values, values - half, values + half
 
+    @available_if(is_classifier)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict_proba(
         self,
         X: Any,  # noqa: N803
@@ -424,10 +469,10 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         ----------
         X, groups, neighbors, inputs : see :meth:`predict`.
         """
-        ids = self._ids(groups, X)
-        if not self._classes:
-            raise AttributeError(f"{type(self).__name__} is a regressor: it has no probabilities.")
-        return moved(self._said(X, ids, neighbors or {}, inputs), self._added(X, ids, neighbors)[0])
+        return self._chances(*self._rows(X, groups), neighbors, inputs)
+
+    def _chances(self, x: Any, ids: GroupIds, neighbors: Near | None, inputs: Told | None) -> Array:
+        return moved(self._said(x, ids, neighbors or {}, inputs), self._added(x, ids, neighbors)[0])
 
     def gather(self, rows: Any, groups: Any = None, inputs: Told | None = None) -> Told:
         """Look at rows to predict, a portion at a time, before they are predicted a portion at a time.
@@ -437,21 +482,18 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         rows, groups : as ``X`` and ``groups`` of :meth:`predict`.
         inputs : of the portions before.
         """
-        x, ids, told = _as_table(rows), self._ids(groups, rows), inputs or {}
+        (x, ids), told = self._rows(rows, groups), inputs or {}
         return {name: of.tell(say, x, ids, told.get(name)) for name, say in self._voting.items()}
 
     @property
     def _voting(self) -> dict[str, Say]:
         return {name: say for name, say in self.candidates_.items() if self.votes_[name] > 0.0}
 
-    def _ids(self, groups: Any, x: Any) -> GroupIds:
+    def _rows(self, x: Any, groups: Any) -> tuple[Any, GroupIds]:
+        """Rows to predict, and their groups."""
         check_is_fitted(self, "candidates_")
-        if groups is None and self.groups_.names != (EVERYONE,):
-            raise DataError(
-                "predict() got no groups, but the model has effects by group: call predict(X, groups=...), with one "
-                f"name for each of the {row_count(x)} rows."
-            )
-        return group_ids(_everyone(groups, row_count(x)), row_count(x))
+        table = self._as_table(x, reset=False)
+        return table, self._ids(groups, row_count(table))
 
     def predict_each(self, X: Any, groups: Any = None) -> dict[str, Array]:  # noqa: N803
         """What every candidate says by itself: values, or probabilities of the classes.
@@ -460,7 +502,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         ----------
         X, groups : as in :meth:`predict`.
         """
-        x, ids = _as_table(X), self._ids(groups, X)
+        x, ids = self._rows(X, groups)
         each = {name: say(x, ids, {}) for name, say in self.candidates_.items()}
         return {name: values if self._classes else values[:, 0] for name, values in each.items()}
 
@@ -569,25 +611,6 @@ class AutoClassifier(ClassifierMixin, AutoEstimator):  # type: ignore[misc]  # s
 
 
 # ---------------------------------------------------------------- rows
-
-
-def _everyone(groups: Any, rows: int) -> Any:
-    """Groups of rows, or one of all."""
-    return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE])) if groups is None else groups
-
-
-def _as_table(x: Any) -> Any:
-    """A pandas frame whose text is of categories, or an array of numbers."""
-    if not hasattr(x, "iloc"):
-        try:
-            numbers = np.asarray(x, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"X is no table of numbers ({error}): give a pandas frame, which may hold text.") from None
-        if numbers.ndim != 2:
-            raise DataError(f"X has shape {numbers.shape}: expected rows × features.")
-        return numbers
-    texts = list(x.select_dtypes(exclude=["number", "bool", "category"]))
-    return x.astype(dict.fromkeys(texts, "category")) if texts else x
 
 
 def _some(ids: GroupIds, seed: int) -> npt.NDArray[np.intp] | None:

@@ -12,14 +12,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.choice.penalty import PenaltyChoice, PenaltyScore, PriorMaker
-from toporo.errors import DataError, SettingError, warn
+from toporo.errors import SettingError, warn
 from toporo.estimators import linear
 from toporo.estimators.explain import GroupRow, GroupTable
-from toporo.estimators.rows import EVERYONE, Rows, Scaling, counted, group_ids, learn_graph_of, left_in_effect
+from toporo.estimators.rows import (
+    EVERYONE,
+    Rows,
+    Scaling,
+    check_classes,
+    counted,
+    encode_classes,
+    group_ids,
+    learn_graph_of,
+    left_in_effect,
+    one_group,
+)
 from toporo.estimators.settings import Settings, check_settings
 from toporo.estimators.summary import PassedRows, Summary
 from toporo.graphs import as_graph, check_groups
@@ -73,7 +83,7 @@ def ids_or_one(model: Any, groups: Any, rows: int, ordinary: str) -> GroupIds:
             f"per row. {HOW}"
         )
     warn(f"fit() got no groups, so all rows are one and {ordinary}. Pass groups=, one name per row. {HOW}")
-    return GroupIds(np.zeros(rows, np.int64), Groups([EVERYONE]))
+    return one_group(EVERYONE, rows)
 
 
 def graph_and_test(
@@ -389,22 +399,12 @@ class ClassifierPart(GroupEstimator):
 
     def _validated(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:  # noqa: N803
         x, target = validate_data(self, X, y, dtype=DTYPES)
-        try:
-            check_classification_targets(target)
-        except ValueError as error:
-            raise DataError(
-                f"{error} For numbers use {type(self).__name__.replace('Classifier', 'Regressor')}."
-            ) from None
+        check_classes(target, type(self).__name__.replace("Classifier", "Regressor"))
         return x, target
 
     def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
-        self.classes_, codes = np.unique(target, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(
-                f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
-                "tell apart."
-            )
-        return codes.astype(np.int64), len(self.classes_)
+        self.classes_, codes = encode_classes(target)
+        return codes, len(self.classes_)
 
     def fit_passes(
         self, moments: GroupMoments, some: tuple[Any, Any, GroupIds, Array | None], low: Array, high: Array, passes: Any

@@ -25,8 +25,8 @@ from sklearn.utils.validation import has_fit_parameter
 from toporo.errors import DataError, muted
 from toporo.estimators.classes import TROClassifier, TRORegressor
 from toporo.estimators.kriged import GroupInputs, KrigedLevels, KrigedRegressor
-from toporo.estimators.rows import parts_of, row_count
-from toporo.estimators.weighted import weight_name
+from toporo.estimators.rows import UNKNOWN, parts_of, row_count
+from toporo.estimators.weighted import fit_weighted
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
 from toporo.topology.graph import GroupGraph
@@ -227,7 +227,7 @@ class OfModel:
     told: GroupInputs | None = None
 
     def __call__(self, x: Any, ids: GroupIds, near: Near) -> Array:
-        named: dict[str, Any] = {"groups": ids.names} if self.grouped else {}
+        named: dict[str, Any] = {"groups": None if UNKNOWN in ids.groups else ids.names} if self.grouped else {}
         if isinstance(self.model, KrigedRegressor):
             named |= {"neighbors": near, "inputs": self.told}
         given = x if self.inputs is None else self.inputs(x)
@@ -427,9 +427,7 @@ def of_estimator(estimator: Any) -> Maker:
 
     def make(rows: Training) -> Say:
         named: dict[str, Any] = {"groups": rows.ids.names} if grouped else {}
-        if rows.weights is not None:
-            named[weight_name(estimator)] = rows.weights
-        return OfModel(clone(estimator).fit(rows.x, rows.y, **named), grouped, rows.classes)
+        return OfModel(fit_weighted(clone(estimator), rows.x, rows.y, rows.weights, **named), grouped, rows.classes)
 
     return make
 
@@ -457,10 +455,14 @@ def _columns_of(x: Any, kept: npt.NDArray[np.int64]) -> Any:
 def in_context(x: Any, ids: GroupIds, told: GroupInputs | None = None) -> Any:
     """The inputs, and the means of those that are numbers over the rows of every group: those given, or all told of."""
     numbers = _numbers(x)
-    means = (told or GroupInputs().add(ids, numbers)).of(ids.groups)[0][ids.codes]
+    if UNKNOWN in ids.groups:
+        means = np.full_like(numbers, np.nan)
+    else:
+        means = (told or GroupInputs().add(ids, numbers)).of(ids.groups)[0][ids.codes]
     if not hasattr(x, "iloc"):
         return np.column_stack([numbers, means])
-    return x.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
+    named = x.set_axis(map(str, x.columns), axis=1)  # scikit-learn refuses names of several types
+    return named.assign(**{f"mean of column {place} of the group": column for place, column in enumerate(means.T)})
 
 
 def _numbers(x: Any) -> Array:

@@ -11,18 +11,33 @@ import numpy.typing as npt
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from toporo.checks import number, whole
 from toporo.errors import DataError, SettingError, warn
 from toporo.estimators.kriged_classes import held_out_parts, some_of
 from toporo.estimators.places import placed, vectors_of
-from toporo.estimators.rows import group_ids, parts_of, row_count, take_rows
+from toporo.estimators.rows import (
+    EVERYONE,
+    check_known,
+    encode_classes,
+    group_ids,
+    ids_to_predict,
+    parts_of,
+    refuse_graph_alone,
+    refuse_no_weight,
+    row_count,
+    take_rows,
+    warn_unknown,
+)
+from toporo.estimators.weighted import fit_weighted, weight_name
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.robust.group_factors import GroupFactors, WalkModes
-from toporo.robust.group_losses import chunks
+from toporo.robust.group_losses import as_weights, chunks
 from toporo.robust.kriged import KrigedFit, fit_kriged
+from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
 #: Nested models of the effects, averaged by their evidence. One of the graph alone is not among them: that nothing of
@@ -111,6 +126,13 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     8
     """
 
+    topology_: GroupGraph | None
+    columns_: _Columns | None
+    fits_: list[KrigedFit]
+    effects_: dict[Name, Any]
+    effects_sd_: dict[Name, Any]
+    saw_: tuple[str, ...]
+
     #: Groups that a fit takes.
     _fewest: ClassVar[int] = 3
 
@@ -120,7 +142,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     __metadata_request__score = {"groups": True}  # noqa: RUF012
 
     def __init__(
-        self, estimator: Any, *, graph: Any, slopes: bool = False, folds: int = 6, random_state: int = 0
+        self, estimator: Any, *, graph: Any = None, slopes: bool = False, folds: int = 6, random_state: int = 0
     ) -> None:
         self.estimator = estimator
         self.graph = graph
@@ -139,28 +161,52 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         )
         return tags
 
-    def fit(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803
         """Fit the model, and the effects to what it leaves.
 
         Parameters
         ----------
-        X, y : as the estimator takes them; rows must be an array or a frame that can be indexed by number.
-        groups : every row's group, by name.
+        X, y : as the estimator takes them; with groups, rows must be an array or a frame that can be indexed by number.
+        groups : every row's group, by name. Without them only the estimator is fitted, as it would be alone.
         sample_weight : of rows, for an estimator that takes it.
         """
         whole(self.folds, "folds", 2)
+        self._classes = is_classifier(self)
+        refuse_graph_alone(self.graph, groups)
+        if groups is None:
+            return self._fit_alone(X, y, sample_weight)
         target = np.asarray(y)
-        ids = group_ids(groups, len(target))
+        if target.ndim != 1:
+            raise DataError(f"y has shape {target.shape}: expected one target per row.")
+        return self._fit_groups(X, target, group_ids(groups, len(target)), sample_weight)
+
+    def _fit_alone(self, x: Any, y: Any, weights: Any) -> Self:
+        """Fit the estimator to rows without groups: there are no effects."""
+        self.estimator_ = self._fitted(x, y, weights)
+        self._adopt_attributes()
+        self.groups_, self.topology_, self.columns_, self.fits_ = Groups([EVERYONE]), None, None, []
+        self.evidence_, self.gate_, self.effects_, self.effects_sd_, self.saw_ = {"no effect": 1.0}, 0.0, {}, {}, ()
+        return self
+
+    def _adopt_attributes(self) -> None:
+        """Take over what scikit-learn asks of a fitted estimator, as far as the one inside has it."""
+        for name in ("n_features_in_", "feature_names_in_", "classes_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+
+    def _fit_groups(self, X: Any, target: npt.NDArray[Any], ids: GroupIds, sample_weight: Any) -> Self:  # noqa: N803
+        """Fit the model and the effects of the groups to rows that have groups."""
         if len(ids.groups) < self._fewest:
             raise DataError(f"{len(ids.groups)} group(s): expected at least three, for effects to be told from noise.")
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        refuse_no_weight(sample_weight)
+        weights = as_weights(sample_weight, ids)
+        if weights is not None and not weights.all():  # rows that do not count
+            there = np.flatnonzero(weights)
+            X, target, ids, weights = take_rows(X, there), target[there], some_of(ids, there), weights[there]  # noqa: N806
         self.topology_ = None if self.graph is None else as_graph(self.graph)
         placed(self.topology_, ids.groups)  # an error before the work starts
-        self._classes = is_classifier(self)
         if self._classes:
-            self.classes_ = np.unique(target)
-        elif target.ndim != 1:
-            raise DataError(f"y has shape {target.shape}: expected one target per row.")
+            self.classes_ = encode_classes(target)[0]
         guesses, rows = self._cross_fit(X, target, weights, ids)
         if rows is not None:
             X, target, ids = take_rows(X, rows), target[rows], some_of(ids, rows)  # noqa: N806
@@ -205,7 +251,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
     def predict(
         self,
         X: Any,  # noqa: N803
-        groups: Any,
+        groups: Any = None,
         *,
         interval: float | None = None,
         neighbors: Mapping[Name, Iterable[Name]] | None = None,
@@ -215,10 +261,11 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         Parameters
         ----------
         X : as the estimator takes it.
-        groups : every row's group.
+        groups : every row's group. Without them, if there were groups in training, rows are of an unknown group: no
+            effect is added, with a warning.
         interval : of a regressor, with a share such as 0.9, ``(values, lower, upper)`` is returned: about so many
             targets lie between, going by the uncertainty of the effect and what the model leaves of rows in groups that
-            it has not seen. In groups that it was trained on it leaves less, and intervals are wide.
+            it has not seen. In groups that it was trained on it leaves less, and intervals are wide. It needs groups.
         neighbors : groups that are not in the graph, and which groups there they are next to.
         """
         check_is_fitted(self)
@@ -227,8 +274,16 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         if self._classes:
             if interval is not None:
                 raise SettingError("interval is for numbers: a classifier has predict_proba().")
+            if not self.fits_:
+                return self.estimator_.predict(X)
             return self.classes_[np.argmax(self.predict_proba(X, groups, neighbors=neighbors), axis=1)]
-        ids = group_ids(groups, row_count(X))
+        if interval is not None:
+            if not self.fits_:
+                raise SettingError("the model has no intervals: it was fitted without groups.")
+            check_known(groups, self.groups_)
+        if not self.fits_:
+            return self.estimator_.predict(X)
+        ids = self._ids(groups, row_count(X))
         values = self._said(X, ids, neighbors or {})
         added, spread = (each[:, 0] for each in self._added(X, ids, neighbors))
         if interval is None:
@@ -236,7 +291,13 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         half = norm.ppf(0.5 + interval / 2) * np.sqrt(spread + self.fits_[0].noise[0])
         return values + added, values + added - half, values + added + half
 
-    def score(self, X: Any, y: Any, groups: Any, sample_weight: Any = None) -> float:  # noqa: N803
+    def _ids(self, groups: Any, rows: int) -> GroupIds:
+        """The group of every row to predict."""
+        ids = ids_to_predict(groups, self.groups_, rows)
+        warn_unknown(ids.groups)
+        return ids
+
+    def score(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> float:  # noqa: N803
         """R² of the predictions or, of a classifier, the share of rows whose class is right.
 
         Parameters
@@ -257,6 +318,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         neighbors : groups that are not in the graph, and which groups there they are next to.
         """
         check_is_fitted(self, "groups_")
+        if not self.fits_:
+            raise DataError("there are no effects of groups: the model was fitted without groups.")
         names = Groups(groups)
         ids = GroupIds(np.arange(len(names)), names)
         nothing = None if self.columns_ is None else np.zeros((len(names), len(self.columns_.center)))
@@ -267,7 +330,14 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             for name, mean, variance in zip(names, means, variances, strict=True)
         }
 
-    def predict_proba(self, X: Any, groups: Any, *, neighbors: Mapping[Name, Iterable[Name]] | None = None) -> Array:  # noqa: N803
+    @available_if(is_classifier)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(
+        self,
+        X: Any,  # noqa: N803
+        groups: Any = None,
+        *,
+        neighbors: Mapping[Name, Iterable[Name]] | None = None,
+    ) -> Array:
         """Probabilities of the classes, in the order of ``classes_``.
 
         Parameters
@@ -275,9 +345,9 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         X, groups, neighbors : see :meth:`predict`.
         """
         check_is_fitted(self)
-        if not self._classes:
-            raise AttributeError(f"{type(self.estimator or self).__name__} is a regressor: it has no probabilities.")
-        ids = group_ids(groups, row_count(X))
+        if not self.fits_:
+            return np.asarray(self.estimator_.predict_proba(X))
+        ids = self._ids(groups, row_count(X))
         chances = self._said(X, ids, neighbors or {})
         return moved(chances, self._added(X, ids, neighbors)[0])
 
@@ -350,8 +420,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         self, x: Any, y: npt.NDArray[Any], weights: Array | None, ids: GroupIds
     ) -> tuple[Array, npt.NDArray[np.intp] | None]:
         """Fit the model to all rows; what models that have not seen a row's group say of it; and of which rows."""
-        if weights is not None and not has_fit_parameter(self.estimator, "sample_weight"):
-            raise SettingError(f"{type(self.estimator).__name__} takes no sample_weight: leave it out.")
+        if weights is not None:
+            weight_name(self.estimator)  # an error before the work starts
         guesses = np.full((len(y), len(self.classes_)), LEAST) if self._classes else np.zeros(len(y))
         for held_out in parts_of(ids, self.folds, self.random_state):
             kept, rows = np.flatnonzero(~held_out), np.flatnonzero(held_out)
@@ -362,6 +432,7 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
             else:
                 guesses[rows] = model.predict(take_rows(x, rows))
         self.estimator_ = self._fitted(x, y, weights)
+        self._adopt_attributes()
         return guesses, None
 
     def _look_back(
@@ -373,9 +444,8 @@ class Kriged(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # scikit
         """What the model says without effects: values, or probabilities of the classes."""
         return np.asarray(self.estimator_.predict_proba(x) if self._classes else self.estimator_.predict(x), float)
 
-    def _fitted(self, x: Any, y: npt.NDArray[Any], weights: Array | None) -> Any:
-        model = clone(self.estimator)
-        return model.fit(x, y) if weights is None else model.fit(x, y, sample_weight=weights)
+    def _fitted(self, x: Any, y: Any, weights: Any) -> Any:
+        return fit_weighted(clone(self.estimator), x, y, weights)
 
 
 def moved(chances: Array, added: Array) -> Array:

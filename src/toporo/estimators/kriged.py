@@ -17,7 +17,19 @@ from toporo.checks import number, one_of
 from toporo.errors import DataError, SettingError, listed, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.places import SMALL, near, placed, trust, vectors_of, walks
-from toporo.estimators.rows import EVERYONE, Scaling, counted, group_ids, sizes_of
+from toporo.estimators.rows import (
+    EVERYONE,
+    UNKNOWN,
+    Scaling,
+    check_known,
+    counted,
+    group_ids,
+    ids_to_predict,
+    one_group,
+    refuse_graph_alone,
+    sizes_of,
+    warn_unknown,
+)
 from toporo.estimators.summary import Summary
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
@@ -74,11 +86,11 @@ class GroupInputs:
 
     def _grown(self, groups: Iterable[Name], columns: int, rows: int, far: int) -> npt.NDArray[np.intp]:
         """Room for groups of so many more rows, and where they are."""
+        if not self.places:
+            self._counts, self._totals = np.zeros((columns, 0)), np.zeros((columns, 0))
         at = np.array([self.places.setdefault(name, len(self.places)) for name in groups], dtype=np.intp)
         more = np.zeros((columns, len(self.places) - self._counts.shape[1]))
-        self._counts, self._totals = (
-            np.concatenate([each.reshape(columns, -1), more], axis=1) for each in (self._counts, self._totals)
-        )
+        self._counts, self._totals = (np.concatenate([each, more], axis=1) for each in (self._counts, self._totals))
         self.rows, self.far = self.rows + rows, self.far + far
         return at
 
@@ -173,11 +185,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         x, target = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2)
         self._one_column = target.ndim == 1
         target = np.asarray(target, dtype=np.float64).reshape(len(x), -1)
-        if groups is None and self.graph is not None:
-            raise SettingError(
-                "graph is over groups, but fit() got none: call fit(X, y, groups=...), one name per row."
-            )
-        ids = GroupIds(np.zeros(len(x), np.int64), Groups([EVERYONE])) if groups is None else group_ids(groups, len(x))
+        refuse_graph_alone(self.graph, groups)
+        ids = one_group(EVERYONE, len(x)) if groups is None else group_ids(groups, len(x))
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         times = None if time is None else _times(time, len(x))
         x, target, ids, shares = counted(x, target, ids, weights)
@@ -294,8 +303,8 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             likelihood = self.fit_.likelihood
             self.fit_ = fit_kriged(factors, likelihood.modes, placed(graph, ids.groups)[1], wanted)
             losses = np.bincount(ids.codes, plain * (self._left(x, y, ids) ** 2).sum(axis=1)) / mass
-            q = np.asarray(best_response(losses, p, penalty))
-        self.weights_ = {name: float(share) for name, share in zip(ids.groups, q, strict=True)}
+            used, q = q, np.asarray(best_response(losses, p, penalty))
+        self.weights_ = ids.groups.named(used)
         return factors, weights
 
     def _left(self, x: Array, y: Array, ids: GroupIds) -> Array:
@@ -327,9 +336,10 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         ----------
         X : rows × features, as in :meth:`fit`. Inputs more than a standard deviation beyond what was seen in training
             count as if they were one beyond.
-        groups : every row's group; not needed if there were none in training.
+        groups : every row's group. Without them, if there were groups in training, each row is of an unknown group: it
+            gets what all groups have in common, with a warning.
         interval : with a share such as 0.9, ``(values, lower, upper)`` is returned: with that probability, by the
-            model, a row's target lies between.
+            model, a row's target lies between. It needs groups if there were groups in training.
         neighbors : groups that are not in the graph, and which groups there they are next to.
         means : mean inputs of groups never trained on, where they are known better than from the rows given.
         time : every row's time step, if there was one in training.
@@ -338,6 +348,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         check_is_fitted(self)
         if interval is not None:
             number(interval, "interval", "a share between 0 and 1", least=0.0, below=1.0)
+            check_known(groups, self.groups_)
         x = validate_data(self, X, reset=False, dtype=np.float64)
         if (time is None) != (self.panel_ is None):
             raise DataError(
@@ -348,7 +359,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         centre, spread = self._moments(x, groups, neighbors, means=means, spread=interval is not None, inputs=inputs)
         noise = np.broadcast_to(self.fit_.noise, centre.shape)
         if self.panel_ is not None:
-            ids = self._ids(groups, len(x))
+            ids = ids_to_predict(groups, self.groups_, len(x))
             vectors = vectors_of(self.fit_, self.topology_, ids.groups, neighbors or {})[ids.codes]
             shock, variance, holds = self.panel_.moments(_times(time, len(x)), vectors)
             same = holds[:, None] ** 2
@@ -381,11 +392,11 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         inputs: GroupInputs | None = None,
     ) -> tuple[Array, Array]:
         """Mean and, if wanted, variance of rows without noise, in units of the targets' standard deviations."""
+        ids = ids_to_predict(groups, self.groups_, len(x))
+        scaled, far = self._clipped(self.scaling_.apply(x))
         if inputs is None:
-            inputs = self.gather(x, groups, weights=weights)
+            inputs = GroupInputs().add(ids, scaled, weights, far)
             self.warn_of(inputs)
-        ids = self._ids(groups, len(x))
-        scaled, _ = self._clipped(self.scaling_.apply(x))
         own = np.array([self.groups_.names.index(name) if name in self.groups_ else -1 for name in ids.groups])[
             ids.codes
         ]
@@ -398,7 +409,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
             centre, variance = (np.concatenate([part[place] for part in both]) for place in (0, 1))
         else:
             centre, variance = np.concatenate([self.fit_.values(*part) for part in parts]), np.zeros((0, 0))
-        if self.local_ is not None and (own < 0).any():
+        if self.local_ is not None and (own < 0).any() and UNKNOWN not in ids.groups:
             share, new = self.local * self.gate_, own < 0
             there = near(self.local_, self.topology_, ids.groups, neighbors or {})[ids.codes[new]]
             opinion = np.einsum("nj,njk->nk", np.column_stack([np.ones(int(new.sum())), scaled[new]]), there)
@@ -408,16 +419,6 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
     def _in_units(self, scaled: Array) -> Array:
         values = scaled * self.target_scaling_.scale + self.target_scaling_.center
         return np.asarray(values[:, 0] if self._one_column else values)
-
-    def _ids(self, groups: Any, rows: int) -> GroupIds:
-        if groups is not None:
-            return group_ids(groups, rows)
-        if self.groups_.names != (EVERYONE,):
-            raise DataError(
-                f"predict() got no groups, but the model has coefficients by group: call predict(X, groups=...), with "
-                f"one name for each of the {rows} rows."
-            )
-        return GroupIds(np.zeros(rows, np.int64), self.groups_)
 
     def _clipped(self, scaled: Array) -> tuple[Array, int]:
         """Inputs, none of them far beyond what was seen in training, and how many rows had such."""
@@ -438,7 +439,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """
         x = validate_data(self, rows, reset=False, dtype=np.float64)
         scaled, far = self._clipped(self.scaling_.apply(x))
-        return (inputs or GroupInputs()).add(self._ids(groups, len(x)), scaled, weights, far)
+        return (inputs or GroupInputs()).add(ids_to_predict(groups, self.groups_, len(x)), scaled, weights, far)
 
     def warn_of(self, inputs: GroupInputs) -> None:
         """Say what there is to be said of rows to predict.
@@ -448,6 +449,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         inputs : of all of them.
         """
         groups = Groups(inputs.places)
+        warn_unknown(groups)
         self._warn_without_graph(groups)
         if inputs.far:
             warn(
@@ -457,7 +459,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self._warn_of_distance(groups)
 
     def _warn_without_graph(self, groups: Groups) -> None:
-        new = [name for name in groups if name not in self.groups_]
+        new = [name for name in groups if name not in self.groups_ and name != UNKNOWN]
         if self.topology_ is None and new:
             warn(
                 f"{len(new)} of {len(groups)} group(s) were not trained on ({listed(new)}), and there is no graph: "
@@ -490,11 +492,12 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         """Mean inputs of every row's group: those of training, or of the rows, as far as these can be trusted."""
         known = self.fit_.likelihood.factors.means
         between, within = self.spread_
-        if self.context == "rows":
+        if self.context == "rows" and UNKNOWN not in ids.groups:
             seen, rows = inputs.of(ids.groups)
             means = (between / (between + within / rows + SMALL) * seen)[ids.codes]
         else:
-            means = between / (between + within + SMALL) * (scaled if self.context == "row" else np.zeros_like(scaled))
+            shown = np.zeros_like(scaled) if self.context == "none" else scaled
+            means = between / (between + within + SMALL) * shown
         for name, values in given.items():
             row = np.asarray(list(values), dtype=np.float64)
             if row.shape != (scaled.shape[1],) or not np.isfinite(row).all():

@@ -13,16 +13,15 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from toporo.choice.splits import hop_folds
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, TopoRoWarning, warn
+from toporo.errors import TopoRoWarning, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.kriged import GroupInputs, KrigedRegressor
-from toporo.estimators.rows import EVERYONE, counted, group_ids
-from toporo.groups import GroupIds, Groups
+from toporo.estimators.rows import EVERYONE, check_classes, counted, encode_classes, group_ids, one_group
+from toporo.groups import GroupIds
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 
@@ -93,20 +92,12 @@ class KrigedClassifier(KrigedPart, ClassifierMixin, BaseEstimator):  # type: ign
         sample_weight : a row with weight 2 counts as two.
         """
         x, target = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
-        try:
-            check_classification_targets(target)
-        except ValueError as error:
-            raise DataError(f"{error} For numbers use KrigedRegressor.") from None
-        ids = GroupIds(np.zeros(len(x), np.int64), Groups([EVERYONE])) if groups is None else group_ids(groups, len(x))
+        check_classes(target, "KrigedRegressor")
+        ids = one_group(EVERYONE, len(x)) if groups is None else group_ids(groups, len(x))
         mass = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64).sum()
         x, target, ids, shares = counted(x, target, ids, sample_weight)
         weights = np.ones(len(x)) if shares is None else shares * (mass / shares.sum())
-        self.classes_, codes = np.unique(target, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise DataError(
-                f"y holds one class only, {self.classes_.tolist()[0]!r}, in the rows that count: there is nothing to "
-                "tell apart."
-            )
+        self.classes_, codes = encode_classes(target)
         self._adopt(self._regression(x, codes, ids, weights))
         self._calibrate(x, codes, ids, weights)
         return self

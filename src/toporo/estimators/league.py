@@ -56,6 +56,7 @@ class LeagueTable(RowTable[Standing]):
     ----------
     rows : in that order.
     story : how much the graph counts, what it adds to predictions in which group, and what follows, as plain values.
+    parts : what was left out to judge candidates: groups, or rows where all are of one group.
 
     >>> table = LeagueTable((Standing("trees", 1.02, 1.1, 0.7), Standing("linear", 1.3, 2.4, 0.0, "far off somewhere")))
     >>> print(table.lines())
@@ -65,6 +66,7 @@ class LeagueTable(RowTable[Standing]):
     """
 
     story: Mapping[str, Any] | None = None
+    parts: str = "groups"
 
     who: ClassVar[str] = "Candidates"
     first: ClassVar[str] = "with the most votes"
@@ -108,8 +110,8 @@ class LeagueTable(RowTable[Standing]):
         return (
             *self.about.get("words", ()),
             *self.remarks,
-            "Errors are squared, in groups left out, and relative to the safe mean that votes lean towards (1 is as "
-            "good); worst is the part of the groups where a candidate does worst.",
+            f"Errors are squared, in {self.parts} left out, and relative to the safe mean that votes lean towards (1 "
+            f"is as good); worst is the part of the {self.parts} where a candidate does worst.",
             "A mean of several models has no coefficients of its own: the linear model, --fast, has some to read.",
         )
 
@@ -143,9 +145,9 @@ class LeaguePart:
     gate_: float
 
     def explain(self) -> LeagueTable:
-        """The league as a table: who votes, how well each does in groups left out, and what the graph adds."""
+        """The league as a table: who votes, how well each does in groups (or rows) left out, what the graph adds."""
         check_is_fitted(self, "league_")
-        return LeagueTable(self.league_, self._story())
+        return LeagueTable(self.league_, self._story(), "groups" if len(self.groups_) > 1 else "rows")
 
     def _story(self) -> dict[str, Any]:
         graph: Any = self.topology_

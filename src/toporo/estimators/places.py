@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import GroupMismatchError, listed
+from toporo.estimators.rows import UNKNOWN
 from toporo.groups import Groups
 from toporo.robust.group_factors import GraphModes
 from toporo.robust.kriged import KrigedFit
@@ -43,9 +44,9 @@ def vectors_of(
 
 
 def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Iterable[Name]]) -> Array:
-    """Values by group of the graph, for these groups; of those not in it, the mean over their neighbours."""
+    """Values by group of the graph, for these groups: the mean over its neighbours if not in it, 0 if unknown."""
     index = {name: place for place, name in enumerate(graph.names)}
-    strange = [name for name in groups if name not in index and name not in neighbors]
+    strange = [name for name in groups if name not in index and name not in neighbors and name != UNKNOWN]
     if strange:
         raise GroupMismatchError(
             f"group(s) that are not in the graph: {listed(strange)}. Say which groups they are next to, "
@@ -54,6 +55,9 @@ def near(values: Array, graph: Any, groups: Groups, neighbors: Mapping[Name, Ite
         )
     rows = []
     for name in groups:
+        if name == UNKNOWN:
+            rows.append(np.zeros_like(values[0]))
+            continue
         beside = [name] if name in index else list(neighbors[name])
         graph.require(beside, what=f"neighbour(s) of {name!r}")
         rows.append(values[[index[other] for other in beside]].mean(axis=0))

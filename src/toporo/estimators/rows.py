@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
 from toporo import topology
 from toporo.data.grouped import group_rng
-from toporo.errors import DataError, GroupMismatchError, listed, warn
-from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import chunks, in_chunks, members_of, weighted_rows
+from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
+from toporo.groups import GroupIds, Groups, is_missing
+from toporo.robust.group_losses import chunks, in_chunks, members_of, refuse_infinite, weighted_rows
 from toporo.robust.logistic import row_losses
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, rows_in_effect, too_few, weights_in_words
@@ -22,6 +24,8 @@ from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
 EVERYONE = "all"
+#: The group of rows to predict that came without any, where the model was fitted with groups.
+UNKNOWN = "(unknown group)"
 #: A column whose spread is below this share of its mean is constant but for rounding.
 CONSTANT = 1e-12
 #: A smaller spread cannot be divided by.
@@ -326,6 +330,39 @@ def group_ids(groups: Any, rows: int) -> GroupIds:
     return ids
 
 
+def one_group(name: Name, rows: int) -> GroupIds:
+    """The same group for every row."""
+    return GroupIds(np.zeros(rows, np.int64), Groups([name]))
+
+
+def ids_to_predict(groups: Any, trained: Groups, rows: int) -> GroupIds:
+    """The group of every row to predict; without groups the one of a fit without groups, or an unknown group."""
+    if groups is not None:
+        return group_ids(groups, rows)
+    return one_group(EVERYONE if trained.names == (EVERYONE,) else UNKNOWN, rows)
+
+
+def warn_unknown(groups: Groups) -> None:
+    """Warn if rows to predict have no groups, but the training rows had."""
+    if UNKNOWN in groups:
+        warn(
+            "no groups were given for the rows to predict, but the model was fitted with groups: the rows are treated "
+            "as rows of an unknown group, without an effect of the group. Pass groups=, one name per row."
+        )
+
+
+def check_known(groups: Any, trained: Groups) -> None:
+    """Raise unless the groups of rows that need intervals are known: these are as wide as the group is far away."""
+    if groups is None and trained.names != (EVERYONE,):
+        raise DataError("an interval depends on the group of the row, and no groups were given: pass groups=.")
+
+
+def refuse_graph_alone(graph: Any, groups: Any) -> None:
+    """Raise if there is a graph over the groups, but rows to fit to came without groups."""
+    if groups is None and graph is not None:
+        raise SettingError("graph is over groups, but fit() got none: call fit(X, y, groups=...), one name per row.")
+
+
 def _coded(column: list[Any]) -> GroupIds:
     """Like ``Groups.of``, and quick where the names are few and the rows many."""
     met: dict[Any, int] = {}
@@ -401,6 +438,51 @@ def _means(values: Array, ids: GroupIds, weights: Array | None) -> dict[Name, fl
 def linear_scores(x: npt.NDArray[Any], coef: Array, intercept: Array) -> Array:
     """Rows × outputs, the same bytes on any number of threads."""
     return in_chunks(lambda part: x[part] @ coef + intercept, len(x))
+
+
+# ---------------------------------------------------------------- targets
+
+
+def target_column(y: Any) -> npt.NDArray[Any]:
+    """Targets as one column, one per row."""
+    if y is None:
+        raise DataError("fit requires y to be passed, but the target y is None: give one target per row.")
+    shape = np.asarray(y).shape
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise DataError(f"y has shape {shape}: expected one target per row.")
+    return np.asarray(column_or_1d(y, warn=True))
+
+
+def check_numbers(target: npt.NDArray[Any], classifier: str) -> Array:
+    """Targets as finite numbers; the error for text names the ``classifier`` to use instead."""
+    try:
+        numbers = target.astype(np.float64)
+    except (TypeError, ValueError):
+        text = next((value for value in target.tolist() if not isinstance(value, int | float)), target[0])
+        raise DataError(f"y holds {text!r}: expected numbers. For classes use {classifier}.") from None
+    refuse_infinite(numbers, "y")
+    return numbers
+
+
+def check_classes(target: npt.NDArray[Any], regressor: str) -> None:
+    """Raise unless all targets are classes; the error for numbers names the ``regressor`` to use instead."""
+    refuse_infinite(target, "y")
+    if target.dtype.kind == "O" and any(is_missing(label) for label in target.ravel()):
+        raise DataError("y holds missing classes: drop those rows first.")
+    try:
+        check_classification_targets(target)
+    except ValueError as error:
+        raise DataError(f"{error} For numbers use {regressor}.") from None
+
+
+def encode_classes(target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The classes, sorted, and the place of every row's class among them."""
+    classes, codes = np.unique(target, return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(
+            f"y holds one class only, {classes.tolist()[0]!r}, in the rows that count: need at least two classes."
+        )
+    return classes, codes.astype(np.int64)
 
 
 # ---------------------------------------------------------------- a graph of the rows

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,7 +29,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, Reg
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, has_fit_parameter
 
 from toporo.checks import one_of, penalty_number, whole
@@ -38,6 +38,7 @@ from toporo.estimators.base import graph_and_test, ids_or_one
 from toporo.estimators.rows import (
     Scaling,
     WeighedRows,
+    check_classes,
     column_count,
     draw,
     group_ids,
@@ -134,7 +135,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         The estimator itself, fitted.
         """
         self._check_settings()
-        named = self._checked_estimator()
+        self._check_estimator()
         table = self._table(X, y, groups, sample_weight)
         names = table.ids.groups
         self.topology_, self.test_groups_ = graph_and_test(
@@ -149,11 +150,11 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
             self.prior_, most = maker.prior(names, self.test_groups_), maker.most(names)
         q, self.losses_ = self._start(table), None
         if self.weights == "tro" and not alone:
-            q, losses = self._respond(table, q, named)
+            q, losses = self._respond(table, q)
             q = q if most is None else hold(q, names.align(most))
             self.losses_ = names.named(losses)
         self.group_weights_ = names.named(q)
-        self.estimator_ = _fitted(self.estimator, named, table, q)
+        self.estimator_ = _fitted(self.estimator, table, q)
         by = self.group_weights_, sizes_of(table.ids), own, columns
         self.rows_in_effect_ = left_in_effect(*by, quiet=self.weights == "rows")
         return self
@@ -168,8 +169,8 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         whole(self.folds, "folds", 2)
         whole(self.random_state, "random_state", 0)
 
-    def _checked_estimator(self) -> str:
-        """The parameter of the estimator's fit that takes the weights."""
+    def _check_estimator(self) -> None:
+        """Raise unless the estimator is of the right kind and takes weights."""
         kind = "classifier" if self._classes else "regressor"
         given = self.estimator
         if isinstance(given, type) or not (hasattr(given, "fit") and hasattr(given, "get_params")):
@@ -179,7 +180,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         if tags is not None and tags.estimator_type not in (kind, None):
             other = "RobustRegressor" if self._classes else "RobustClassifier"
             raise SettingError(f"{type(given).__name__} is a {tags.estimator_type}, not a {kind}: use {other}.")
-        return weight_name(given)
+        weight_name(given)
 
     def _table(self, x: Any, y: Any, groups: Any, sample_weight: Any) -> WeighedRows:
         """Rows that count, checked as far as the estimator does not."""
@@ -211,7 +212,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
 
     # ------------------------------------------------------------ the worst mixture
 
-    def _respond(self, table: WeighedRows, prior: Array, named: str) -> tuple[Array, Array]:
+    def _respond(self, table: WeighedRows, prior: Array) -> tuple[Array, Array]:
         r"""The mixture that answers what models lose in groups that they have not seen, and what they lose.
 
         With :math:`f_q` the model fitted to q, :math:`g(q) = \min_f \langle q, \ell(f)\rangle` is concave and has the
@@ -228,7 +229,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
             rows = np.zeros(len(few.y))
             for part in parts:
                 kept, held_out = few.take(np.setdiff1d(np.arange(len(rows)), part)), few.take(part)
-                rows[part] = (self._lost(light, named, kept, q, held_out) / units).mean(axis=1)
+                rows[part] = (self._lost(light, kept, q, held_out) / units).mean(axis=1)
             losses = np.bincount(few.ids.codes, few.shares * rows) / few.mass
             _refuse_undefined(losses, table.ids.groups)
             q = q + 2.0 / (turn + 2.0) * (best_response(losses, prior, self.penalty, self.divergence) - q)
@@ -239,7 +240,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         """What losses are divided by, one per output."""
 
     @abstractmethod
-    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
+    def _lost(self, estimator: Any, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         """What a model that is fitted to the rows kept, by a mixture of groups, loses in others: rows × outputs."""
 
     # ------------------------------------------------------------ after the fit
@@ -369,8 +370,8 @@ class RobustRegressor(RegressorMixin, RobustEstimator):  # type: ignore[misc]  #
         scaling.check_squares("y")
         return scaling.scale**2
 
-    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
-        values = _fitted(estimator, named, kept, q).predict(held_out.x)
+    def _lost(self, estimator: Any, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
+        values = _fitted(estimator, kept, q).predict(held_out.x)
         return (_columns(values) - _columns(held_out.y)) ** 2
 
 
@@ -403,11 +404,7 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
     _classes = True
 
     def _checked_target(self, target: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        refuse_infinite(target, "y")
-        try:
-            check_classification_targets(target)
-        except ValueError as error:
-            raise DataError(f"{error} For numbers use RobustRegressor.") from None
+        check_classes(target, "RobustRegressor")
         return target
 
     @property
@@ -418,11 +415,11 @@ class RobustClassifier(ClassifierMixin, RobustEstimator):  # type: ignore[misc] 
     def _units(self, table: WeighedRows) -> Array:  # noqa: ARG002  # a log loss has none
         return np.ones(1)
 
-    def _lost(self, estimator: Any, named: str, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
+    def _lost(self, estimator: Any, kept: WeighedRows, q: Array, held_out: WeighedRows) -> Array:
         present = np.unique(kept.y)
         if len(present) == 1:  # a model that has met one class knows no other
             return _log_loss((held_out.y == present[0])[:, None].astype(np.float64))
-        model = _fitted(estimator, named, kept, q)
+        model = _fitted(estimator, kept, q)
         if not hasattr(model, "predict_proba"):
             return np.asarray(model.predict(held_out.x) != held_out.y, np.float64)[:, None]
         own = held_out.y[:, None] == model.classes_
@@ -486,12 +483,27 @@ def weight_name(estimator: Any) -> str:
     return "__".join([*path, "sample_weight"])
 
 
-def _fitted(estimator: Any, named: str, table: WeighedRows, q: Array) -> Any:
+def fit_weighted(estimator: Any, x: Any, y: Any, weights: Any, **named: Any) -> Any:
+    """Fit an estimator to rows with weights, or None; one that cannot take weights is an error.
+
+    Parameters
+    ----------
+    estimator : any, or a pipeline: the last step of it gets the weights.
+    x, y, weights : the rows.
+    named : what else its ``fit`` takes.
+    """
+    if weights is None:
+        return estimator.fit(x, y, **named)
+    # Without metadata routing, a pipeline takes weights by the name of its last step.
+    no_routing = config_context(enable_metadata_routing=False) if isinstance(estimator, Pipeline) else nullcontext()
+    with no_routing:
+        return estimator.fit(x, y, **{weight_name(estimator): weights}, **named)
+
+
+def _fitted(estimator: Any, table: WeighedRows, q: Array) -> Any:
     """A copy of the estimator, fitted to a mixture of groups."""
     weights = table.weights(q)
-    given = {} if (weights == 1.0).all() else {named: weights}
-    with config_context(enable_metadata_routing=False):  # a pipeline then takes weights by the name of its last step
-        return clone(estimator).fit(table.x, table.y, **given)
+    return fit_weighted(clone(estimator), table.x, table.y, None if (weights == 1.0).all() else weights)
 
 
 def _lighter(estimator: Any) -> Any:

@@ -30,7 +30,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
-from toporo.estimators.weighted import weight_name
+from toporo.estimators.weighted import fit_weighted, weight_name
 from toporo.groups import GroupIds
 from toporo.progress import Progress, Report
 from toporo.robust.group_losses import weighted_rows
@@ -118,8 +118,8 @@ def compare_models(
     task, features, exclude, categorical, weight, drop_missing : as for :func:`toporo.fit_table`.
     skip_unknown_groups : as for :func:`toporo.fit_table`.
     estimators : yours, by name: any scikit-learn estimators. They get the same inputs, all numbers with gaps filled in,
-        and ``groups`` and ``sample_weight`` if they take them. Classifiers without ``predict_proba`` are judged by
-        accuracy alone.
+        ``groups`` if they take them, and ``sample_weight`` if there are weights, which all must take. Classifiers
+        without ``predict_proba`` are judged by accuracy alone.
     fast : without auto and its candidates, which take most of the time.
     budget : seconds; once they are spent no further region is held out. The first always is.
     folds : regions, at most so many as there are groups.
@@ -157,6 +157,8 @@ def compare_models(
     )
     x, y, ids, weights = weighted_rows(ready.x, ready.y, ready.ids, ready.weights)  # those that count
     ready = replace(ready, x=x, y=y, ids=ids, weights=weights)
+    for each in own.values() if weights is not None else ():
+        weight_name(each)  # an error before the work starts
     names = [str(name) for name in ids.groups]
     if len(names) < FEWEST_GROUPS:
         raise DataError(
@@ -306,11 +308,10 @@ class _Ring:
         return {CONSTANT: np.full((len(rows.new_x), *np.shape(mean)), mean)}
 
     def _one(self, name: str, estimator: Any, rows: _Holdout) -> dict[str, Outcome]:
-        """Any estimator; it gets groups and weights if it takes them."""
+        """Any estimator; it gets weights if there are any, and groups if it takes them."""
         named: dict[str, Any] = {"groups": rows.ids.names} if has_fit_parameter(estimator, "groups") else {}
-        if rows.weights is not None and _takes_weights(estimator):
-            named[weight_name(estimator)] = rows.weights
-        return {name: self._said(clone(estimator, safe=False).fit(rows.x, rows.y, **named), rows)}
+        model = fit_weighted(clone(estimator, safe=False), rows.x, rows.y, rows.weights, **named)
+        return {name: self._said(model, rows)}
 
     def _said(self, model: Any, rows: _Holdout) -> Said:
         """What a fitted model says of new rows."""
@@ -491,10 +492,3 @@ class _Ring:
             yield f"{many(skipped, 'row')} in regions held out are not judged: no other group has their class."
         if self.ready.test_groups and test is None:
             yield "No row of the test groups has a target: models are judged on regions of training groups alone."
-
-
-def _takes_weights(estimator: Any) -> bool:
-    try:
-        return bool(weight_name(estimator))
-    except SettingError:
-        return False
