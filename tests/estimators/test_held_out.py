@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, SettingError, TopoRoWarning
 from toporo.estimators import AutoClassifier, AutoRegressor, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.held_out import GROWTH, HeldOut, hops_to, refitted, scores_of
 from toporo.groups import Groups
@@ -65,7 +65,7 @@ def test_every_group_counts_the_same() -> None:
 def test_a_higher_level_is_never_narrower_and_may_be_beyond_all_scores() -> None:
     scores, codes = exchangeable(np.random.default_rng(1), 5, 3.0)
     held_out = HeldOut.of(scores, codes)
-    halves = [held_out.half_widths(level, [1.0])[0] for level in (0.001, 0.1, 0.5, 0.9, 0.95, 0.99, 0.9999)]
+    halves = [held_out.half_widths(level, [1.0])[0] for level in (0.001, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999)]
     assert halves == sorted(halves)
     assert scores.max() < halves[-1] < 100.0
 
@@ -222,6 +222,19 @@ def test_of_many_rows_some_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert some.half_widths(0.9, [1.0]) == pytest.approx(everything.half_widths(0.9, [1.0]), rel=0.2)
 
 
+class CannotBeRefitted(TRORegressor):
+    """Fails."""
+
+    def fit(self, X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> Any:
+        raise DataError("not these rows")
+
+
+def test_fits_that_all_fail_are_not_kept_secret() -> None:
+    x, y, ids = shifted()
+    with pytest.warns(TopoRoWarning, match=r"has no intervals: 6 of 6 fits .* failed. not these rows"):
+        assert refitted(CannotBeRefitted(penalty=1.0), x, y, ids) is None
+
+
 # ---------------------------------------------------------------- votes
 
 
@@ -295,6 +308,13 @@ def test_a_level_is_a_share(level: Any) -> None:
     held_out = HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
     with pytest.raises(SettingError, match=r"interval is .* expected a share between 0 and 1, such as 0\.9"):
         held_out.half_widths(level, [1.0])
+
+
+def test_a_level_beyond_what_rows_left_out_tell_is_an_error() -> None:
+    """Intervals of 99.99 % used to be those of 99.9 %."""
+    held_out = HeldOut.of(*exchangeable(np.random.default_rng(0), 12, 1.0))
+    with pytest.raises(SettingError, match=r"interval is 0\.9999: .* up to 0\.999"):
+        held_out.half_widths(0.9999, [1.0])
 
 
 def test_bad_scores_are_refused() -> None:

@@ -145,6 +145,25 @@ def test_the_group_is_needed_only_where_distance_counts(model: TableModel) -> No
     assert np.ptp(upper - lower) < 1e-9
 
 
+@pytest.mark.parametrize("kind", ["auto", "mlp"])
+def test_intervals_of_too_few_groups_are_refused_before_anything_is_fitted(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toporo.tables.fit._fitted", lambda *_, **__: pytest.fail("a model was fitted"))
+    rng = np.random.default_rng(0)
+    table = {"g": ["a", "b"] * 20, "x": rng.normal(size=40), "y": rng.normal(size=40)}
+    with pytest.raises(SettingError, match="intervals need at least 3 groups, and the table has 2 training groups"):
+        fit_table(table, target="y", group="g", model=kind, intervals=True)
+
+
+def test_votes_have_intervals_without_further_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to twelve fits of all candidates used to fail, unseen."""
+    monkeypatch.setattr("toporo.tables.fit.refitted", lambda *_, **__: pytest.fail("it was fitted again"))
+    rng = np.random.default_rng(0)
+    table = {"g": ["a", "b", "c"] * 20, "x": rng.normal(size=60), "y": rng.normal(size=60)}
+    assert fit_table(table, target="y", group="g", folds=2, intervals=True).has_intervals
+
+
 def test_costly_models_are_asked_for_intervals() -> None:
     table = only(TABLE, station=STATIONS[:4])
     quick = {"model": "mlp", "epochs": 2, "hidden": (4,), "graph": None, "test_groups": ()}

@@ -429,10 +429,10 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         groups : every row's group. Without them, if there were groups in training, rows are of an unknown group: no
             effect is added, the means of the group's inputs count as missing, and intervals are those of the farthest
             groups. A warning says so.
-        interval : with a share such as 0.9, ``(values, lower, upper)`` is returned, or ``(classes, sets)``, where sets
-            says which of ``classes_`` may be right, rows × classes: of so many rows in groups that the model was not
-            trained on, going by those left out, the target is inside (:mod:`toporo.estimators.held_out`). In groups
-            that it was trained on, more are.
+        interval : with a share such as 0.9, at most 0.999, ``(values, lower, upper)`` is returned, or ``(classes,
+            sets)``, where sets says which of ``classes_`` may be right, rows × classes: of so many rows in groups that
+            the model was not trained on, going by those left out, the target is inside
+            (:mod:`toporo.estimators.held_out`). In groups that it was trained on, more are.
         neighbors : groups that are not in the graph, and which groups there they are next to.
         inputs : of all rows to predict, where these are some of them, by :meth:`gather`.
         """
@@ -441,6 +441,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             checked_level(interval)
             if self.intervals_ is None:
                 raise SettingError(f"the model has no intervals: {why_none(len(self.groups_), costly=False)}.")
+            self.intervals_.check(interval)
         if self._classes:
             output = self._chances(x, ids, neighbors, inputs)
             values = self.classes_[output.argmax(axis=1)]

@@ -33,7 +33,7 @@ from sklearn.base import clone, is_classifier
 from toporo.checks import number
 from toporo.choice.penalty import PriorMaker
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
-from toporo.errors import DataError, TopoRoError
+from toporo.errors import DataError, SettingError, TopoRoError, warn
 from toporo.estimators.coefficients import KrigedPart
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.rows import draw, parts_of
@@ -104,15 +104,29 @@ class HeldOut:
         growth = _growth(scores, codes, away, np.zeros(len(codes), np.intp) if folds is None else np.asarray(folds))
         return cls(LEVELS, _thresholds(scores / away**growth, codes, count), growth, count)
 
+    def check(self, level: Any) -> float:
+        """Return the level if there is a threshold for it; a higher one than the rows left out can tell is an error.
+
+        Parameters
+        ----------
+        level : the share of rows that is to be inside.
+        """
+        if checked_level(level) > self.levels[-1]:
+            raise SettingError(
+                f"interval is {level}: rows of groups left out tell thresholds up to {self.levels[-1]:g}, not beyond. "
+                f"Ask for {self.levels[-1]:g} or less."
+            )
+        return float(level)
+
     def threshold(self, level: float, distances: Any) -> Array:
         """The largest score inside, row by row.
 
         Parameters
         ----------
-        level : the share of rows that is to be inside, between 0 and 1.
+        level : the share of rows that is to be inside, above 0 and at most the last of ``levels``, 0.999.
         distances : from each row's group to the nearest training group, finite (:func:`hops_to`); at least 1 counts.
         """
-        score = np.interp(checked_level(level), self.levels, self.thresholds)
+        score = np.interp(self.check(level), self.levels, self.thresholds)
         return np.asarray(score * np.maximum(np.asarray(distances, dtype=np.float64), 1.0) ** self.growth)
 
     def half_widths(self, level: float, distances: Any) -> Array:
@@ -300,6 +314,7 @@ def refitted(
         weights = None if weights is None else weights[some]
     classes = model.classes_ if is_classifier(model) else None
     scores, rows, distances, folds = [], [], [], []
+    failed: list[TopoRoError] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whatever is the matter with parts of the rows, all of them were told of
         parts = list(_parts(graph, ids, list(test_groups)))
@@ -307,13 +322,17 @@ def refitted(
             out = np.flatnonzero(part)
             try:
                 said = _said_without(model, x, y, ids, weights, part)
-            except TopoRoError:
-                continue  # one class among the groups that are kept, say
+            except TopoRoError as error:
+                failed.append(error)  # one class among the groups that are kept, say
+                continue
             scores.append(scores_of(y[out], said, classes))
             rows.append(ids.codes[out])
             distances.append(hops_of_rows(graph, _names(ids, ~part), ids.groups)[rows[-1]])
             folds.append(np.full(len(out), fold))
     if len(np.unique(np.concatenate(rows or [np.zeros(0)]))) < FEWEST or not all(np.isfinite(s).all() for s in scores):
+        why = str(failed[0]) if failed else "they predict NaN or infinity."
+        count = f"{len(failed) or 'all'} of {len(parts)}"
+        warn(f"the model has no intervals: {count} fits without some groups failed. {why}")
         return None
     return HeldOut.of(np.concatenate(scores), np.concatenate(rows), np.concatenate(distances), np.concatenate(folds))
 

@@ -24,7 +24,7 @@ from toporo.estimators import (
     TROClassifier,
     TRORegressor,
 )
-from toporo.estimators.held_out import refitted
+from toporo.estimators.held_out import FEWEST, refitted
 from toporo.estimators.rows import counted
 from toporo.groups import GroupIds
 from toporo.tables.large import Large, find_large, machines_of, read_large
@@ -180,6 +180,7 @@ def fit_table(
             if prior is not None and prior.doubt:
                 doubt = f"another sample would give another prior: {prior.doubt}"
                 warn(f"{doubt}. Candidates weigh all groups alike instead.")
+        refits = _refits(model, ready.task, intervals, len(ids.groups))
         estimator = _estimator(ready.task, model, ids, topology, aim, wanted)
         if large is not None and whole:
             large.fit(estimator, ready)
@@ -188,9 +189,8 @@ def fit_table(
                 x, y, ids, weights = counted(x, y, ids, weights)
             estimator = _fitted(estimator, x, y, groups=ids, sample_weight=weights)
     reach = Reach.of(estimator, x, ids, graph=topology, test_groups=aim, sample_weight=weights)
-    wants = model == "linear" or (intervals and (model != "kriged" or ready.task == "classification"))
     to = aim if topology is not None else ()
-    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=to) if wants else None
+    held_out = refitted(estimator, x, y, ids, weights, graph=topology, test_groups=to) if refits else None
     roles = (target, group, weight)
     notes = ready if large is None else large
     return TableModel(
@@ -228,6 +228,17 @@ def _check_names(method: str, model: Any) -> None:
         raise UnknownNameError("model", model, MODELS)
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
+
+
+def _refits(model: Any, task: str, intervals: bool, groups: int) -> bool:
+    """Whether intervals take fits without some groups: votes, and kriged models of numbers, have them anyway."""
+    own = model == "kriged" and task == "regression"
+    if intervals and not own and groups < FEWEST:
+        raise SettingError(
+            f"intervals need at least {FEWEST} groups, and the table has {many(groups, 'training group')}: leave "
+            "intervals out (--intervals, intervals=True), or name a finer column of groups."
+        )
+    return model == "linear" or (intervals and not own and model != "auto")
 
 
 # ---------------------------------------------------------------- the topology and the estimator
