@@ -104,6 +104,9 @@ class HeldOut:
         growth = _growth(scores, codes, away, np.zeros(len(codes), np.intp) if folds is None else np.asarray(folds))
         return cls(LEVELS, _thresholds(scores / away**growth, codes, count), growth, count)
 
+    def __repr__(self) -> str:
+        return f"HeldOut({self.groups} groups, growth {self.growth:.2g})"
+
     def check(self, level: Any) -> float:
         """Return the level if there is a threshold for it; a higher one than the rows left out can tell is an error.
 

@@ -140,6 +140,10 @@ class TableModel:
     reach: Reach | None = None
     held_out: HeldOut | None = None
 
+    def __repr__(self) -> str:
+        kind = type(self.estimator).__name__
+        return f"TableModel({kind}, {self.task} of {self.target!r}, {many(len(self.groups), 'group')})"
+
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The classes, as text; None for numbers."""

@@ -105,6 +105,9 @@ class Prior:
         scale = total if abs(total - 1.0) > 1e-12 else 1.0
         object.__setattr__(self, "weights", {name: weights[name] / scale for name in Groups(weights)})
 
+    def __repr__(self) -> str:
+        return f"Prior({len(self.weights)} groups, {self.measure}, {self.effective_groups:.1f} in effect)"
+
     @classmethod
     def uniform(cls, names: Iterable[Name]) -> Prior:
         """The same weight for each of ``names``: the control that any claim about a prior needs."""
