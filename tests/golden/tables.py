@@ -40,7 +40,7 @@ TABLES: dict[str, tuple[dict[str, list[Any]], dict[str, Any]]] = {
 @contextlib.contextmanager
 def out_of_core() -> Iterator[None]:
     """Read every table in pieces, however small it is."""
-    with patched(dataset, PIECE_ROWS=PIECE_ROWS), patched(large, fits=lambda *_: False):
+    with patched(dataset, PIECE_ROWS=PIECE_ROWS), patched(large, needs_scan=lambda dataset: True):
         yield
 
 
@@ -74,7 +74,7 @@ def fitted(folder: Path, model: str, how: str) -> dict[str, Any]:
             for number, rows in enumerate(np.array_split(np.arange(len(whole)), 3)):
                 parquet.write_table(whole.take(rows), source / f"{number}.parquet", row_group_size=PIECE_ROWS)
         extra = {"engine": "ray"} if how == "ray" else {}
-        reading = out_of_core() if how == "pieces" else patched(dataset, PIECE_ROWS=PIECE_ROWS)
+        reading = contextlib.nullcontext() if how == "memory" else out_of_core()
         with reading, warnings.catch_warnings():
             warnings.simplefilter("ignore", tr.TopoRoWarning)
             result[name] = facts(tr.fit_table(source, model=model, **settings, **extra), table)
