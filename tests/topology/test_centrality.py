@@ -100,8 +100,8 @@ def test_betweenness_shares_a_pair_among_its_shortest_paths() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_without_test_groups_other_groups_take_no_part(measure: str, weighted: bool) -> None:
     """Nor would a prior say so: its ``saw`` is empty."""
-    edges = [("a", "x"), ("x", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("b", "d")]
-    graph = GroupGraph.from_edges(edges)  # the shortest paths from a to b lead through d and through x
+    edges = [("a", "x"), ("x", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    graph = GroupGraph.from_edges(edges)  # the shortest path from a to b leads through x
     settings: dict[str, Any] = {"measure": measure, "weighted": weighted}
     expected = centrality(graph.subgraph("abcd"), "abcd", **settings)
     assert centrality(graph, "abcd", **settings) == expected
