@@ -34,7 +34,7 @@ def write_table(path: Path) -> None:
 
 
 def measure(source: Path, folder: Path, limit: float) -> tuple[float, float]:
-    """Return seconds on the clock and of CPU; infinity where the fit did not end within the limit."""
+    """Return seconds on the clock and of CPU; infinity on the clock where the fit did not end in time."""
     command = [sys.executable, "-m", "toporo", "fit", "table.csv", "--target", "y", "--group", "site", "--overwrite"]
     settings = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
@@ -74,11 +74,14 @@ def main() -> None:
             finally:
                 for process in others:
                     process.kill()
-            medians = {name: np.median(measured, axis=0) for name, measured in times.items()}
-            for name, (wall, cpu) in medians.items():
-                print(f"{busy} busy, {name}: {wall:.1f} s, {cpu:.1f} s of CPU; load {os.getloadavg()[0]:.1f}")
+            for name, measured in times.items():
+                walls, cpu = (
+                    ", ".join(f"{seconds:.1f}" for seconds in sorted(each)) for each in zip(*measured, strict=True)
+                )
+                print(f"{busy} busy, {name}: {walls} s; {cpu} s of CPU; load {os.getloadavg()[0]:.1f}")
             if asked.before is not None:
-                print(f"{busy} busy: before / this = {medians['before'][0] / medians['this'][0]:.2f}")
+                ratios = (then[0] / now[0] for then, now in zip(times["before"], times["this"], strict=True))
+                print(f"{busy} busy, before / this, run by run: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
 
 
 if __name__ == "__main__":
