@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -49,10 +50,10 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class LossMoments:
-    """What is known of many rows: sums of their losses, of products of these, and a mark of their content.
+    """Sums of the losses of many rows, and of products of these.
 
-    Two of them can be put together: what comes of all rows is the same, but for rounding, in whichever parts they come
-    (Chan, Golub and LeVeque 1983 for the products; marks are sums of whole numbers, so they are the same to the bit).
+    Two of them can be added up. The result for all rows is the same up to rounding, in whichever parts they come
+    (Chan, Golub and LeVeque 1983).
 
     Attributes
     ----------
@@ -60,7 +61,6 @@ class LossMoments:
     sums : of each loss.
     products : sums of products of two losses, each less its mean.
     centre : what was taken from a target, as in :class:`Sample`.
-    mark : two sums over rows of a number that follows from the row.
     unit : the power of 2 in which errors and targets are reckoned.
     """
 
@@ -68,16 +68,15 @@ class LossMoments:
     sums: Array
     products: Array
     centre: float
-    mark: tuple[int, int]
     unit: int = 0
 
     @classmethod
-    def of(cls, losses: Array, centre: float, content: Array, unit: int = 0) -> LossMoments:
-        """Those of rows; ``content`` is what they are, (some, rows), in a unit that does not change."""
+    def of(cls, losses: Array, centre: float, unit: int = 0) -> LossMoments:
+        """Moments of rows."""
         sums = losses.sum(axis=1)
         apart = losses - (sums / losses.shape[1])[:, None]
         # einsum by itself does without BLAS: the same bits on any number of threads
-        return cls(losses.shape[1], sums, np.einsum("in,jn->ij", apart, apart), centre, _mark(content), unit)
+        return cls(losses.shape[1], sums, np.einsum("in,jn->ij", apart, apart), centre, unit)
 
     def about(self, centre: float) -> LossMoments:
         """The same with another number taken from the target."""
@@ -110,9 +109,8 @@ class LossMoments:
         rows = one.rows + two.rows
         apart = two.sums / two.rows - one.sums / one.rows
         between = one.rows * (two.rows / rows) * np.multiply.outer(apart, apart)
-        first, second = ((a + b) % (1 << 64) for a, b in zip(one.mark, two.mark, strict=True))
         products = one.products + two.products + between
-        return replace(one, rows=rows, sums=one.sums + two.sums, products=products, mark=(first, second))
+        return replace(one, rows=rows, sums=one.sums + two.sums, products=products)
 
     def resampled(self, resamples: int, random: np.random.Generator) -> Array:
         """Sums over as many rows drawn with replacement, by the normal distribution that they follow."""
@@ -142,21 +140,6 @@ def _about(by: float, sums: Array) -> Array:
     return moved
 
 
-def _mark(content: Array) -> tuple[int, int]:
-    """A number of 128 bits for rows in any order: the sum of what each is mixed to (as splitmix64 does)."""
-    words = np.ascontiguousarray(content + 0.0).view(np.uint64)
-    sums = []
-    for start in (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03):
-        mixed = np.full(content.shape[1], start, dtype=np.uint64)
-        for word in words:
-            mixed ^= word
-            for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-                mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-            mixed ^= mixed >> np.uint64(31)
-        sums.append(int(mixed.sum(dtype=np.uint64)))
-    return sums[0], sums[1]
-
-
 class Sample:
     """Rows of a group, of which sums are all that metrics need to know.
 
@@ -165,26 +148,17 @@ class Sample:
     losses : (some, rows), the rows in an order that depends on their content alone; or :class:`LossMoments` of many.
     cells : how many rows are in each of some cells, such as pairs of a class and whether it was recognised.
     centre : what was taken from a target before its sum and its sum of squares, the last two of four ``losses``.
-    content : what the rows are, (some, rows), where losses do not say it in a unit that is always the same.
     """
 
-    def __init__(
-        self, losses: Array | LossMoments, cells: Array, centre: float = 0.0, content: Array | None = None
-    ) -> None:
+    def __init__(self, losses: Array | LossMoments, cells: Array, centre: float = 0.0) -> None:
         self.cells, self.moments = cells, losses if isinstance(losses, LossMoments) else None
         if not isinstance(losses, LossMoments):
             self.losses, self.rows, self.centre = np.ascontiguousarray(losses) + 0.0, int(losses.shape[1]), centre
             self.sums = self.losses.sum(axis=1)
             if self.rows > EXACT_ROWS:
-                self.moments = LossMoments.of(self.losses, centre, self.losses if content is None else content)
-        if self.moments is None:
-            digest = hashlib.sha256(np.asarray([self.rows, centre, *cells]).tobytes())
-            digest.update(self.losses.tobytes())
-        else:
+                self.moments = LossMoments.of(self.losses, centre)
+        if self.moments is not None:
             self.rows, self.centre, self.sums = self.moments.rows, self.moments.centre, self.moments.sums
-            digest = hashlib.sha256(np.asarray([self.rows, *cells], dtype=np.float64).tobytes())
-            digest.update(np.asarray(self.moments.mark, dtype=np.uint64).tobytes())
-        self.digest = digest.digest()
 
     def total(self) -> Array:
         """The sums: rows, then losses, then cells."""
@@ -214,7 +188,7 @@ class Sample:
         return sums if by == 0.0 else _about(by, sums)
 
     def _many(self) -> LossMoments:
-        return LossMoments.of(self.losses, self.centre, self.losses) if self.moments is None else self.moments
+        return LossMoments.of(self.losses, self.centre) if self.moments is None else self.moments
 
     def _counted(self, counts: Counts) -> Array:
         sums, at_once = np.empty((len(counts), len(self.losses))), max(1, PORTION // self.rows)
@@ -228,8 +202,8 @@ class Sample:
 class Bootstrap:
     """Resamples of groups, and what they say of each group, of means over groups and of all rows together.
 
-    Random numbers follow from the seed and the rows of the groups in question: names of groups and the order of rows
-    make no difference, and neither do other groups.
+    Random numbers follow from the seed and the names of the groups in question: the order of rows makes no difference,
+    and neither do other groups or the last bits of a loss, which are not the same on every processor.
     """
 
     def __init__(
@@ -242,7 +216,7 @@ class Bootstrap:
         level: float,
         seed: int,
     ) -> None:
-        self.members = dict(sorted(members.items(), key=lambda item: (item[1].rows, item[1].digest)))
+        self.members = dict(sorted(members.items()))
         self.metrics_of, self.resamples, self.level, self.seed = metrics_of, resamples, level, seed
         self.pooled = pooled
         self.values = {name: _single(metrics_of(sample.total())) for name, sample in self.members.items()}
@@ -251,7 +225,7 @@ class Bootstrap:
 
     def _draw(self) -> dict[str, Array]:
         """Resample every group, and put resampled groups together to resamples of all rows."""
-        random, many = self._random(self.members.values()), len(self.members)
+        random, many = self._random(self.members), len(self.members)
         times = random.multinomial(many, np.full(many, 1.0 / many), size=self.resamples)
         together = np.zeros((self.resamples, self.pooled.total().shape[1]))
         counts: Counts | None = None
@@ -260,7 +234,7 @@ class Bootstrap:
                 counts = None
             elif counts is None or counts.shape[1] != sample.rows:
                 counts = self._counts(sample.rows)
-            sums = sample.resampled(counts, self.resamples, self._random([sample]))
+            sums = sample.resampled(counts, self.resamples, self._random([name]))
             self.draws[name] = self.metrics_of(sums)
             sums = sample.about(self.pooled.centre, sums)
             for again in range(int(times[:, place].max(initial=0))):
@@ -297,7 +271,7 @@ class Bootstrap:
         value = math.fsum(self.values[name][metric] for name in names) / len(names)
         if len(names) == 1:
             return self._interval(value, self._rows_only(names[0], metric))
-        random = self._random(self.members[name] for name in names)
+        random = self._random(names)
         drawn = np.stack([self.draws[name][metric] for name in names])
         means, at_once = np.empty(self.resamples), max(1, PORTION // len(names))
         for start in range(0, self.resamples, at_once):
@@ -335,8 +309,8 @@ class Bootstrap:
             chunk[:] = np.bincount(drawn.ravel(), minlength=chunk.size).reshape(chunk.shape)
         return counts
 
-    def _random(self, samples: Iterable[Sample]) -> np.random.Generator:
-        content = hashlib.sha256(b"".join(sample.digest for sample in samples))
+    def _random(self, names: Iterable[str]) -> np.random.Generator:
+        content = hashlib.sha256(json.dumps(list(names)).encode())
         return np.random.default_rng([self.seed, int.from_bytes(content.digest()[:16], "big")])
 
 

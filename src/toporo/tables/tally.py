@@ -44,21 +44,20 @@ class Judge:
             return size - min(max(size, -MIDDLE), MIDDLE)
         return size if self.what in ("width", "set_size") else 0
 
-    def losses(self, raw: Array, unit: int) -> tuple[Array, float, Array]:
-        """Of rows, in an order that follows from them: losses, what was taken from the target, and the rows."""
+    def losses(self, raw: Array, unit: int) -> tuple[Array, float]:
+        """Losses of rows, in an order that follows from them, and the number that was subtracted from the target."""
         if self.what != "errors":
-            ordered = np.sort(raw, axis=1)
-            return np.ldexp(ordered, -unit), 0.0, ordered
+            return np.ldexp(np.sort(raw, axis=1), -unit), 0.0
         order = np.lexsort((raw[1], raw[0]))
         target, error = np.ldexp(raw[0][order], -unit), np.ldexp(raw[1][order], -unit)
         centre = float(target[len(target) // 2]) + 0.0
         apart = target - centre
-        return np.stack([error**2, np.abs(error), apart, apart**2]), centre, np.stack([target, error])
+        return np.stack([error**2, np.abs(error), apart, apart**2]), centre
 
     def moments(self, raw: Array, unit: int) -> LossMoments:
         """Of rows."""
-        losses, centre, content = self.losses(raw, unit)
-        return LossMoments.of(np.ascontiguousarray(losses) + 0.0, centre, content, unit)
+        losses, centre = self.losses(raw, unit)
+        return LossMoments.of(np.ascontiguousarray(losses) + 0.0, centre, unit)
 
     def metrics(self, unit: int) -> Metrics:
         """Of sums in a unit."""
@@ -109,8 +108,8 @@ class Tally:
         counts = np.asarray([self.cells.get(cell, 0) for cell in cells], dtype=np.float64)
         if isinstance(self.held, LossMoments):
             return Sample(self.held.within(unit), counts)
-        losses, centre, content = judge.losses(self.held, unit)
-        return Sample(losses, counts, centre, content)
+        losses, centre = judge.losses(self.held, unit)
+        return Sample(losses, counts, centre)
 
 
 @dataclass(frozen=True, eq=False)
