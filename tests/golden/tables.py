@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,40 +82,9 @@ def fitted(folder: Path, model: str, how: str) -> dict[str, Any]:
     return result
 
 
-@part("table-linear", tolerance=1e-6, reason=NEWTON)
-def table_linear(folder: Path) -> Any:
-    """Linear models, in memory."""
-    return fitted(folder, "linear", "memory")
-
-
-@part("table-linear-pieces", tolerance=1e-6, reason=NEWTON)
-def table_linear_pieces(folder: Path) -> Any:
-    """Linear models, out of core."""
-    return fitted(folder, "linear", "pieces")
-
-
-@part("table-kriged", tolerance=1e-5, reason=LBFGS)
-def table_kriged(folder: Path) -> Any:
-    """Kriged models, in memory."""
-    return fitted(folder, "kriged", "memory")
-
-
-@part("table-kriged-pieces", tolerance=1e-5, reason=LBFGS)
-def table_kriged_pieces(folder: Path) -> Any:
-    """Kriged models, out of core."""
-    return fitted(folder, "kriged", "pieces")
-
-
-@part("table-auto", tolerance=1e-5, reason=LBFGS)
-def table_auto(folder: Path) -> Any:
-    """The default model, in memory."""
-    return fitted(folder, "auto", "memory")
-
-
-@part("table-auto-pieces", tolerance=1e-5, reason=LBFGS)
-def table_auto_pieces(folder: Path) -> Any:
-    """The default model, out of core."""
-    return fitted(folder, "auto", "pieces")
+for _model, _tolerance, _reason in (("linear", 1e-6, NEWTON), ("kriged", 1e-5, LBFGS), ("auto", 1e-5, LBFGS)):
+    for _how, _suffix in (("memory", ""), ("pieces", "-pieces")):
+        part(f"table-{_model}{_suffix}", tolerance=_tolerance, reason=_reason)(partial(fitted, model=_model, how=_how))
 
 
 @part("table-ray", tolerance=1e-5, reason=LBFGS, modules=("ray",))

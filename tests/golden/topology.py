@@ -121,6 +121,11 @@ def centralities_among(folder: Path) -> Any:
     return result
 
 
+def described(prior: tr.Prior) -> dict[str, Any]:
+    """What a prior is compared by."""
+    return {"weights": prior.weights, "effective_groups": prior.effective_groups, "saw": prior.saw}
+
+
 @part("priors")
 def priors(folder: Path) -> Any:
     """Priors by measure and normalisation, and what can be done with one."""
@@ -135,10 +140,7 @@ def priors(folder: Path) -> Any:
                 for measure in sorted(MEASURES)
                 for normalization, temperature in (("softmax", 1.0), ("softmax", 50.0), ("sum", 1.0))
             }
-        result[name] = {
-            key: {"weights": prior.weights, "effective_groups": prior.effective_groups, "saw": prior.saw}
-            for key, prior in made.items()
-        }
+        result[name] = {key: described(prior) for key, prior in made.items()}
         harmonic = made["harmonic-sum"]
         result[name] |= {
             "spread": harmonic.spread(0.5).weights,
@@ -157,8 +159,5 @@ def default_prior(folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tr.TopoRoWarning)
             made = {"test groups": graph.prior(train, test), "training groups alone": graph.prior(train)}
-        result[name] = {
-            key: {"weights": prior.weights, "effective_groups": prior.effective_groups, "saw": prior.saw}
-            for key, prior in made.items()
-        }
+        result[name] = {key: described(prior) for key, prior in made.items()}
     return result
