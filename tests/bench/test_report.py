@@ -29,8 +29,8 @@ def stored(name: str, variant: str) -> str:
 
 def test_the_headline_of_dg15_compares_tro_with_erm_and_then_says_what_the_prior_alone_reaches() -> None:
     assert stored("dg15", "") == (
-        "TRO-data, with test inputs (79.15) is 33.81 better than ERM (45.33). Another prior without the worst case "
-        "(IW-ERM, physical prior) reaches 74.33, so the prior alone explains 29.00 of the gain."
+        "TRO-data, with test inputs (79.15) is 33.81 points better than ERM (45.33). Another prior without the worst "
+        "case (IW-ERM, physical prior) reaches 74.33, so the prior alone explains 29.00 points of the gain."
     )
 
 
@@ -65,9 +65,9 @@ def test_the_headline_of_several_variants_counts_them() -> None:
          "the worst case alone does not explain the gain.", "good"),
         ({"tro-physical": 50.0, "iw-erm": 70.0}, "TRO-physical (50.00) is within the spread over seeds of ERM (50.00). "
          "The same prior without the worst case (IW-ERM, physical prior) reaches 70.00.", ""),
-        ({"tro-physical": 45.0, "irm": 55.0}, "TRO-physical (45.00) is 5.00 worse than ERM (50.00).", "bad"),
+        ({"tro-physical": 45.0, "irm": 55.0}, "TRO-physical (45.00) is 5.00 points worse than ERM (50.00).", "bad"),
         ({"tro-physical": 45.0, "irm": 55.0}, "The best of all methods is IRM (55.00).", "bad"),
-        ({"tro-joint": 70.0, "tro-uniform": 60.0}, "TRO, topology learned with the network (70.00) is 20.00 better",
+        ({"tro-joint": 70.0, "tro-uniform": 60.0}, "TRO, topology learned with the network (70.00) is 20.00 points",
          "good"),
         ({"group-dro": 70.0}, "There is nothing to compare yet", ""),
     ],

@@ -100,7 +100,7 @@ class _Comparison:
 
     def text(self) -> str:
         """TRO against ERM, then what the control reaches and what that implies."""
-        sign, gain = self.sign(self.tro, self.erm), self._number(abs(self.gain(self.tro, self.erm)))
+        sign, gain = self.sign(self.tro, self.erm), self._difference(abs(self.gain(self.tro, self.erm)))
         how = {1: f"{gain} better than", 0: "within the spread over seeds of", -1: f"{gain} worse than"}[sign]
         sentences = [f"{self._named(self.tro)} is {how} {self._named(self.erm)}."]
         if self.control is None:
@@ -125,7 +125,10 @@ class _Comparison:
             return f"{reaches}, so the {part} explains the gain."
         if self.sign(control, self.erm) < 1:
             return f"{reaches}, so the {part} alone does not explain the gain."
-        return f"{reaches}, so the {part} alone explains {self._number(self.gain(control, self.erm))} of the gain."
+        return f"{reaches}, so the {part} alone explains {self._difference(self.gain(control, self.erm))} of the gain."
+
+    def _difference(self, value: float) -> str:
+        return f"{self._number(value)}{' points' * ('%' in self.protocol.metric)}"
 
     def _number(self, value: float) -> str:
         return f"{value:.{self.protocol.digits}f}"
