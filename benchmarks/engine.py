@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 from accuracy import swiss_roll
-from gpu import blobs as clouds
 from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist
-from sklearn.neighbors import kneighbors_graph
+from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
@@ -312,43 +311,20 @@ def bench_parts() -> list[str]:
 
 
 def bench_neighbors() -> list[str]:
-    lines = ["Wall seconds on the cores there are, 15 neighbours; clusters that vary in four directions.", "",
-             "| points | dimensions | backend | seconds | recall, measured | auto, exact (s) | ratio |",
+    lines = ["CPU seconds on one thread, 15 neighbours; clusters that vary in four directions or fewer. The peer is",
+             "scikit-learn's `NearestNeighbors` as it comes. Graph: distinct points, neighbours, kernel, operator.", "",
+             "| points | dimensions | search | seconds | scikit-learn (s) | ratio | graph (s) |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
-    tasks = (100_000, 3, "auto"), (20_000, 16, "auto"), (100_000, 16, "faiss-ivf"), (50_000, 64, "faiss-ivf")
-    for n, d, backend in tasks:
+    for n, d in ((100_000, 3), (1_000_000, 3), (20_000, 16)):
         rng = np.random.default_rng(0)
         basis = rng.normal(size=(4, d))
         centres = 3 * rng.normal(size=(GROUPS, d))
         points = centres[np.arange(n) % GROUPS] + rng.normal(size=(n, 4)) @ basis + 0.05 * rng.normal(size=(n, d))
-        start = time.perf_counter()
-        neighbors = nearest(points, 15, backend=backend)
-        took = time.perf_counter() - start
-        start = time.perf_counter()
-        nearest(points, 15)
-        exact = time.perf_counter() - start
-        lines.append(f"| {n} | {d} | {neighbors.backend} | {took:.2f} | {neighbors.recall:.3f} | {exact:.2f} | "
-                     f"{exact / took:.1f}× |")  # fmt: skip
-        print(lines[-1], flush=True)
-    return lines
-
-
-def bench_grid() -> list[str]:
-    """The code that finds neighbours and builds the graph on a GPU, on the CPU: what it costs where there is none."""
-    lines = ["CPU seconds; 15 neighbours of overlapping Gaussian clouds (`blobs` of `benchmarks/gpu.py`). The grid is",
-             "for GPUs; on a CPU `auto` takes the k-d tree. Graph: distinct points, neighbours, kernel, operator.", "",
-             "| points | dimensions | grid (s) | k-d tree (s) | ratio | same bytes | graph by torch (s) "
-             "| by scipy (s) | ratio |",
-             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for n, d in ((100_000, 2), (100_000, 3), (100_000, 4), (300_000, 3), (1_000_000, 3)):
-        points, _ = clouds(n, dimensions=d)
-        grid, cells = cpu(partial(nearest, points, 15, backend="grid"), 1)
-        tree, leaves = cpu(partial(nearest, points, 15, backend="kd-tree"), 1)
-        there, _ = cpu(partial(build, points, "knn", "knn", 15, "grid", "cpu", on_device=True), 1)
-        host, _ = cpu(partial(build, points, "knn", "knn", 15, "kd-tree", "cpu", on_device=False), 1)
-        same = all(getattr(cells, x).tobytes() == getattr(leaves, x).tobytes() for x in ("indices", "distances"))
-        lines.append(f"| {n} | {d} | {grid:.1f} | {tree:.1f} | {tree / grid:.2f}× | {'yes' if same else 'no'} | "
-                     f"{there:.1f} | {host:.1f} | {host / there:.2f}× |")  # fmt: skip
+        with threadpool_limits(1):
+            own, found = cpu(partial(nearest, points, 15), 1)
+            peers, _ = cpu(NearestNeighbors(n_neighbors=15).fit(points).kneighbors, 1)
+            graph, _ = cpu(partial(build, points, "knn", "knn", 15), 1)
+        lines.append(f"| {n} | {d} | {found.search} | {own:.2f} | {peers:.2f} | {peers / own:.1f}× | {graph:.1f} |")
         print(lines[-1], flush=True)
     return lines
 

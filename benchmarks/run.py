@@ -19,16 +19,7 @@ import torch
 import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
-from engine import (
-    bench_bandwidth,
-    bench_geodesic,
-    bench_grid,
-    bench_growth,
-    bench_large,
-    bench_neighbors,
-    bench_parts,
-    bench_peers,
-)
+from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
 from kriged_peers import bench_mixed, bench_scale, bench_votes
 from outofcore import bench_costs, bench_outofcore
 from peers import indicators_of, squaring_densities, weighted_l1
@@ -157,7 +148,6 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),
     "parts": ("Parts of the diffusion-EMD engine against what they replace", bench_parts),
     "neighbors": ("Nearest neighbours", bench_neighbors),
-    "grid": ("Neighbours and graph by a grid in torch, on the CPU", bench_grid),
     "bandwidth": ("The fused kernel against the machine's memory", bench_bandwidth),
     "growth": ("Diffusion EMD as points and groups grow", bench_growth),
     "large": ("A million points in bounded memory", bench_large),

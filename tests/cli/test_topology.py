@@ -186,7 +186,6 @@ def test_units_do_not_matter_unless_told_so(run: Run, tmp_path: Path) -> None:
         (("--sigma", "median"), {"sigma": "median"}),
         (("--cut", "percentile", "--percentile", 90), {"cut": "percentile", "percentile": 90.0}),
         (("--cut", "knn", "--nearest-groups", 2), {"cut": "knn", "nearest_groups": 2}),
-        (("--kernel", "knn", "--search", "scikit-learn"), {"search": "scikit-learn"}),
         (("--device", "cpu"), {"device": "cpu"}),
     ],
 )
@@ -418,7 +417,7 @@ def test_the_help_page_names_every_option(run: Run, monkeypatch: pytest.MonkeyPa
     for option in (
         "--group", "--features", "--exclude", "--test-groups", "--delimiter", "--no-scale", "--drop-missing", "--cut",
         "--nearest-groups", "--percentile", "--resamples", "--seed", "--kernel", "--neighbors", "--sigma", "--scales",
-        "--alpha", "--device", "--search", "--memory-limit", "--out", "--plot", "--distances", "--json",
+        "--alpha", "--device", "--memory-limit", "--out", "--plot", "--distances", "--json",
     ):  # fmt: skip
         assert option in page
     assert "Example: toporo topology sales.csv" in page

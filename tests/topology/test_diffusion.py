@@ -21,11 +21,11 @@ from threadpoolctl import threadpool_limits
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.topology import build, diffusion, operator
+from toporo.topology import build, diffusion, operator, plan
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances, diffusion_emd
 from toporo.topology.engine import TorchEngine
 from toporo.topology.operator import DyadicFilters, dense_affinity, knn_affinity
-from toporo.topology.plan import Plan, graph_bytes, installed
+from toporo.topology.plan import Plan, graph_bytes, installed, with_room
 
 quick = settings(deadline=None, max_examples=25)
 
@@ -676,7 +676,7 @@ def test_an_error_in_the_function_that_is_told_stops_the_work() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_result_records_its_neighbours_and_engine(engine: str) -> None:
     points, labels = repeated(*clusters(), 2)
-    found = diffusion_emd(points, labels, kernel="knn", neighbors=7, engine=engine, search="kd-tree", device="cpu")
+    found = diffusion_emd(points, labels, kernel="knn", neighbors=7, engine=engine, device="cpu")
     kernel = knn_affinity(np.unique(points, axis=0), neighbors=7)
     expected = {
         "kernel": "knn",
@@ -763,7 +763,6 @@ def test_between_is_by_name() -> None:
         ({"device": "cuda:99"}, SettingError, "device='cuda:99', but torch sees"),
         ({"memory_limit": "much"}, SettingError, "memory_limit is 'much'"),
         ({"memory_limit": 0}, SettingError, "memory_limit is 0"),
-        ({"search": "guess"}, UnknownNameError, "'guess'"),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
@@ -866,7 +865,6 @@ def test_asymmetry_among_small_entries_is_seen() -> None:
         ({"scales": "10"}, "scales is '10'"),
         ({"tol": "1e-6"}, "tol is '1e-6'"),
         ({"alpha": None}, "alpha is None"),
-        ({"search": "nearest"}, "unknown search 'nearest'.*exact"),
     ],
 )
 def test_settings_that_are_no_numbers_or_names(changes: dict[str, Any], message: str) -> None:
@@ -879,3 +877,60 @@ def test_a_tolerance_beyond_float64_is_said_to_be_that() -> None:
     points, labels = clusters()
     with pytest.warns(TopoRoWarning, match="as near as float64 can resolve at this tol"):
         diffusion_emd(points, labels, tol=1e-15)
+
+
+# ---------------------------------------------------------------------- memory of a GPU
+
+
+class PretendedGpu:
+    """An engine that says it works on a GPU."""
+
+    name, device = "torch", "cuda:0"
+
+    def __init__(self, graph: operator.DiffusionOperator) -> None:
+        self._engine = TorchEngine(graph, "cpu")
+        self.widths: list[int] = []
+
+    def widest(self) -> int:
+        return self._engine.widest()
+
+    def fields(self, measures: sparse.csc_array, rows: Any, tick: Any) -> torch.Tensor:
+        self.widths.append(measures.shape[1])
+        return self._engine.fields(measures, rows, tick)
+
+    def city_block(self, a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
+        return self._engine.city_block(a, b)
+
+
+def test_groups_that_do_not_fit_a_gpu_are_taken_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    n, m = 600, 70
+    points, labels = cloud(n, m)
+    prepared = GroupDiffusion.prepare(points, labels, kernel="knn", neighbors=8, scales=5, engine="torch")
+    plans: list[Plan] = []
+    plain = GroupDiffusion._plan
+    monkeypatch.setattr(GroupDiffusion, "_plan", lambda self, rows: plans.append(plain(self, rows)) or plans[-1])
+    matrices = []
+    for free in (10**9, 2_000_000, 500_000, 8 * 8 * n * 4):
+        monkeypatch.setattr(diffusion, "free_memory", lambda device, free=free: {"cuda:0": free}[device])
+        gpu = PretendedGpu(prepared.operator)
+        matrices.append(dataclasses.replace(prepared, engine=gpu).distances().matrix)
+        assert plans[-1].peak <= free
+        assert sum(gpu.widths) >= m
+    assert [len(each.blocks) for each in plans] == sorted(len(each.blocks) for each in plans)
+    assert len(plans[0].blocks) == 2
+    assert len(plans[-1].blocks) == 9
+    assert len(plans[-1].filters) > 1
+    for matrix in matrices[1:]:
+        np.testing.assert_allclose(matrix, matrices[0], rtol=1e-12)
+
+
+def test_a_graph_that_does_not_fit_a_gpu_is_an_error_or_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _, _ = build.build(cloud(300, 5)[0], "knn", "knn", 9)
+    needed = 12 * graph.nonzeros + 8 * 300 * 8 * 4
+    monkeypatch.setattr(plan, "free_memory", lambda device: needed)
+    assert with_room(graph, "cuda:0", insisted=True) == "cuda:0"
+    monkeypatch.setattr(plan, "free_memory", lambda device: needed - 1)
+    assert with_room(graph, "cpu", insisted=True) == "cpu"
+    assert with_room(graph, "cuda:0", insisted=False) == "cpu"
+    with pytest.raises(SettingError, match=r"cuda:0 has .* free, but the data graph of 300 points .* device='cpu'"):
+        with_room(graph, "cuda:0", insisted=True)

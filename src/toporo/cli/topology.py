@@ -49,11 +49,9 @@ from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import Learned, learn
-from toporo.topology.neighbors import BACKENDS
 from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
-SEARCHES = ("auto", "exact", *BACKENDS)
 #: Edges shown; --verbose, --out and --json have all.
 SHOWN = 25
 
@@ -187,9 +185,6 @@ def topology(
     ] = 10,
     alpha: Annotated[float, option("How strongly short times are damped.", _DISTANCES, metavar="NUMBER")] = 0.5,
     device: Annotated[str, option("auto, cpu, cuda, cuda:1, …", _DISTANCES, metavar="NAME")] = "auto",
-    search: Annotated[
-        str, choice("How neighbours are found.", _DISTANCES, SEARCHES, checked=False, metavar="NAME")
-    ] = "auto",
     memory_limit: Annotated[
         str | None, option("Memory to stay within, e.g. 4GiB.", _DISTANCES, metavar="SIZE", show_default="what is free")
     ] = None,
@@ -241,7 +236,6 @@ def topology(
             scales=scales,
             alpha=alpha,
             device=device,
-            search=search,
             memory_limit=memory_limit,
         )
         graph = learned.graph if places is None else places.place(learned.graph)

@@ -11,9 +11,9 @@ From a symmetric kernel K over all points (Qiao & Peng 2023, Sec. 3.1; Tong et a
     T_k = 2^{-(K-k-1)\alpha} (\mu^{2^{k+1}} - \mu^{2^k})\ (k < K),\qquad T_K = \mu^{2^K} .
 
 The steps, each in a module of its own: coincident points are merged, a kernel is built (:mod:`.build`, with
-:mod:`.neighbors`) and made a symmetric operator (:mod:`.operator`; on a GPU :mod:`.device`), and all filters
-:math:`T_k` come out of one Chebyshev recurrence that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`), which
-is chosen, and given portions that fit the memory, in :mod:`.plan`.
+:mod:`.neighbors`) and made a symmetric operator (:mod:`.operator`), and all filters :math:`T_k` come out of one
+Chebyshev recurrence that an engine runs (:mod:`.engine`, :mod:`.fused`, :mod:`.gpu`). :mod:`.plan` chooses the engine
+and gives it blocks of groups that fit the memory.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import Progress, Report
 from toporo.text import human
-from toporo.topology.build import build, on_device_pays
+from toporo.topology.build import build
 from toporo.topology.engine import Engine
-from toporo.topology.neighbors import BACKENDS
 from toporo.topology.operator import (
     FINEST_TAIL,
     LIKELY_SMALLEST,
@@ -55,7 +54,6 @@ from toporo.topology.plan import (
     choose_device,
     free_memory,
     graph_bytes,
-    likely_entries,
     make_engine,
     make_plan,
     with_room,
@@ -121,7 +119,6 @@ def diffusion_emd(
     tol: float = 1e-6,
     device: str = "auto",
     engine: str = "auto",
-    search: str = "auto",
     memory_limit: int | float | str | None = None,
     progress: bool | Report | None = None,
 ) -> GroupDistances:
@@ -138,11 +135,9 @@ def diffusion_emd(
     scales : K, the number of dyadic scales; the coarsest diffusion time is 2^K.
     alpha : how strongly fine scales are damped, in (0, 1/2] for an equivalence with the geodesic EMD.
     tol : relative accuracy of the distances; the recurrence is lengthened until its bound meets it.
-    device : ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, … In few
-        dimensions neighbours are found, and the kNN kernel is built, on the GPU too, where its memory is enough.
+    device : where the recurrence runs: ``"auto"`` (a GPU if there is one and the work is large), ``"cpu"``,
+        ``"cuda"``, ``"cuda:1"``, … The kernel is built on the CPU.
     engine : ``"numba"`` (fused, on the CPU, extra ``fast``), ``"triton"`` (fused, on a GPU), ``"torch"``, ``"auto"``.
-    search : how neighbours are found: ``"auto"`` or ``"exact"``, which are the same, or a name of
-        :data:`toporo.topology.neighbors.BACKENDS`. Only ``"faiss-ivf"`` is approximate.
     memory_limit : bytes, or a text such as ``"4GiB"``, that this call may hold on top of what the process has; the work
         is done in portions that fit. Unless given, the limit is what is free.
     progress : True for a bar, a function ``(done, total)``, False for silence; None, for large runs, for a bar on a
@@ -158,8 +153,7 @@ def diffusion_emd(
     """
     return GroupDiffusion.prepare(
         features, groups, affinity=affinity, kernel=kernel, neighbors=neighbors, sigma=sigma, scales=scales,
-        alpha=alpha, device=device, engine=engine, search=search, memory_limit=memory_limit, progress=progress,
-        tol=tol,
+        alpha=alpha, device=device, engine=engine, memory_limit=memory_limit, progress=progress, tol=tol,
     ).distances(tol)  # fmt: skip
 
 
@@ -203,7 +197,6 @@ class GroupDiffusion:
         tol: float = 1e-6,
         device: str = "auto",
         engine: str = "auto",
-        search: str = "auto",
         memory_limit: int | float | str | None = None,
         progress: bool | Report | None = None,
     ) -> GroupDiffusion:
@@ -212,10 +205,9 @@ class GroupDiffusion:
         scales, alpha, tol = check_scales(scales, alpha, tol)
         neighbors = whole(neighbors, "neighbors", 1)
         kernel = _kernel_for(kernel, len(ids))
-        if search not in (names := ["auto", "exact", *BACKENDS]):
-            raise UnknownNameError("search", search, names)
         if engine not in ENGINES:
             raise UnknownNameError("engine", engine, ENGINES)
+        choose_device(device, 0.0)  # one that is not there is an error before the work
         limit = parse_memory(memory_limit)
         filters = DyadicFilters(scales, alpha)
         settings: dict[str, Any] = {"scales": scales, "alpha": alpha}
@@ -225,13 +217,9 @@ class GroupDiffusion:
             points = check_features(features)
             check_codes(len(points), ids)
             lengths = [len(row) - 1 for row in filters.truncated(tol * LIKELY_SMALLEST)[0]]
-            likely = float(likely_entries(len(points), neighbors)) * len(ids.groups) * max(lengths)
-            where = choose_device(device, likely if kernel == "knn" else 0.0)
-            resident = on_device_pays(points.shape, kernel, search, neighbors, where, limit)
-            if not resident:
-                _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
+            _check_memory(points.shape, kernel, ids, neighbors, lengths, limit, progress)
             with one_thread(torch=True):
-                operator, place, described = build(points, kernel, sigma, neighbors, search, where, resident)
+                operator, place, described = build(points, kernel, sigma, neighbors)
         else:
             matrix = check_kernel(affinity)
             check_codes(matrix.shape[0], ids)
@@ -247,9 +235,7 @@ class GroupDiffusion:
             place = np.arange(len(operator)) if order is None else np.argsort(order)
         rows, _ = filters.truncated(tol * LIKELY_SMALLEST / _spread(operator, group_measures(ids, place, operator)))
         work = float(operator.nonzeros) * len(ids.groups) * max(len(row) for row in rows)
-        if affinity is not None or kernel == "dense":
-            where = choose_device(device, work)
-        where = with_room(operator, where, insisted=str(device) != "auto")
+        where = with_room(operator, choose_device(device, work), insisted=str(device) != "auto")
         runner = make_engine(engine, operator, where, work)
         settings |= described | {"points": len(ids), "distinct_points": len(operator), "entries": operator.nonzeros}
         settings |= {"engine": runner.name, "device": runner.device}

@@ -58,9 +58,7 @@ class TorchEngine:
 
     def __init__(self, operator: DiffusionOperator, device: str = "cpu") -> None:
         self.device = device
-        if isinstance(operator.symmetric, torch.Tensor):  # built on the device
-            self._matrix = operator.symmetric.to(device)
-        elif operator.is_sparse:
+        if operator.is_sparse:
             matrix = operator.symmetric
             index = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64  # int32 is twice as fast
             with quiet():

@@ -200,7 +200,7 @@ def with_room(operator: DiffusionOperator, device: str, *, insisted: bool) -> st
 
     What is portioned are the groups; the operator has to be there as a whole.
     """
-    free = None if device == "cpu" or isinstance(operator.symmetric, torch.Tensor) else free_memory(device)
+    free = None if device == "cpu" else free_memory(device)
     entry = (12 if operator.nonzeros < 2**31 else 16) if operator.is_sparse else 8
     needed = operator.nonzeros * entry + 8 * len(operator) * 8 * 4
     if free is None or needed <= free:
