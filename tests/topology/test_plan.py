@@ -221,8 +221,15 @@ def test_bytes_for_people_can_be_read_back(size: int) -> None:
 def test_a_graph_takes_more_with_more_of_anything() -> None:
     building, held = graph_bytes(1000, 10, 15)
     assert building > held > 1000 * 15 * 12  # an entry is a float and a 32-bit index
-    for more in ((2000, 10, 15), (1000, 50, 15), (1000, 10, 30)):
+    for more in ((2000, 10, 15), (1000, 10, 30)):
         assert all(a > b for a, b in zip(graph_bytes(*more), (building, held), strict=True))
+    assert graph_bytes(1000, 50, 15)[0] > building
+    assert graph_bytes(1000, 50, 15)[1] == held  # the operator is without the features
+
+
+def test_a_dense_kernel_takes_more_while_it_is_built() -> None:
+    building, held = graph_bytes(1000, 10, None)
+    assert building > held > 8 * 1000**2
 
 
 def test_free_memory_is_most_of_what_the_system_says_is_available(

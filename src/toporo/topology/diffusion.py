@@ -56,6 +56,7 @@ from toporo.topology.plan import (
     graph_bytes,
     make_engine,
     make_plan,
+    operator_bytes,
     with_room,
 )
 from toporo.types import Array
@@ -273,23 +274,16 @@ class GroupDiffusion:
         return GroupDistances(self.ids.groups, matrix, error, settings)
 
     def _plan(self, rows: Sequence[Array]) -> Plan:
-        n, m = len(self.operator), len(self.ids.groups)
-        fixed = self.operator.nonzeros * (16 if self.operator.is_sparse else 8) + 100 * n  # entries, factors, groups
-        limit = self.limit
-        if self.engine.device != "cpu":
-            free = free_memory(self.engine.device)
-            limit = free if limit is None or free is None else min(limit, free)
-            fixed = 0  # the matrix is there already
-
-        def within(limit: int | None) -> Plan:
-            return make_plan(
-                points=n, groups=m, fixed=fixed, lengths=[max(1, len(row) - 1) for row in rows],
-                widest=self.engine.widest(), limit=limit, given=self.limit is not None,
-            )  # fmt: skip
-
-        plan = within(limit)
-        free = free_memory(self.engine.device)
-        return within(free) if limit is None and free is not None and plan.peak > free else plan
+        n, on_cpu = len(self.operator), self.engine.device == "cpu"
+        limits = [size for size in (self.limit, free_memory(self.engine.device)) if size is not None]
+        if on_cpu:
+            limits = limits[:1]  # a limit that was given counts alone
+        fixed = operator_bytes(self.operator.nonzeros, n, is_sparse=self.operator.is_sparse)
+        return make_plan(
+            points=n, groups=len(self.ids.groups), fixed=fixed if on_cpu else 0,  # a GPU has the operator already
+            lengths=[max(1, len(row) - 1) for row in rows], widest=self.engine.widest(),
+            limit=min(limits, default=None), given=self.limit is not None,
+        )  # fmt: skip
 
     def _run(self, measures: sparse.csc_array, rows: Sequence[Array], plan: Plan) -> Array:
         """The distance matrix by plan: filters in portions, blocks of groups in turns."""
@@ -425,10 +419,7 @@ def _check_memory(
     limit = free_memory("cpu") if limit is None else limit
     points, dimensions = shape
     what = f"{points} points and {len(ids.groups)} groups"
-    if kernel == "dense":
-        building = fixed = 28 * points**2  # distances, their sum with the transpose, a mask
-    else:
-        building, fixed = graph_bytes(points, dimensions, neighbors)
+    building, fixed = graph_bytes(points, dimensions, neighbors if kernel == "knn" else None)
     told = "memory_limit is" if given else "free memory is"
     instead = "fewer neighbours" if kernel == "knn" else "kernel='knn'"
     if limit is not None and building > limit:

@@ -1,10 +1,10 @@
-"""What is settled before the work: which engine does it and where, and how much it holds in memory at a time."""
+"""Which engine computes the distances, on which device, and how many groups and filters are in memory at a time."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -14,6 +14,7 @@ from toporo.machine import free_bytes
 from toporo.progress import logger
 from toporo.text import human
 from toporo.topology.engine import Engine, TorchEngine
+from toporo.topology.neighbors import TREE_DIMENSIONS
 from toporo.topology.operator import DiffusionOperator
 
 ENGINES = ("auto", "numba", "torch", "triton")
@@ -125,11 +126,16 @@ class Plan:
 
     def turns(self) -> Iterator[tuple[list[int], list[int]]]:
         """Blocks to hold, and blocks to compare with them one after the other, until every pair has met."""
-        rest = list(range(len(self.blocks)))
-        while rest:
-            held = len(rest) if len(rest) <= self.resident else self.resident - 1
-            yield rest[:held], rest[held:]
-            rest = rest[held:]
+        return _turns(len(self.blocks), self.resident)
+
+
+def _turns(count: int, resident: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Turns of ``count`` blocks of which ``resident`` are held at a time; see :meth:`Plan.turns`."""
+    rest = list(range(count))
+    while rest:
+        held = len(rest) if len(rest) <= resident else resident - 1
+        yield rest[:held], rest[held:]
+        rest = rest[held:]
 
 
 def make_plan(
@@ -140,7 +146,7 @@ def make_plan(
     ``fixed`` is what the graph holds, ``lengths`` the order of every filter, ``widest`` the most columns an engine
     takes at a time; ``given`` says whether the limit is the user's or the machine's.
     """
-    best: Plan | None = None
+    plans: list[Plan] = []
     least = None
     widest = min(widest, groups)
     for width in (widest, *range(8 * ((widest - 1) // 8), 0, -8)):
@@ -149,26 +155,23 @@ def make_plan(
         column = 8 * points * _padded(even)
         blocks = tuple((first, min(first + even, groups)) for first in range(0, groups, even))
         for at_once in range(len(lengths), 0, -1):
-            filters = _portions(lengths, at_once)
             fitting = count if limit is None else ((limit - fixed) // column - 2) // at_once
-            for resident in sorted({count, min(count, max(fitting, 2)), min(count, 2)}, reverse=True):
-                peak = fixed + column * (2 + at_once * resident)
-                least = peak if least is None else min(least, peak)
-                if limit is not None and peak > limit:
-                    continue
-                plan = Plan(blocks, filters, resident, 0, peak)
-                visits = sum(len(held) + len(others) for held, others in plan.turns())
+            resident = min(count, max(fitting, 2))
+            peak = fixed + column * (2 + at_once * resident)
+            least = peak if least is None else min(least, peak)
+            if limit is None or peak <= limit:
+                filters = _portions(lengths, at_once)
+                visits = sum(len(held) + len(others) for held, others in _turns(count, resident))
                 products = visits * sum(max(lengths[k] for k in portion) for portion in filters)
-                if best is None or _cost(products, even) < _cost(best.products, best.widest):
-                    best = replace(plan, products=products)
-    if best is None:
+                plans.append(Plan(blocks, filters, resident, products, peak))
+    if not plans:
         told = "memory_limit is" if given else "free memory is"
         raise SettingError(
             f"{told} {human(limit or 0)}, but {points} points and {groups} groups need at least {human(least or 0)}: "
             f"{human(fixed)} for the data graph and the rest for one group and one scale at a time. Raise the limit, "
             "use fewer neighbours, or give fewer points."
         )
-    return best
+    return min(plans, key=lambda plan: _cost(plan.products, plan.widest))
 
 
 def _cost(products: int, columns: int) -> int:
@@ -185,14 +188,6 @@ def _portions(lengths: Sequence[int], at_once: int) -> tuple[tuple[int, ...], ..
     """Filters in portions, longest first: a portion takes as many products as its longest."""
     order = sorted(range(len(lengths)), key=lambda k: (-lengths[k], k))
     return tuple(tuple(sorted(order[start : start + at_once])) for start in range(0, len(order), at_once))
-
-
-def likely_entries(points: int, neighbors: int) -> int:
-    """Entries of a kNN kernel (an estimate).
-
-    A point has about 1.3 times as many neighbours as asked for once the relation is made symmetric, and itself.
-    """
-    return int(points * (1.3 * neighbors + 1))
 
 
 def with_room(operator: DiffusionOperator, device: str, *, insisted: bool) -> str:
@@ -214,13 +209,24 @@ def with_room(operator: DiffusionOperator, device: str, *, insisted: bool) -> st
     return "cpu"
 
 
-def graph_bytes(points: int, dimensions: int, neighbors: int) -> tuple[int, int]:
-    """Bytes at the peak of building a kNN kernel, and what it and its operator hold afterwards (estimates)."""
-    entries = likely_entries(points, neighbors)
-    blocks = min(2.0**28, 16.0 * points**2) if dimensions > 8 else 0.0  # brute force works in blocks
-    copies = 40.0 if dimensions > 8 else 16.0  # of the points, in bytes a number
+def operator_bytes(entries: int, points: int, *, is_sparse: bool) -> int:
+    """Bytes of an operator with so many entries, its factors and the groups on it."""
+    return entries * (16 if is_sparse else 8) + 100 * points
+
+
+def graph_bytes(points: int, dimensions: int, neighbors: int | None) -> tuple[int, int]:
+    """Bytes at the peak of building a kernel, and of its operator afterwards (estimates).
+
+    A kNN kernel has about 1.3 times as many entries a point as neighbours were asked for, since the relation is made
+    symmetric, and one more. ``neighbors`` is None for a dense kernel.
+    """
+    if neighbors is None:
+        return 28 * points**2, operator_bytes(points**2, points, is_sparse=False)  # distances, transpose, a mask
+    entries = int(points * (1.3 * neighbors + 1))
+    blocks = min(2.0**28, 16.0 * points**2) if dimensions > TREE_DIMENSIONS else 0.0  # brute force works in blocks
+    copies = 40.0 if dimensions > TREE_DIMENSIONS else 16.0  # of the points, in bytes a number
     building = points * (copies * dimensions + 62.0 * neighbors + 48.0) + blocks
-    return int(max(building, entries * 32)), int(entries * 20 + points * (8.0 * dimensions + 48.0))
+    return int(max(building, entries * 32)), operator_bytes(entries, points, is_sparse=True)
 
 
 def free_memory(device: str) -> int | None:
