@@ -260,24 +260,16 @@ class Hiding(Objective):
         return self.penalty * losses.mean()
 
 
-class Sealed:
-    """Keeps its value even from pickle."""
+class Clipping(Hiding):
+    """Keeps another value than it was given."""
 
-    def __init__(self, value):
-        self.value = value
-
-    def __reduce__(self):
-        return (Sealed, (0.0,))
-
-
-class Wrapping(Hiding):
-    """Takes its penalty in an object that does not tell it."""
-
-    examples = ({"penalty": Sealed(0.001)}, {"penalty": Sealed(50.0)})
     identity = Objective.identity
 
+    def __init__(self, groups, penalty=1.0):
+        super().__init__(groups, min(penalty, 1e-3))
 
-@pytest.mark.parametrize("method", [Hiding, Wrapping])
+
+@pytest.mark.parametrize("method", [Hiding, Clipping])
 def test_settings_that_look_alike_are_noticed(method):
     """Guards the test above."""
     assert (method.examples[0], method.examples[1]) in alike(method)

@@ -382,6 +382,7 @@ def test_an_objective_that_cannot_be_told_from_another_is_refused_before_trainin
     class Odd(recipe.MyMethod):
         def __init__(self, groups, lock):
             super().__init__(groups)
+            self.lock = lock
 
     def go(**about):
         return train(MLP(2, 2), Odd(data.groups, threading.Lock()), data, cross_entropy, TrainSettings(1), **about)

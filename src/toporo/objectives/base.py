@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from toporo.checks import non_negative, whole
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.objectives.identity import Recorded, plain, qualified
+from toporo.objectives.identity import arguments_of, identity_of, plain, qualified
 from toporo.objectives.ranks import Ranks
 from toporo.registry import Registry
 from toporo.robust import WeightRule
@@ -112,7 +112,7 @@ def pairs(present: Tensor) -> Tensor:
     return (0.5 * k * (k - 1.0)).clamp(min=1.0)
 
 
-class Objective(nn.Module, metaclass=Recorded):
+class Objective(nn.Module, ABC):
     """Turns per-sample losses and group ids into the scalar that one training step minimises.
 
     ``objective(losses, groups, logits=…, features=…)``, where ``losses`` has one entry per sample (of any task loss,
@@ -127,8 +127,8 @@ class Objective(nn.Module, metaclass=Recorded):
     A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
     and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
 
-    The arguments a method is made with are noted by themselves (:attr:`settings`, :attr:`identity`), whatever its
-    constructor passes on to this one.
+    As in scikit-learn, a constructor keeps each argument as an attribute of the same name (``self.penalty = penalty``).
+    :attr:`settings` and :attr:`identity` are read from these attributes.
 
     Parameters
     ----------
@@ -158,14 +158,9 @@ class Objective(nn.Module, metaclass=Recorded):
     #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
-    #: The arguments the method was made with, by name, without groups and prior.
-    settings: Record
-    _arguments: Record | str
-
     def __init__(self, groups: Groups | Iterable[Name]) -> None:
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
-        self.settings = {}  # until the constructor that was called is done
         self._tables: dict[Groups, Tensor | None] = {}
         self._ranks: Ranks | None = None
         self._joining: Ranks | None = None  # while a call's compute joins them
@@ -233,8 +228,11 @@ class Objective(nn.Module, metaclass=Recorded):
 
     @property
     def _about(self) -> Record:
-        """What ranks that train together must have in common; of arguments that cannot be written down, the names."""
-        known = self.identity if isinstance(self._arguments, dict) else {"class": qualified(type(self))}
+        """What ranks that train together must have in common; the class alone where arguments cannot be compared."""
+        try:
+            known = self.identity
+        except SettingError:
+            known = {"class": qualified(type(self))}
         return {"settings of": str(known.pop("class")), "groups": plain(self.groups)} | known
 
     @abstractmethod
@@ -280,14 +278,21 @@ class Objective(nn.Module, metaclass=Recorded):
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
     @property
+    def settings(self) -> Record:
+        """The constructor arguments, by name, without groups and prior."""
+        return {name: value for name, value in arguments_of(self).items() if name not in ("groups", "prior")}
+
+    @property
     def identity(self) -> Record:
-        """The class and all arguments as JSON values: equal for two objectives that were made alike, else different."""
-        if isinstance(self._arguments, str):
-            raise SettingError(self._arguments)
-        return {"class": qualified(type(self)), **self._arguments}
+        """The class and all constructor arguments as JSON values: equal for equal settings, and only for those."""
+        return identity_of(self)
 
     def extra_repr(self) -> str:
-        given = [f"{key}={value!r}" for key, value in self.settings.items() if value is not None]
+        try:
+            settings = self.settings
+        except SettingError:  # a class that does not follow the convention has a shorter repr
+            settings = {}
+        given = [f"{key}={value!r}" for key, value in settings.items() if value is not None]
         ranks = [f"over {many(self._ranks.size, 'rank')}"] if self._ranks else []
         return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
 
@@ -416,9 +421,9 @@ class WeightedObjective(Objective):
         self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         super().__init__(groups or self.prior.groups)
         weights = self.groups.align(self.prior.weights, what="the prior")
-        self._rule = rule
+        self.rule = rule
         self.register_buffer("prior_weights", torch.as_tensor(weights))
-        self.register_buffer("q", self._rule.init(torch.as_tensor(weights)))
+        self.register_buffer("q", self.rule.init(torch.as_tensor(weights)))
         self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
         self._keep_to_groups(weights.tolist())
@@ -440,7 +445,7 @@ class WeightedObjective(Objective):
         self.seen = torch.maximum(self.seen, usable)
         seen_now = usable.sum(dim=-1, keepdim=True).clamp(min=1)
         typical = values.nan_to_num(0.0, 0.0, 0.0).sum(dim=-1, keepdim=True) / seen_now  # 0 where a group is absent
-        self.q = self._rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
+        self.q = self.rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
 
     @property
     def weights(self) -> dict[Name, float]:
@@ -471,7 +476,7 @@ def stack(
     made = copy.deepcopy(first)
     for name, _ in first.named_buffers(recurse=False):
         setattr(made, name, torch.stack([getattr(other, name) for other in objectives]))
-    noted = {"settings", "_arguments", "groups", "prior", "_tables"}
+    noted = {"groups", "prior", "_tables"}
     for name in set(vars(first)) - set(vars(nn.Module())) - noted:
         setattr(made, name, _stacked([getattr(other, name) for other in objectives], name, dtype, device))
     return made.to(device)

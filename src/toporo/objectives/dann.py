@@ -73,15 +73,15 @@ class DANN(Objective):
         for what, units in (("width", width), ("hidden", hidden)):
             number(units, what, "a number of units of at least 1", least=1)
         super().__init__(groups)
-        self.width = int(width)
+        self.width, self.hidden, self.seed = int(width), int(hidden), int(seed)
         self.penalty = non_negative(penalty, "penalty")
         self.learning_rate = positive(learning_rate, "learning_rate")
         self.gradient_penalty = non_negative(gradient_penalty, "gradient_penalty")
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(self.seed)
         # The last layer starts at zero: no group is set apart by its position.
-        self.first = _linear(self.width, hidden, generator)
-        self.second = _linear(hidden, hidden, generator)
-        self.last = _linear(hidden, len(self.groups), None)
+        self.first = _linear(self.width, self.hidden, generator)
+        self.second = _linear(self.hidden, self.hidden, generator)
+        self.last = _linear(self.hidden, len(self.groups), None)
         size = sum(parameter.numel() for parameter in self.parameters())
         for name, shape in (("slopes", size), ("squares", size), ("steps", ())):
             self.register_buffer(name, torch.zeros(shape))

@@ -40,3 +40,4 @@ class GroupDRO(WeightedObjective):
             raise UnknownNameError("weight update of group DRO", update, rules)
         names = groups if isinstance(groups, Groups) else Groups(groups)
         super().__init__(Prior.uniform(names), rules[update](step, 0.0), names)
+        self.step, self.update = float(step), update

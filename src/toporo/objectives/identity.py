@@ -1,4 +1,9 @@
-"""What an objective was made with, as JSON values: checkpoints and ranks tell one from another by it."""
+"""The identity of an objective: its class and its constructor arguments, as JSON values.
+
+Arguments follow scikit-learn's convention: the constructor keeps each one as an attribute of the same name, from which
+it is read again. Checkpoints and ranks compare identities, so two different settings must never share one. Values that
+cannot be compared safely are errors.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ import hashlib
 import inspect
 import json
 import math
-from abc import ABCMeta
+import sys
 from collections.abc import Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -21,58 +26,62 @@ from toporo.topology.prior import Prior
 from toporo.types import Record
 
 
-class Recorded(ABCMeta):
-    """Classes whose instances know what they were made with: ``settings``, and ``_arguments`` for their identity.
+def arguments_of(made: Any) -> Record:
+    """The constructor arguments of an object, by name, read from its attributes.
 
-    The call of the class counts, not the calls of ``super().__init__`` that follow from it.
+    Only the instance's own plain attributes count. Class attributes, properties, buffers and submodules may exist
+    whatever the constructor was given, or change during training.
+
+    >>> class Made:
+    ...     def __init__(self, penalty=1.0):
+    ...         self.penalty = penalty
+    >>> arguments_of(Made(2.0))
+    {'penalty': 2.0}
     """
-
-    @property
-    def __signature__(cls) -> inspect.Signature:
-        """The constructor's, for ``help`` and whoever inspects a class; else it would be that of the call below."""
-        signature = inspect.signature(cls.__init__)  # type: ignore[misc]  # this very class's is meant
-        return signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        made = super().__call__(*args, **kwargs)
-        bound = cls.__signature__.bind(*args, **kwargs)
-        bound.apply_defaults()
-        # However groups and prior were given, these are what they came to.
-        known = {name: getattr(made, name, value) for name, value in bound.arguments.items() if name in _BY_NAME}
-        made.settings = {name: value for name, value in bound.arguments.items() if name not in known}
-        made._arguments = _plain_arguments(cls, bound.arguments | known)
-        return made
-
-
-_BY_NAME = ("groups", "prior")
+    kind, attributes = type(made), vars(made)
+    arguments = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise SettingError(
+                f"the constructor of {kind.__name__} takes {parameter}, so its settings cannot be read from attributes "
+                "and a checkpoint could not tell one run from another. Name every argument in the signature."
+            )
+        if name not in attributes:
+            raise SettingError(
+                f"{kind.__name__} does not keep its constructor argument {name!r} as an attribute, so a checkpoint "
+                f"could not tell one run from another. Write self.{name} = {name} in its __init__, with a plain value: "
+                "no module, parameter or buffer."
+            )
+        arguments[name] = attributes[name]
+    return arguments
 
 
-def qualified(thing: Any) -> str:
-    """A class or a function by module and name."""
-    return f"{thing.__module__}.{thing.__qualname__}"
-
-
-def _plain_arguments(cls: type, arguments: Mapping[str, Any]) -> Record | str:
-    """Arguments as JSON values, now, before anybody changes them; a text says what is wrong with one that cannot be."""
-    values: Record = {}
-    for name, value in arguments.items():
+def identity_of(made: Any) -> Record:
+    """The class of an object and its constructor arguments, as JSON values."""
+    kind = type(made)
+    values: Record = {"class": qualified(kind)}
+    for name, value in arguments_of(made).items():
         try:
             values[name] = plain(value)
         except (SettingError, RecursionError) as error:
             why = error if isinstance(error, SettingError) else "it contains itself"
-            return (
-                f"{name} of {cls.__name__} is a {type(value).__name__} that cannot be written down ({why}), so a "
-                "checkpoint could not tell one run from another. Give numbers, text, arrays or functions, or train "
-                "without a checkpoint."
-            )
+            raise SettingError(
+                f"{name} of {kind.__name__} is a {type(value).__name__} that cannot be written down ({why}), so a "
+                "checkpoint could not tell one run from another. Use numbers, text, arrays, or functions and classes "
+                "defined at the top level of a module, or train without a checkpoint."
+            ) from None
     return values
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON that is equal for equal values, in every process, and never an address.
+def qualified(thing: Any) -> str:
+    """The name of a class or function, with its module."""
+    return f"{thing.__module__}.{thing.__qualname__}"
 
-    Arrays and tensors become digests, functions and classes their names (a lambda its code too), other objects their
-    class and what pickle would keep of them.
+
+def plain(value: Any) -> Any:
+    """A value as JSON that is equal for equal values, in every process.
+
+    Arrays and tensors become digests of their content. Functions and classes become their names.
 
     >>> plain({"b": (1, 2.5), "a": math.inf})
     {'a': {'number': 'inf'}, 'b': [1, 2.5]}
@@ -101,9 +110,12 @@ def plain(value: Any) -> Any:
         return {"array": [str(value.dtype), list(value.shape), _digest(np.ascontiguousarray(value).tobytes())]}
     if isinstance(value, bytes):
         return {"bytes": _digest(value)}
-    if isinstance(value, type | FunctionType | BuiltinFunctionType | CodeType):
-        return _named(value)
-    return _reduced(value)
+    if callable(value) and _found_by_name(value):
+        return {"name": qualified(value)}
+    kind = type(value).__name__
+    if callable(value):
+        raise SettingError(f"a {kind} that its module does not have under its own name, such as a lambda or closure")
+    raise SettingError(f"values of type {kind} are not compared")
 
 
 def _ordered(values: Any) -> list[Any]:
@@ -114,28 +126,12 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _named(value: Any) -> Record:
-    """A class or function by its name; what has none of its own, a lambda or an inner function, by what it does."""
-    if isinstance(value, CodeType):
-        return {"code": [value.co_code.hex(), plain(value.co_consts), plain(value.co_names)]}
-    if not isinstance(value, FunctionType) or "<" not in value.__qualname__:
-        bound_to = getattr(value, "__self__", None)
-        own = bound_to is not None and not inspect.ismodule(bound_to) and not isinstance(value, type)
-        return {"name": qualified(value)} | ({"of": plain(bound_to)} if own else {})
-    inner = [cell.cell_contents for cell in value.__closure__ or ()]
-    return {"name": qualified(value)} | {
-        "does": plain([value.__code__, value.__defaults__, value.__kwdefaults__, inner])
-    }
-
-
-def _reduced(value: Any) -> Record:
-    """Any other object: its class, and the parts that pickle would make it from."""
+def _found_by_name(value: Any) -> bool:
+    """Whether the name of a function or class leads to that very object, so that no other can have its name."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if module not in sys.modules or name is None:
+        return False
     try:
-        reduced = value.__reduce_ex__(4)
-    except Exception as error:  # whatever a stranger's object raises
-        raise SettingError(f"{type(value).__name__}: {error}") from None
-    if isinstance(reduced, str):
-        return {"name": f"{value.__module__}.{reduced}"}
-    make, made_from, state, items, pairs = (*reduced, None, None, None)[:5]
-    parts = [make, made_from, state, list(items or ()), list(pairs or ())]
-    return {"object": qualified(type(value)), "from": plain(parts)}
+        return reduce(getattr, name.split("."), sys.modules[module]) is value
+    except AttributeError:
+        return False

@@ -91,13 +91,15 @@ class TROJoint(WeightedObjective):
         uniform = Prior.uniform(groups)
         own = groups if isinstance(groups, Groups) else uniform.groups
         super().__init__(uniform, make_rule("ascent", step=step, penalty=penalty), own)
-        factor = number(coupling, "coupling", "a finite number (1 is the loss as written, 0 stops the gradient)")
-        self.factor = 0.0 if math.isinf(penalty) else factor * float(penalty)
+        self.penalty, self.step = float(penalty), float(step)
+        self.coupling = number(coupling, "coupling", "a finite number (1 is the loss as written, 0 stops the gradient)")
+        self.factor = 0.0 if math.isinf(penalty) else self.coupling * self.penalty
         self.momentum = number(momentum, "momentum", "a number from 0 to below 1", least=0.0, below=1.0)
         self.sigma = positive(sigma, "sigma")
         self.reach = positive(reach, "reach")
         self.temperature = positive(temperature, "temperature")
-        table = dyadic_coefficients(whole(scales, "scales", 1, MOST_SCALES), TAIL)
+        self.scales = whole(scales, "scales", 1, MOST_SCALES)
+        table = dyadic_coefficients(self.scales, TAIL)
         for name in ("distances", "met"):
             self.register_buffer(name, torch.zeros(len(own), len(own), dtype=torch.float64))
         self.register_buffer("coefficients", torch.as_tensor(table), persistent=False)

@@ -43,7 +43,7 @@ class MMD(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    gammas: Tensor
+    inverse_widths: Tensor
 
     def __init__(
         self, groups: Groups | Iterable[Name], penalty: float = 1.0, *, gammas: Sequence[float] = GAMMAS
@@ -52,15 +52,15 @@ class MMD(Objective):
         if not widths or not all(0 < gamma < math.inf for gamma in widths):
             raise SettingError(f"gammas are {gammas!r}: expected one or more positive numbers.")
         super().__init__(groups)
-        self.penalty = non_negative(penalty, "penalty")
+        self.penalty, self.gammas = non_negative(penalty, "penalty"), widths
         # On the device, where a step needs them; a setting and no state, so not for checkpoints.
-        self.register_buffer("gammas", torch.tensor(widths, dtype=torch.float64), persistent=False)
+        self.register_buffer("inverse_widths", torch.tensor(widths, dtype=torch.float64), persistent=False)
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        if self.gammas.device != losses.device:
+        if self.inverse_widths.device != losses.device:
             self.to(losses.device)
         means = group_means(losses, codes, len(self.groups))
-        kernel = _kernel(feature_rows(features, losses), self.gammas.to(losses.dtype))
+        kernel = _kernel(feature_rows(features, losses), self.inverse_widths.to(losses.dtype))
         members = membership(codes, len(self.groups), losses.dtype)
         shares = members / members.sum(dim=0).clamp(min=1.0)
         discrepancy = pair_sum(shares.T @ kernel @ shares, means.present) / pairs(means.present)

@@ -70,7 +70,8 @@ class TRO(WeightedObjective):
         if start == "uniform":
             rule = rule._replace(init=_uniform)
         super().__init__(prior, rule, groups)
-        self.update = update
+        self.penalty, self.step, self.radius = penalty, step, radius
+        self.update, self.divergence, self.start = update, divergence, start
 
 
 def _uniform(prior: Tensor) -> Tensor:
