@@ -542,7 +542,7 @@ def _datasets() -> dict[str, bytes]:
         for i, (kind, at) in enumerate(places)
     ]
     return {
-        **{f"pickle/small-{protocol}.pkl": pickle.dumps(small, protocol=protocol) for protocol in (0, 2, 4, 5)},
+        **{f"pickle/small-{protocol}.pkl": pickle.dumps(small, protocol=protocol) for protocol in (3, 4)},
         "pickle/dg15.pkl": pickle.dumps(arrays, protocol=4),
         **{f"images/{kind}.{kind}": _written(functools.partial(picture.save, format=kind)) for kind in _PICTURES},
         **{f"tiff/{name}.tif": _written(functools.partial(tifffile.imwrite, **how)) for name, how in tiffs.items()},

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from toporo.bench import BENCHMARKS, dg, load_dataset
 from toporo.bench.fits import TARGETS, build_model
 from toporo.bench.loaded import data_folder, find_file
-from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError, UnsafeFileError
+from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError
 from toporo.files import sha256
 from toporo.groups import Groups
 from toporo.objectives import make_objective
@@ -222,7 +222,7 @@ def test_a_file_that_does_not_fit_is_refused(folder, changes, message):
 
 
 def test_a_file_with_more_than_arrays_is_refused(folder):
-    with pytest.raises(UnsafeFileError, match="nothing in the file was executed"):
+    with pytest.raises(DataError, match="nothing in the file was executed"):
         load_dataset("dg15", folder(note={"by": "someone"}))
 
 

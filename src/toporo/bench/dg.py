@@ -175,7 +175,7 @@ def read_published(spec: DGSpec, path: Path, *, insist: bool = False) -> Benchma
         raise DataError(f"{path} is not {spec.name}: it holds rows of {listed(strange)}, expected groups 0 to {k - 1}.")
     return _loaded(
         spec,
-        (arrays["data"], arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)),
+        (arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)),
         arrays["A"],
         arrays["angle"],
         tuple(sorted(spec.train)),
