@@ -33,7 +33,7 @@ from pyarrow import feather, parquet
 from safetensors.numpy import save
 
 from toporo import GroupGraph, TopoRoError
-from toporo.bench import BENCHMARKS, download, runner, sen1floods11, tpt48
+from toporo.bench import BENCHMARKS, runner, sen1floods11, tpt48
 from toporo.bench.base import load_dataset
 from toporo.bench.dg import DG15, read_published
 from toporo.bench.fits import class_probabilities
@@ -339,15 +339,6 @@ def climate_file() -> dict[str, bytes]:
     return {"tmpcst": "\n".join(f"{state:03}002{year}{line}   " for state in states for year in tpt48.YEARS).encode()}
 
 
-def note(file: Path, rng: Random) -> None:
-    """What a download that broke off left beside its part, and the checksum of one that did not."""
-    part, whole = download._Part(file.with_name("file.part"), -1), file.with_name("file")
-    for beside in (part.note, download._record(whole)):
-        shutil.copyfile(file, beside)
-    part.mark_of("https://example.org/file")
-    download._recorded(whole)
-
-
 _TEXT, _JSON, _BYTES = (mutators.cells, mutators.damage), (mutators.json_value, mutators.damage), (mutators.damage,)
 _TENSORS = (mutators.tensors, mutators.damage)
 #: By name, in the order of the table.
@@ -376,7 +367,6 @@ READERS: dict[str, Reader] = {
     "chip-lists": Reader(_in_bucket(sen1floods11.LISTS / "*", sen1floods11.read_lists), _TEXT, "chips", ".csv"),
     "chip-events": Reader(_in_bucket(sen1floods11.METADATA, sen1floods11.read_metadata), _JSON, "chips", ".geojson"),
     "climate": Reader(lambda file, rng: tpt48.read_temperatures(file), _TEXT, "", made=climate_file),
-    "download-note": Reader(note, _JSON, "note"),
 }  # fmt: skip
 
 
@@ -438,8 +428,6 @@ def _corpus() -> dict[str, bytes]:
         "table/plain.parquet": _written(lambda out: parquet.write_table(typed, out, **_UNPACKED)),
         **{f"table/{kind}.feather": _feather(typed, kind) for kind in ("uncompressed", "lz4", "zstd")},
         "names/names.txt": "NY\nPA\n\n Ohio \nblüe\n".encode(),
-        "note/note.json": b'{"url": "https://example.org/file", "mark": "etag"}',
-        "note/data.sha256": b"0" * 64 + b"  file\n",
     }
     return seeds | _graphs() | _models() | _results() | _datasets()
 

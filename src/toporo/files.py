@@ -42,7 +42,8 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
     full. The new file stands beside its target under a name no other process or thread has, is made without following
     links, has the permissions of the old one (or of ``like``; those of the umask where there is none) and is on the
     disk before it is renamed. Whatever ends the block early removes it; what a killed process left is removed by the
-    next one to write the same target. A link at ``path`` is replaced, not followed.
+    next one to write the same target. A link at ``path`` is replaced, not followed. The new file's own path is its
+    ``name``.
     """
     target = Path(path)
     make_folder(target.parent)
@@ -51,7 +52,7 @@ def replacing(path: str | os.PathLike[str], like: Path | None = None) -> Iterato
     try:
         try:
             _keep_permissions(descriptor, like or target)
-            with os.fdopen(os.dup(descriptor), "wb") as stream:
+            with open(part, "wb", opener=lambda *_: os.dup(descriptor)) as stream:  # so named
                 yield stream
             os.fsync(descriptor)
             if fcntl is not None:  # still locked: nobody takes it for abandoned

@@ -275,7 +275,7 @@ def test_the_registry_passes_options_on_and_knows_them(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown option of dg15 'split'. Valid names: seed"):
         load_dataset("dg15", split="east-west")
     assert load_dataset("dg15").task == "classification"
-    assert BENCHMARKS["tpt48"].fetch is tpt48.FETCH
+    assert BENCHMARKS["tpt48"].fetch is tpt48.fetch
     assert BENCHMARKS["dg15"].fetch is None
 
 

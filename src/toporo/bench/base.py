@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from toporo import pages
-from toporo.bench.download import Fetch, FileState
-from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, mean_of_groups, random_split
+from toporo.bench.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, mean_of_groups, random_split
 from toporo.bench.protocols import Protocol, Variant
 from toporo.bench.results import Outcome, VariantOutcome
 from toporo.bench.sections import any_findings, any_sections
@@ -85,7 +84,8 @@ class Benchmark:
     load : ``(folder=None, *, source="auto", **options)`` to the data; a variant's options are among its options.
     how_to_get : what to do for data that no command can fetch, in one sentence.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
-    fetch : how ``toporo data get`` downloads it.
+    fetch : ``(folder, *, release=None, url=None, report=None, say)`` for ``toporo data get``: see
+        :func:`toporo.bench.tpt48.fetch`.
     table : how ``toporo data table`` writes it, where rows are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
@@ -107,7 +107,7 @@ class Benchmark:
     how_to_get: str
     files: Callable[[Path | None], list[FileState]]
     others: Mapping[str, Protocol] = field(default_factory=dict)
-    fetch: Fetch | None = None
+    fetch: Callable[..., Fetched] | None = None
     table: Callable[[BenchmarkData], TableRows] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups

@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
-from toporo.bench.download import FileState, file_state
-from toporo.bench.loaded import BenchmarkData, check_source, data_folder, find_file
+from toporo.bench.loaded import BenchmarkData, FileState, check_source, data_folder, file_state, find_file
 from toporo.bench.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import VariantOutcome
 from toporo.bench.safe_pickle import read_arrays

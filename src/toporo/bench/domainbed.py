@@ -18,8 +18,7 @@ import numpy as np
 
 from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
-from toporo.bench.download import FileState
-from toporo.bench.loaded import BenchmarkData, check_source, data_folder
+from toporo.bench.loaded import BenchmarkData, FileState, check_source, data_folder
 from toporo.bench.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome, pair_up
 from toporo.bench.sections import (

@@ -16,6 +16,7 @@ import numpy as np
 from toporo.data.grouped import GroupedData, Split
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.files import sha256
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -23,6 +24,8 @@ from toporo.types import Array, Name
 ENVIRONMENT = "TOPORO_DATA"
 #: An accuracy or an error by group.
 ByGroup: TypeAlias = dict[Name, float]
+#: A file or folder, and what became of it: ``"intact"``, ``"differs"``, ``"damaged (why)"``, ``"absent (what to do)"``.
+FileState: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,16 @@ class RuleOfThumb:
 
     predict: Callable[[Array], Array]
     kept: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file of a data set: where it is, whether its checksum is the published one, whether it was downloaded now."""
+
+    path: Path
+    release: str
+    published: bool
+    fresh: bool
 
 
 def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
@@ -137,6 +150,20 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
             "can generate itself."
         )
     return folder
+
+
+def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
+    """Where to put downloads: as given, else ``$TOPORO_DATA``, else the cache. It need not exist."""
+    name = given if given is not None else os.environ.get(ENVIRONMENT)
+    return Path(name).expanduser() if name else cache_folder()
+
+
+def file_state(folder: Path | None, file: str, checksum: str, absent: str = "absent") -> FileState:
+    """A file with a published checksum, in a data folder or its own place there, with its state."""
+    path = find_file(folder, file, Path(file).name) if folder is not None else None
+    if path is None:
+        return file, absent
+    return str(path), "intact" if sha256(path) == checksum else "differs"
 
 
 def find_file(folder: Path, *candidates: str) -> Path | None:

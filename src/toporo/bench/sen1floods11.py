@@ -29,9 +29,8 @@ import numpy.typing as npt
 
 from toporo import pages
 from toporo.bench.base import Benchmark, Vision, register
-from toporo.bench.download import FileState
 from toporo.bench.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips, require_geotiff
-from toporo.bench.loaded import BenchmarkData, check_source, data_folder
+from toporo.bench.loaded import BenchmarkData, FileState, check_source, data_folder
 from toporo.bench.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.bench.results import AVERAGE, Outcome, VariantOutcome
 from toporo.bench.sections import (

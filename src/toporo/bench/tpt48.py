@@ -16,25 +16,34 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from toporo import pages
 from toporo.bench.base import Benchmark, TableRows, register
-from toporo.bench.download import Fetch, release_states
-from toporo.bench.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_source, data_folder
+from toporo.bench.download import DownloadError, Received, download
+from toporo.bench.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, check_source, data_folder
 from toporo.bench.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
 from toporo.bench.results import Outcome, Row, VariantOutcome
 from toporo.bench.sections import Sections, curves_section, last_metrics, last_weights, lowest_seeds, of_method, section
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, GraphError, GroupMismatchError, UnknownNameError, listed
-from toporo.files import sha256
+from toporo.errors import (
+    DataError,
+    DatasetNotFoundError,
+    GraphError,
+    GroupMismatchError,
+    SettingError,
+    UnknownNameError,
+    listed,
+)
+from toporo.files import sha256, write_text
 from toporo.text import number_from_json
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -319,17 +328,99 @@ def find_releases(folder: Path) -> list[Path]:
     return [path for _, path in sorted(releases, key=lambda release: release[0], reverse=True)]
 
 
-FETCH = Fetch(
-    url="https://www.ncei.noaa.gov/pub/data/cirs/climdiv/",
-    current="procdate.txt",
-    file="climdiv-tmpcst-v1.0.0-{release}",
-    folder="tpt48",
-    checksums={FILE: CHECKSUM},
-    sizes={FILE: 1_185_310},
-    most=1 << 24,
-    releases=find_releases,
-    check=read_temperatures,
-)
+#: NOAA's folder of releases, which keeps only the newest, and the most bytes that one may have.
+URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/"
+MOST_BYTES = 1 << 24
+_RELEASE = "climdiv-tmpcst-v1.0.0-{}"
+
+
+def fetch(
+    folder: Path,
+    *,
+    release: str | None = None,
+    url: str | None = None,
+    report: Received | None = None,
+    say: Callable[[str], object],
+) -> Fetched:
+    """Make sure that a data folder has NOAA's file: one that is there and sound, else a download.
+
+    A release whose checksum is not known is checked by reading it. The checksum that it then has is kept in
+    ``NAME.sha256``, in the format of ``sha256sum``, to notice later damage.
+
+    Parameters
+    ----------
+    folder : the data folder; made if need be.
+    release : its date as YYYYMMDD. Unless given: the newest one that is there, else the publisher's newest.
+    url : another place that serves the same files.
+    report, say : told of the bytes that have come, and in a line of what happens.
+    """
+    base = f"{(url or URL).rstrip('/')}/"
+    if release is not None and not re.fullmatch(r"[0-9]{8}", release):
+        raise SettingError(f"release is {release!r}: expected a date as YYYYMMDD, such as 20200106.")
+    there = [path for path in find_releases(folder) if release is None or path.name == _RELEASE.format(release)]
+    if there:
+        state = _state_of(there[0])
+        if state in ("intact", "complete"):
+            return _fetched(there[0], fresh=False)
+        say(f"{there[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
+    place = folder / "tpt48"
+    try:
+        name = _RELEASE.format(release or _newest(base))
+        say(f"fetching {base}{name}")
+        checksum, check = (CHECKSUM, None) if name == FILE else (None, partial(_check, place / name))
+        download(f"{base}{name}", place / name, checksum=checksum, check=check, most=MOST_BYTES, report=report)
+    except DownloadError as error:
+        newest = "NOAA keeps only the newest release: leave --release out to get it. " if release is not None else ""
+        raise DownloadError(
+            f"{error} {newest}Try again later, or fetch {_RELEASE.format(release or 'YYYYMMDD')} by hand from {base} "
+            f"with a browser or on another machine, put it into {place} and go on."
+        ) from error
+    return _fetched(place / name, fresh=True)
+
+
+def _check(target: Path, part: Path) -> None:
+    """Whether a download is complete; its checksum is recorded before it gets its name, so that neither is without."""
+    read_temperatures(part)
+    write_text(_record(target), f"{sha256(part)}  {target.name}\n")
+
+
+def _newest(base: str) -> str:
+    """The date of NOAA's newest release, which a file there has as its content."""
+    with TemporaryDirectory() as folder:
+        download(f"{base}procdate.txt", Path(folder, "date"), most=1000)
+        content = Path(folder, "date").read_bytes().strip()
+    if not re.fullmatch(rb"[0-9]{8}", content):
+        raise DownloadError(f"{base}procdate.txt: found {content[:40]!r}, expected the date of the newest release.")
+    return content.decode("ascii")
+
+
+def _fetched(path: Path, *, fresh: bool) -> Fetched:
+    return Fetched(path, release=path.name[-8:], published=sha256(path) == CHECKSUM, fresh=fresh)
+
+
+def _record(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _state_of(path: Path) -> str:
+    """``intact`` or ``differs`` by the file's checksum; where none is known, ``complete`` or ``damaged`` by reading."""
+    known = CHECKSUM if path.name == FILE else None
+    if known is None and _record(path).is_file():
+        known = _record(path).read_text(encoding="utf-8", errors="replace")[:64]
+    if known is not None:
+        return "intact" if sha256(path) == known else "differs"
+    try:
+        read_temperatures(path)
+    except DataError:
+        return "damaged"
+    return "complete"
+
+
+def file_states(folder: Path | None) -> list[FileState]:
+    """Every release in a data folder, with its state."""
+    there = find_releases(folder) if folder is not None else []
+    absent = ("tpt48/climdiv-tmpcst-v1.0.0-YYYYMMDD", "absent (toporo data get tpt48)")
+    return [(str(path), _state_of(path)) for path in there] or [absent]
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -359,7 +450,7 @@ def load(
         source,
         ("auto", "published"),
         generated="is made of real temperatures and cannot be generated. Fetch them with: toporo data get tpt48 (or by "
-        f"hand from {FETCH.url}), then use --source auto or published.",
+        f"hand from {URL}), then use --source auto or published.",
     )
     if window not in WINDOWS:
         raise UnknownNameError("window", window, WINDOWS)
@@ -410,7 +501,7 @@ def _find(folder: str | os.PathLike[str] | None, source: str) -> Path:
     raise DatasetNotFoundError(
         f"tpt48: no {name} in {f'{where} or its tpt48/' if where is not None else 'any data folder: there is none'}."
         f"{other} Fetch the newest release with: toporo data get tpt48{f' --data {where}' if folder else ''} (or by "
-        f"hand from {FETCH.url})."
+        f"hand from {URL})."
     )
 
 
@@ -865,8 +956,8 @@ register(
         protocol=PROTOCOL,
         load=load,
         how_to_get="toporo data get tpt48 fetches it.",
-        files=partial(release_states, "tpt48", FETCH),
-        fetch=FETCH,
+        files=file_states,
+        fetch=fetch,
         table=to_table,
         summary=_mean_by_hop,
         rules=_RULES,

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
-from toporo.bench.download import download_folder, fetch
-from toporo.bench.loaded import data_folder
+from toporo.bench.loaded import data_folder, download_folder
 from toporo.cli.common import (
     USER_ERROR,
     Quiet,
@@ -106,8 +105,7 @@ def get_data(
 ) -> None:
     """Download a benchmark's data from its publisher and check it.
 
-    What is there and intact is not fetched again. Interrupt it at any time:
-    the same command goes on from there.
+    What is there and intact is not fetched again.
 
     Example: toporo data get tpt48 --data downloads
     """
@@ -116,9 +114,8 @@ def get_data(
         can = ", ".join(other.name for other in BENCHMARKS.values() if other.fetch is not None)
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
-    kept = "what has come is kept, and the same command goes on from there"
-    with interruptible(kept), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
-        got = fetch(benchmark.fetch, folder, release=release, url=url, report=progress, say=progress.say)
+    with interruptible("nothing was kept"), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
+        got = benchmark.fetch(folder, release=release, url=url, report=progress, say=progress.say)
     if as_json:
         say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
         return
