@@ -1,4 +1,4 @@
-"""Sweeps past one process: shards, claims, a cluster that loses a machine; trackers and data frames."""
+"""Sweeps past one process: claims, a cluster that loses a machine; trackers and data frames."""
 
 from __future__ import annotations
 
@@ -33,48 +33,6 @@ METHODS = ["erm", "sd", "tro-physical"]
 
 def table(folder: Path) -> bytes:
     return (folder / "results.json").read_bytes()
-
-
-# ---------------------------------------------------------------- shards
-
-
-def test_shards_merge_to_the_same_bytes(small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reproduce("dg15", tmp_path / "whole", seeds=2, methods=METHODS)
-    shards = [reproduce("dg15", tmp_path / "out", seeds=2, methods=METHODS, shard=f"{part}/4") for part in (3, 1, 4, 2)]
-    assert [shard.left for shard in shards] == [5, 3, 2, 0]
-    assert [len(shard.records) for shard in shards] == [1, 2, 1, 2]
-    assert not (tmp_path / "out/results.json").exists(), "no table of a part"
-    monkeypatch.setattr(runner, "run_job", lambda *_: pytest.fail("run twice"))
-    merged = reproduce("dg15", tmp_path / "out", seeds=2, methods=METHODS)
-    assert merged.resumed == 6
-    assert table(tmp_path / "out") == table(tmp_path / "whole")
-
-
-def test_runs_that_share_files_are_in_one_shard() -> None:
-    protocol, method = BENCHMARKS["dg15"].protocol, BENCHMARKS["dg15"].protocol.get_methods(METHODS)
-    jobs = [Job(protocol, each, seed, "data") for each in method for seed in range(3)]
-    parts = [runner._share(jobs, part, 2, together=True) for part in (1, 2)]
-    assert [{job.seed for job in part} for part in parts] == [{0, 2}, {1}]
-    assert sorted(job.key for part in parts for job in part) == sorted(job.key for job in jobs)
-
-
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "a/b", "", "1", "1/0", "-1/3", "1/3/5", "½/3"])
-def test_a_shard_that_is_none_is_refused(small: Protocol, shard: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"expected a part and how many there are, from 1/3 to 3/3"):
-        reproduce("dg15", tmp_path / "out", shard=shard)
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_command_says_what_is_left(toporo: Callable[..., Any], small: Protocol) -> None:
-    arguments = ("reproduce", "dg15", "--methods", "erm,sd", "--seeds", 1, "--jobs", 1)
-    done = toporo(*arguments, "--shard", "2/2")
-    assert done.out == (
-        "part 2/2: 1 run done; 1 run of the table left to other parts. The same command without --shard makes the "
-        "table.\n"
-    )
-    assert toporo(*arguments, "--shard", "1/2").out.startswith("part 1/2: 1 run done; all parts are done.")
-    assert "2 found from before" in toporo(*arguments).err
-    assert toporo("reproduce", "dg15", "--search", "paper", "--shard", "1/2").code == 2
 
 
 # ---------------------------------------------------------------- two at once

@@ -496,10 +496,7 @@ class VariantOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a reproduction gives: rows of all tables, the records behind them, and the data by variant.
-
-    Of a shard there are no rows, and only its own records and jobs; ``left`` runs of the table are not done.
-    """
+    """What a reproduction gives: rows of all tables, the records behind them, and the data by variant."""
 
     protocol: Protocol
     loaded: Mapping[str, BenchmarkData]
@@ -508,7 +505,6 @@ class Outcome:
     jobs: list[Job]
     resumed: int
     about: Mapping[str, Any] | None = None
-    left: int = 0
 
     @property
     def parts(self) -> list[VariantOutcome]:

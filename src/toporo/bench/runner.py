@@ -6,7 +6,6 @@ import functools
 import json
 import multiprocessing
 import os
-import re
 import tempfile
 import time
 import warnings
@@ -62,7 +61,6 @@ def reproduce(
     vision: VisionChoices | None = None,
     say: Callable[[str], object] | None = None,
     engine: str = LOCAL,
-    shard: str | None = None,
     callbacks: Sequence[Callback] = (),
     **options: str | None,
 ) -> Outcome:
@@ -89,12 +87,10 @@ def reproduce(
     vision : where and how to train networks for images.
     say : called before the first run with a line on what of the data cannot be used, if anything.
     engine : where runs are done: ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
-    shard : ``"2/3"`` runs the second third alone, and writes no table: once all are done, a call without it does.
     callbacks : each called with every job and its record, as it ends or where it was stored before; one that fails is
         left out from then on, with a warning.
     options : of the variants.
     """
-    part, parts = read_shard(shard)
     check_engine(engine)
     benchmark = BENCHMARKS[name].under(protocol)
     variants = benchmark.get_variants(**options)
@@ -107,7 +103,7 @@ def reproduce(
     if engine != LOCAL and runtime.device != "cpu":
         raise SettingError(
             f"--engine {engine} with --device {runtime.device}: a cluster's runs are done on CPUs. Use --device cpu, "
-            "or --shard on every machine with a GPU."
+            "or this command without --engine on every machine with a GPU, and one folder for all."
         )
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -117,20 +113,19 @@ def reproduce(
     if say is not None and (line := benchmark.left_out(list(loaded.values()))):
         say(line)
     jobs = _make_jobs(settled, loaded, ((chosen, seeds), (single, 1)))
-    own = _share(jobs, part, parts, together=benchmark.vision is not None)
-    keys = [job.key for job in own]
+    keys = [job.key for job in jobs]
     tell = _Callbacks(callbacks)
     records: dict[str, Record] = {}
-    for job, key in zip(own, keys, strict=True):
+    for job, key in zip(jobs, keys, strict=True):
         if (record := job.finished(folder, network=runtime.keep_models)) is not None:
             records[key] = record
             tell(job, record)
     resumed = len(records)
-    pending = [job for job, key in zip(own, keys, strict=True) if key not in records]
+    pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     with cluster(engine if pending else LOCAL) as where:
         (folder / "runs").mkdir(parents=True, exist_ok=True)
         if progress is not None:
-            progress(resumed, len(own), None, None)
+            progress(resumed, len(jobs), None, None)
         for job in pending:
             _set_aside_damaged(job, folder)
         with closing(_run_all(pending, loaded, folder, runtime, where, workers, say)) as runs:
@@ -138,10 +133,7 @@ def reproduce(
                 records[job.key] = record
                 tell(job, record)
                 if progress is not None:
-                    progress(len(records), len(own), job, record.get("timing", {}).get("images_per_second"))
-    if shard is not None:
-        left = sum(job.key not in records and not job.record_path(folder).exists() for job in jobs)
-        return Outcome(settled, loaded, [], [records[key] for key in keys], own, resumed, left=left)
+                    progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     kept = list(_stored_runs(settled, loaded, folder, {method.name for method in (*chosen, *single)}))
     jobs += [job for job, _ in kept]
     ordered = [*(records[key] for key in keys), *(record for _, record in kept)]
@@ -214,30 +206,6 @@ class _Callbacks:
                     f"{callback} failed at {job} ({type(error).__name__}: {error}) and is told of no more runs. They "
                     "go on and are kept: once it works again, the same command tells it of all of them."
                 )
-
-
-# ---------------------------------------------------------------------- shards
-
-
-def read_shard(text: str | None) -> tuple[int, int]:
-    """Which part of how many, from ``"2/3"``; all of it if nothing is given.
-
-    >>> read_shard("2/3"), read_shard(None)
-    ((2, 3), (1, 1))
-    """
-    if text is None:
-        return 1, 1
-    parts = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, flags=re.ASCII)
-    if parts is None or not 1 <= int(parts[1]) <= int(parts[2]):
-        raise SettingError(f"--shard {text}: expected a part and how many there are, from 1/3 to 3/3.")
-    return int(parts[1]), int(parts[2])
-
-
-def _share(jobs: Sequence[Job], part: int, parts: int, *, together: bool) -> list[Job]:
-    """Every so-manieth job; where runs of a seed share files (see :func:`_shared_path`), they stay together."""
-    units = [(job.variant, job.seed) if together else job.key for job in jobs]
-    own = set(list(dict.fromkeys(units))[part - 1 :: parts])
-    return [job for job, unit in zip(jobs, units, strict=True) if unit in own]
 
 
 def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:

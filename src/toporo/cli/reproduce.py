@@ -30,7 +30,6 @@ from toporo.cluster import LOCAL
 from toporo.integrations.tracking import make_tracker
 from toporo.models import NETWORKS
 from toporo.models.resnet import STYLES
-from toporo.text import many
 from toporo.training import pick_device
 from toporo.training.steps import PRECISIONS
 
@@ -201,16 +200,6 @@ def reproduce(
         int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
     engine: Annotated[str, engine_option(_RUNS)] = "local",
-    shard: Annotated[
-        str | None,
-        option(
-            "Run this part alone, e.g. 2/8 for the second of eight, and write no table: once all parts are done, the "
-            "same command without --shard does.",
-            _RUNS,
-            metavar="PART/PARTS",
-            show_default="everything",
-        ),
-    ] = None,
     track: Annotated[
         list[str] | None,
         option(
@@ -273,8 +262,8 @@ def reproduce(
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
-        if shard or track:
-            raise typer.BadParameter("--search has no --shard and no --track: for many machines there is --engine.")
+        if track:
+            raise typer.BadParameter("--search has no --track.")
         with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
             searched = search_settings(
                 benchmark,
@@ -297,7 +286,6 @@ def reproduce(
             folder,
             workers=jobs or (1 if on_images and engine == LOCAL else None),
             engine=engine,
-            shard=shard,
             callbacks=callbacks,
             progress=progress.report,
             once=once.split(",") if once is not None else (),
@@ -306,11 +294,6 @@ def reproduce(
             test=test,
             **asked,
         )
-    if shard is not None:
-        rest = f"{many(outcome.left, 'run')} of the table left to other parts" if outcome.left else "all parts are done"
-        own = many(len(outcome.jobs), "run")
-        say(f"part {shard}: {own} done; {rest}. The same command without --shard makes the table.")
-        return
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)
