@@ -38,7 +38,6 @@ _HOME = {
     "TopoRoError": "toporo.errors",
     "TopoRoWarning": "toporo.errors",
     "compare_models": "toporo.tables",
-    "differentiable_emd": "toporo.topology.differentiable",
     "diffusion_emd": "toporo.topology.diffusion",
     "fit_table": "toporo.tables",
     "group_batches": "toporo.data.batches",

@@ -36,7 +36,6 @@ from toporo.pages.model import write_model_report as write_model_report
 from toporo.tables import compare_models as compare_models
 from toporo.tables import fit_table as fit_table
 from toporo.tables import load_model as load_model
-from toporo.topology.differentiable import differentiable_emd as differentiable_emd
 from toporo.topology.diffusion import diffusion_emd as diffusion_emd
 from toporo.topology.graph import GroupGraph as GroupGraph
 from toporo.topology.learn import learn_topology as learn_topology

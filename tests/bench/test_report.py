@@ -67,8 +67,6 @@ def test_the_headline_of_several_variants_counts_them() -> None:
          "The same prior without the worst case (IW-ERM, physical prior) reaches 70.00.", ""),
         ({"tro-physical": 45.0, "irm": 55.0}, "TRO-physical (45.00) is 5.00 points worse than ERM (50.00).", "bad"),
         ({"tro-physical": 45.0, "irm": 55.0}, "The best of all methods is IRM (55.00).", "bad"),
-        ({"tro-joint": 70.0, "tro-uniform": 60.0}, "TRO, topology learned with the network (70.00) is 20.00 points",
-         "good"),
         ({"group-dro": 70.0}, "There is nothing to compare yet", ""),
     ],
 )  # fmt: skip
@@ -82,8 +80,8 @@ def test_what_the_headline_says_follows_from_the_rows(means: dict[str, float], s
 def test_methods_declare_what_they_use() -> None:
     """By what they are made of: a prior that is a topology's, and weights that are the worst case."""
     for name, method in BENCH_METHODS.items():
-        topology = method.prior not in (None, "uniform", "shuffled") or method.objective == "tro-joint"
-        worst_case = method.objective in ("tro", "tro-joint", "group-dro")
+        topology = method.prior not in (None, "uniform", "shuffled")
+        worst_case = method.objective in ("tro", "group-dro")
         if method.model == "linear":
             worst_case = method.settings["penalty"] < math.inf
         chosen = method.model == "linear-chosen"  # prior and penalty by a rule

@@ -249,7 +249,6 @@ _SHARED: dict[str, Any] = {
         "erm", "iw-erm", "irm", "vrex", "sd", "group-dro", "tro-physical", "tro-data", "tro-data-inputs", "tro-uniform",
         "tro-lambda0",
     ),
-    "extra": ("tro-joint",),
     "per_group": 10,
     "learning_rate": 1e-3,
     "hidden": (64, 64),

@@ -383,7 +383,6 @@ _CHANGES: dict[str, dict[str, Any]] = {
     # Of 0.1, 1, 10 and 100, validation on PACS takes 1; from 10 on the penalty's noise ruins the network.
     "irm": {"settings": {"penalty": 1.0, "warm_up_share": WARM_UP_SHARE}},
     "tro-data": {"settings": MILD_TRO},
-    "tro-joint": {"settings": MILD_TRO},
     "tro-uniform": {"settings": MILD_TRO},
 }
 

@@ -22,7 +22,6 @@ PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
 ON_IMAGES = ("erm", "group-dro", "coral", "tro-data", "tro-uniform")
 ON_IMAGES_EXTRA = (
     "irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", "tro-lambda0", *(f"tro-data-{value:g}" for value in PENALTIES),
-    "tro-joint",
 )  # fmt: skip
 #: Settings of TRO on other benchmarks than the spirals: λ = 1, in a step at which q settles.
 MILD_TRO = {"penalty": 1.0, "step": 0.1}
@@ -125,7 +124,6 @@ for _method in (
     BenchMethod("tro-physical", "TRO-physical", "tro", _TRO, prior="physical", uses=TRO_USES),
     BenchMethod("tro-data", "TRO-data", "tro", _TRO, prior="data", uses=TRO_USES),
     BenchMethod("tro-data-inputs", "TRO-data, with test inputs", "tro", _TRO, prior="data-inputs", uses=TRO_USES),
-    BenchMethod("tro-joint", "TRO, topology learned with the network", "tro-joint", _TRO, uses=TRO_USES),
     BenchMethod("tro-uniform", "TRO, uniform prior", "tro", _TRO, prior="uniform", control=True, uses=_WORST),
     BenchMethod("tro-shuffled", "TRO, shuffled prior", "tro", _TRO, prior="shuffled", control=True, uses=_WORST),
     BenchMethod("tro-lambda0", "TRO, λ = 0", "tro", _LAMBDA0, prior="uniform", control=True, uses=_WORST),

@@ -567,7 +567,6 @@ PROTOCOL = Protocol(
     changes={
         "group-dro": {"settings": {"step": 0.01}},
         "tro-data": {"settings": MILD_TRO},
-        "tro-joint": {"settings": MILD_TRO},
         "tro-uniform": {"settings": MILD_TRO},
     },
     network={"name": "fcn50"},

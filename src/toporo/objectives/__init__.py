@@ -22,7 +22,6 @@ from toporo.objectives.erm import ERM
 from toporo.objectives.group_dro import GroupDRO
 from toporo.objectives.irm import IRM
 from toporo.objectives.iw_erm import IWERM
-from toporo.objectives.joint import TROJoint
 from toporo.objectives.mmd import MMD
 from toporo.objectives.sd import SD
 from toporo.objectives.tro import TRO
@@ -43,7 +42,6 @@ __all__ = [
     "GroupMeans",
     "Objective",
     "PenalizedObjective",
-    "TROJoint",
     "VREx",
     "WeightedObjective",
     "group_means",

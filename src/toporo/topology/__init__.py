@@ -20,20 +20,13 @@ __all__ = [
     "Prior",
     "centrality",
     "cut_graph",
-    "differentiable_emd",
     "diffusion_emd",
     "learn_topology",
     "make_prior",
 ]
 
 # What learns a topology needs torch, which a given graph does not: it loads when first used.
-_HOME = {
-    "GroupDistances": "diffusion",
-    "cut_graph": "learn",
-    "differentiable_emd": "differentiable",
-    "diffusion_emd": "diffusion",
-    "learn_topology": "learn",
-}
+_HOME = {"GroupDistances": "diffusion", "cut_graph": "learn", "diffusion_emd": "diffusion", "learn_topology": "learn"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,6 @@
 from toporo.topology.centrality import MEASURES as MEASURES
 from toporo.topology.centrality import centrality as centrality
 from toporo.topology.cuts import CUTS as CUTS
-from toporo.topology.differentiable import differentiable_emd as differentiable_emd
 from toporo.topology.diffusion import GroupDistances as GroupDistances
 from toporo.topology.diffusion import diffusion_emd as diffusion_emd
 from toporo.topology.graph import GroupGraph as GroupGraph
