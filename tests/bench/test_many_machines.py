@@ -1,11 +1,10 @@
-"""Sweeps past one process: claims, a cluster that loses a machine; trackers and data frames."""
+"""Sweeps past one process: claims, a cluster that loses a machine; data frames."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
 import threading
@@ -24,9 +23,7 @@ from toporo.bench.protocols import Protocol
 from toporo.bench.results import Job
 from toporo.bench.runner import reproduce
 from toporo.bench.search import search_settings
-from toporo.errors import DataError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
-from toporo.integrations import tracking
-from toporo.types import Record
+from toporo.errors import DataError, SettingError, TopoRoError
 
 METHODS = ["erm", "sd", "tro-physical"]
 
@@ -206,76 +203,6 @@ def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_pa
     assert outcome.records == whole.records
     assert table(tmp_path / "out") == table(tmp_path / "whole")
     assert not list((tmp_path / "out/runs").glob("*.checkpoint"))
-
-
-# ---------------------------------------------------------------- callbacks
-
-
-def test_callbacks_are_told_of_all_runs_and_none_can_cost_one(small: Protocol, tmp_path: Path) -> None:
-    told: list[tuple[str, float]] = []
-
-    def good(job: Job, record: Record) -> None:
-        told.append((str(job), record["history"][-1]["metrics"]["test"]))
-
-    def bad(job: Job, record: Record) -> None:
-        raise ConnectionError("the tracker is away")
-
-    with pytest.warns(TopoRoWarning, match=r"failed at erm seed 0 \(ConnectionError: the tracker is away\)") as warned:
-        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], callbacks=[bad, good])
-    assert len(warned) == 1
-    first, told = told, []
-    assert [name for name, _ in first] == ["erm seed 0", "sd seed 0"]
-    reproduce(
-        "dg15", tmp_path, seeds=1, methods=["erm", "sd"], callbacks=[lambda *both: told.append((str(both[0]), 0.0))]
-    )
-    assert [name for name, _ in told] == ["erm seed 0", "sd seed 0"], "of those stored before, too"
-
-
-def test_tensorboard_has_every_evaluation_once(small: Protocol, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="needs the extra tracking")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    for _ in range(2):
-        tracker = tracking.make_tracker(f"tensorboard:{tmp_path / 'events'}")
-        outcome = reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"], callbacks=[tracker])
-    (folder,) = (tmp_path / "events/dg15").iterdir()
-    assert folder.name == outcome.jobs[0].key
-    assert len(list(folder.iterdir())) == 1
-    events = EventAccumulator(str(folder)).Reload()
-    history = outcome.records[0]["history"]
-    logged = [(event.step, event.value) for event in events.Scalars("test")]
-    assert logged == [(entry["round"], pytest.approx(entry["metrics"]["test"])) for entry in history]
-    assert "validation" in events.Tags()["scalars"]
-
-
-def test_mlflow_has_every_run_once(small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="needs the extra tracking")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.chdir(tmp_path)
-    address = (tmp_path / "mlruns").as_uri()
-    for _ in range(2):
-        tracker = tracking.make_tracker(f"mlflow:{address}")
-        outcome = reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"], callbacks=[tracker])
-    client = mlflow.MlflowClient(tracking_uri=address)
-    (run,) = client.search_runs([client.get_experiment_by_name("dg15").experiment_id])
-    assert run.info.status == "FINISHED"
-    assert run.data.params["method"] == "erm"
-    steps = [(metric.step, metric.value) for metric in client.get_metric_history(run.info.run_id, "test")]
-    assert steps == [(entry["round"], entry["metrics"]["test"]) for entry in outcome.records[0]["history"]]
-
-
-def test_what_is_no_tracker_is_refused(toporo: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingError, match="tensorboard:FOLDER or mlflow:ADDRESS"):
-        tracking.make_tracker("tensorboard")
-    with pytest.raises(UnknownNameError, match="Did you mean 'tensorboard'"):
-        tracking.make_tracker("tensorbord:x")
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    for name in ("tensorboard", "mlflow"):
-        with pytest.raises(SettingError, match=r"pip install 'toporo\[tracking\]'"):
-            tracking.make_tracker(f"{name}:x")
-    done = toporo("reproduce", "dg15", "--track", "wandb:x", "--methods", "erm")
-    assert (done.code, "unknown tracker 'wandb'" in done.err, os.listdir()) == (1, True, [])  # noqa: PTH208
 
 
 # ---------------------------------------------------------------- as a data frame

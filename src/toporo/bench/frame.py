@@ -52,7 +52,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
     return pd.DataFrame(rows, columns=ordered)
 
 
-def figures(entry: Record) -> Iterator[tuple[str, float]]:
+def _figures(entry: Record) -> Iterator[tuple[str, float]]:
     """Name and value of every number that an evaluation measured; of every group as ``name/group``."""
     from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
 
@@ -81,4 +81,4 @@ def _rows(record: Record) -> Iterator[dict[str, Any]]:
     settings = {f"settings/{name}": value for name, value in record["settings"].items() if value is not None}
     for place, entry in enumerate(record["history"], 1):
         when = {"round": entry["round"], "last": place == len(record["history"]), "loss": entry["loss"]}
-        yield about | when | dict(figures(entry)) | settings
+        yield about | when | dict(_figures(entry)) | settings

@@ -27,7 +27,7 @@ from toporo.bench.protocols import BenchMethod, Protocol, Variant
 from toporo.bench.results import RUN_SCHEMA, Job, Outcome, make_rows, read_sealed, set_aside, write_rows
 from toporo.bench.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
-from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning, warn
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
 from toporo.files import Claims, replacing
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.text import many
@@ -36,8 +36,6 @@ from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
 Progress = Callable[[int, int, Job | None, float | None], None]
-#: Called with every job and its record.
-Callback = Callable[[Job, Record], object]
 T = TypeVar("T")
 R = TypeVar("R")
 #: Seconds between two looks at what another process does.
@@ -61,7 +59,6 @@ def reproduce(
     vision: VisionChoices | None = None,
     say: Callable[[str], object] | None = None,
     engine: str = LOCAL,
-    callbacks: Sequence[Callback] = (),
     **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
@@ -87,8 +84,6 @@ def reproduce(
     vision : where and how to train networks for images.
     say : called before the first run with a line on what of the data cannot be used, if anything.
     engine : where runs are done: ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
-    callbacks : each called with every job and its record, as it ends or where it was stored before; one that fails is
-        left out from then on, with a warning.
     options : of the variants.
     """
     check_engine(engine)
@@ -114,12 +109,10 @@ def reproduce(
         say(line)
     jobs = _make_jobs(settled, loaded, ((chosen, seeds), (single, 1)))
     keys = [job.key for job in jobs]
-    tell = _Callbacks(callbacks)
     records: dict[str, Record] = {}
     for job, key in zip(jobs, keys, strict=True):
         if (record := job.finished(folder, network=runtime.keep_models)) is not None:
             records[key] = record
-            tell(job, record)
     resumed = len(records)
     pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
     with cluster(engine if pending else LOCAL) as where:
@@ -131,7 +124,6 @@ def reproduce(
         with closing(_run_all(pending, loaded, folder, runtime, where, workers, say)) as runs:
             for job, record in runs:
                 records[job.key] = record
-                tell(job, record)
                 if progress is not None:
                     progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
     kept = list(_stored_runs(settled, loaded, folder, {method.name for method in (*chosen, *single)}))
@@ -188,24 +180,6 @@ def _load(
     if not loaded:
         raise DataError("; ".join(skipped.values()))
     return loaded, skipped
-
-
-class _Callbacks:
-    """What wants to know of every run; none of it may cost one."""
-
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._callbacks = list(callbacks)
-
-    def __call__(self, job: Job, record: Record) -> None:
-        for callback in list(self._callbacks):
-            try:
-                callback(job, record)
-            except Exception as error:
-                self._callbacks.remove(callback)
-                warn(
-                    f"{callback} failed at {job} ({type(error).__name__}: {error}) and is told of no more runs. They "
-                    "go on and are kept: once it works again, the same command tells it of all of them."
-                )
 
 
 def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:

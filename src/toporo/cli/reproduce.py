@@ -27,7 +27,6 @@ from toporo.cli.common import (
     say,
 )
 from toporo.cluster import LOCAL
-from toporo.integrations.tracking import make_tracker
 from toporo.models import NETWORKS
 from toporo.models.resnet import STYLES
 from toporo.training import pick_device
@@ -200,15 +199,6 @@ def reproduce(
         int, option("Runs at a time; 0 is one per core, on a GPU one.", _RUNS, min=0, show_default="0; on images 1")
     ] = 0,
     engine: Annotated[str, engine_option(_RUNS)] = "local",
-    track: Annotated[
-        list[str] | None,
-        option(
-            "Tell a tracker of every run: tensorboard:FOLDER or mlflow:ADDRESS. May be given several times.",
-            _OUTPUT,
-            metavar="TRACKER:PLACE",
-            show_default="none",
-        ),
-    ] = None,
     show: Annotated[
         Path | None,
         option(
@@ -262,8 +252,6 @@ def reproduce(
     if search is not None:
         if chosen.keys() - {"device"} or once or test:
             raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
-        if track:
-            raise typer.BadParameter("--search has no --track.")
         with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
             searched = search_settings(
                 benchmark,
@@ -279,14 +267,12 @@ def reproduce(
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
-    callbacks = [make_tracker(text) for text in track or ()]
     with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
         outcome = run(
             benchmark,
             folder,
             workers=jobs or (1 if on_images and engine == LOCAL else None),
             engine=engine,
-            callbacks=callbacks,
             progress=progress.report,
             once=once.split(",") if once is not None else (),
             vision=VisionChoices(**chosen) if chosen else None,
