@@ -24,7 +24,6 @@ from kriged_peers import bench_mixed, bench_scale, bench_votes
 from outofcore import bench_costs, bench_outofcore
 from peers import indicators_of, squaring_densities, weighted_l1
 from ranks import bench_ranks
-from sweep import bench_sweep
 from vision import bench_vision
 
 import toporo as tr
@@ -140,7 +139,6 @@ def bench_start() -> list[str]:
 BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "start": ("Starting up", bench_start),
     "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
-    "sweep": ("Many runs as one program against one by one", bench_sweep),
     "vision": ("The cost of an objective in a training step on images", bench_vision),
     "ranks": ("The cost of joining ranks in a training step", bench_ranks),
     "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),

@@ -34,6 +34,10 @@ class NothingToTestError(DataError):
     """The group to test on is known, but there is nothing of it to measure with; another one may do."""
 
 
+class DivergedError(DataError):
+    """The training loss is no longer a finite number."""
+
+
 class GroupMismatchError(TopoRoError, ValueError):
     """Two things that must speak of the same groups do not."""
 

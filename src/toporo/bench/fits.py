@@ -277,7 +277,15 @@ def _network(given: Assignment) -> Fitted:
     split = given.split()
     prior, graph = network_prior(given, split)
     model = build_model(given.protocol, given.loaded, given.seed)
-    history = _train(given, split, model, given.method, prior, given.checkpoint("main"), evaluated=True)
+    history = train_network(
+        given,
+        split,
+        model,
+        given.method,
+        prior,
+        evaluate=lambda network: _evaluate(network, given, split.validation),
+        checkpoint=given.checkpoint("main"),
+    )
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
 
 
@@ -287,47 +295,48 @@ def network_prior(given: Assignment, split: Split) -> PriorAndGraph:
     def learn(**settings: Any) -> GroupGraph:
         model = build_model(given.protocol, given.loaded, given.seed)
         # Not evaluated: where training groups stand for test groups, a benchmark's summary knows nothing of them.
-        _train(given, split, model, BENCH_METHODS["erm"], None, given.checkpoint("features"), evaluated=False)
-        return learn_topology(features_of(model, split.train), split.train.ids, resamples=0, **settings)
+        train_network(given, split, model, BENCH_METHODS["erm"], None, checkpoint=given.checkpoint("features"))
+        features = features_of(model, split.train, given.runtime.device)
+        return learn_topology(features, split.train.ids, resamples=0, **settings)
 
     return given.prior(split.train, learn)
 
 
-def train_settings(protocol: Protocol, seed: int) -> TrainSettings:
-    """How a protocol trains by epochs."""
-    return TrainSettings(
-        rounds=protocol.rounds,
-        per_group=protocol.per_group,
-        learning_rate=protocol.learning_rate,
-        seed=seed,
-        half_life=protocol.half_life,
-        paired=protocol.paired,
-    )
-
-
-def _train(
+def train_network(
     given: Assignment,
     split: Split,
     model: nn.Module,
     method: BenchMethod,
     prior: Prior | None,
-    checkpoint: Path,
     *,
-    evaluated: bool,
+    evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
+    on_record: Callable[[RoundRecord], None] | None = None,
+    checkpoint: Path | None = None,
 ) -> list[RoundRecord]:
+    """Train a network by epochs, as the protocol says."""
     protocol = given.protocol
-    settings = train_settings(protocol, given.seed)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    settings = TrainSettings(
+        rounds=protocol.rounds,
+        per_group=protocol.per_group,
+        learning_rate=protocol.learning_rate,
+        seed=given.seed,
+        half_life=protocol.half_life,
+        paired=protocol.paired,
+    )
+    if checkpoint is not None:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return train(
         model,
         method_objective(method, split.train, prior, model, settings),
         split.train,
         TARGETS[protocol.task].loss,
         settings,
-        evaluate=(lambda network: _evaluate(network, given, split.validation)) if evaluated else None,
+        evaluate=evaluate,
         evaluate_every=protocol.evaluate_every,
+        on_record=on_record,
         checkpoint=checkpoint,
         checkpoint_every=max(25, protocol.rounds // 8),
+        device=given.runtime.device,
     )
 
 

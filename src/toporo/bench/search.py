@@ -23,7 +23,7 @@ from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import BenchMethod, Protocol
 from toporo.bench.results import BETTER, read_results, read_sealed, write_sealed
 from toporo.bench.runner import run_each
-from toporo.bench.sweep import SCHEMA, Program, SweepPlan, make_plan, run_program, seconds
+from toporo.bench.sweep import SCHEMA, SweepPlan, Trial, make_plan, run_trial, seconds
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.errors import DataError, SettingError
 from toporo.files import write_text
@@ -132,11 +132,10 @@ def judge(plan: SweepPlan, records: Mapping[str, Record]) -> VariantSearch:
     """What every rule gets for every method."""
     figures: _Figures = {}
     methods: dict[str, BenchMethod] = {}
-    for program in plan.programs:
-        for trial, history in zip(program.trials, records[program.key]["histories"], strict=True):
-            methods[trial.method.name] = trial.method
-            place = (trial.method.name, trial.seed, program.fold)
-            figures.setdefault(place, {})[json.dumps(trial.settings, sort_keys=True)] = history
+    for trial in plan.trials:
+        methods[trial.method.name] = trial.method
+        place = (trial.method.name, trial.seed, trial.fold)
+        figures.setdefault(place, {})[json.dumps(trial.settings, sort_keys=True)] = records[trial.key]["history"]
     seeds = sorted({seed for _, seed, _ in figures})
     methods_searched = {}
     for name in (name for name in plan.protocol.known if name in methods):
@@ -159,7 +158,7 @@ def judge(plan: SweepPlan, records: Mapping[str, Record]) -> VariantSearch:
         for data, likeness in zip(plan.data[1:], plan.likeness, strict=True)
     ]
     title = f"{plan.protocol.title} {variant.title}".strip()
-    return VariantSearch(variant.name, title, plan.protocol.digits, plan.runs, folds, methods_searched)
+    return VariantSearch(variant.name, title, plan.protocol.digits, len(plan.trials), folds, methods_searched)
 
 
 def _scores(figures: _Figures, name: str, seed: int, folds: int, protocol: Protocol) -> _Scores:
@@ -238,13 +237,13 @@ def search_settings(
     workers: int | None = 1,
     device: str = "cpu",
     engine: str = LOCAL,
-    progress: Callable[[int, int, Program | None], None] | None = None,
+    progress: Callable[[int, int, Trial | None], None] | None = None,
     say: Callable[[str], object] | None = None,
     **options: str | None,
 ) -> Search:
     """Try a grid of settings for every method, and write ``out/search.json``: what each rule would choose.
 
-    Programs are stored under ``out/search`` as they end, so calling this again goes on from there.
+    Runs are stored under ``out/search`` as they end, so calling this again goes on from there.
 
     Parameters
     ----------
@@ -253,10 +252,10 @@ def search_settings(
     search : a name in :data:`SEARCHES`.
     protocol, seeds, data, source : see :func:`toporo.bench.runner.reproduce`.
     methods : names; those of the protocol's table that there is a grid for unless given.
-    workers : programs at a time; on a GPU one is best; None for as many as the engine has room for.
+    workers : runs at a time; on a GPU one is best; None for as many as the engine has room for.
     device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
     engine : see :func:`toporo.bench.runner.reproduce`.
-    progress : called with runs done, runs in all and the program that ended.
+    progress : called with runs done, runs in all and the one that ended.
     say : called with a line on how much there is to do, before it begins.
     options : of the variants.
     """
@@ -281,21 +280,21 @@ def search_settings(
         for variant in benchmark.get_variants(**options)
     ]
     records: dict[str, Record] = {}
-    pending: list[tuple[SweepPlan, Program]] = []
+    pending: list[tuple[SweepPlan, Trial]] = []
     for plan in plans:
-        for program in plan.programs:
-            record = read_sealed(program.path(folder))
+        for trial in plan.trials:
+            record = read_sealed(trial.path(folder))
             if record is None:
-                pending.append((plan, program))
+                pending.append((plan, trial))
             else:
-                records[program.key] = record
-    total, left = sum(plan.runs for plan in plans), sum(len(program.trials) for _, program in pending)
+                records[trial.key] = record
+    total, left = sum(len(plan.trials) for plan in plans), len(pending)
     with cluster(engine if pending else LOCAL) as machines:
         (folder / "search").mkdir(parents=True, exist_ok=True)
         room = workers or (cores() if engine == LOCAL else machines.workers)
         if say is not None:
             about = (
-                sum(seconds(plan, [p for own, p in pending if own is plan], room) for plan in plans) if left else 0.0
+                sum(seconds(plan, [t for own, t in pending if own is plan], room) for plan in plans) if left else 0.0
             )
             kept = f", {total - left:,} of them done before" if left < total else ""
             say(
@@ -305,39 +304,39 @@ def search_settings(
         done = total - left
         if progress is not None:
             progress(done, total, None)
-        with closing(_run_programs(pending, folder, machines, room)) as runs:
-            for program, record in runs:
-                records[program.key] = record
-                done += len(program.trials)
+        with closing(_run_trials(pending, folder, machines, room)) as runs:
+            for trial, record in runs:
+                records[trial.key] = record
+                done += 1
                 if progress is not None:
-                    progress(done, total, program)
+                    progress(done, total, trial)
     outcome = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
     write_text(folder / "search.json", json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
     return outcome
 
 
-def _run_programs(
-    pending: Sequence[tuple[SweepPlan, Program]], folder: Path, machines: Cluster, workers: int
-) -> Generator[tuple[Program, Record], None, None]:
-    """Programs with records as they end, stored in the folder; other machines need not see it."""
+def _run_trials(
+    pending: Sequence[tuple[SweepPlan, Trial]], folder: Path, machines: Cluster, workers: int
+) -> Generator[tuple[Trial, Record], None, None]:
+    """Runs with records as they end, stored in the folder; other machines need not see it."""
     if not isinstance(machines, RayCluster):
-        calls = [(program, (program, plan.data[program.fold], folder)) for plan, program in pending]
-        yield from run_each(run_program, calls, workers)
+        calls = [(trial, (trial, plan.data[trial.fold], folder)) for plan, trial in pending]
+        yield from run_each(run_trial, calls, workers)
         return
     data = {
-        program.fingerprint: machines.share(plan.data[program.fold])
-        for plan, program in {program.fingerprint: (plan, program) for plan, program in pending}.values()
+        trial.fingerprint: machines.share(plan.data[trial.fold])
+        for plan, trial in {trial.fingerprint: (plan, trial) for plan, trial in pending}.values()
     }
-    shared = [(program, (program, data[program.fingerprint])) for _, program in pending]
+    shared = [(trial, (trial, data[trial.fingerprint])) for _, trial in pending]
     with closing(machines.each(_run_in_scratch, shared, ahead=workers)) as runs:
-        for program, record in runs:
-            write_sealed(program.path(folder), record)
-            yield program, record
+        for trial, record in runs:
+            write_sealed(trial.path(folder), record)
+            yield trial, record
 
 
-def _run_in_scratch(program: Program, loaded: BenchmarkData) -> Record:
+def _run_in_scratch(trial: Trial, loaded: BenchmarkData) -> Record:
     with tempfile.TemporaryDirectory(prefix="toporo-") as place:
-        return run_program(program, loaded, Path(place))
+        return run_trial(trial, loaded, Path(place))
 
 
 def _told(about: float) -> str:

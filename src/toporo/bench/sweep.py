@@ -1,7 +1,4 @@
-"""The runs of a search: every method with every setting of a grid, on all training groups and on parts of them.
-
-Runs of one objective are trained together (:mod:`toporo.training.many`), as programs that are stored one by one.
-"""
+"""The runs of a search: every method with every setting of a grid, on all training groups and on parts of them."""
 
 from __future__ import annotations
 
@@ -11,27 +8,26 @@ import json
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from torch import nn
 
-from toporo.bench.base import BENCHMARKS, Benchmark
-from toporo.bench.fits import TARGETS, Assignment, build_model, method_objective, network_prior, train_settings
+from toporo.bench.base import Benchmark
+from toporo.bench.fits import TARGETS, Assignment, Runtime, build_model, network_prior, train_network
 from toporo.bench.loaded import BenchmarkData
 from toporo.bench.protocols import PENALTIES, BenchMethod, Protocol, Variant
 from toporo.bench.results import code_versions, key_fields, read_sealed, write_sealed
 from toporo.choice.splits import hop_folds
-from toporo.data.batches import tensors
-from toporo.data.grouped import GroupedData, Split
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.data.grouped import GroupedData
+from toporo.errors import DataError, DivergedError, SettingError, UnknownNameError
 from toporo.machine import one_thread
-from toporo.topology.prior import Prior
-from toporo.training.many import ManyMLP, train_many
+from toporo.training import RoundRecord, outputs_of
 from toporo.types import Record
 
 SCHEMA = "toporo.search/1"
@@ -59,83 +55,73 @@ SEARCHES: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
 }
 #: Regions that are held out, at most.
 FOLDS = 3
-#: Rows that are evaluated at a time, so that activations stay near a core.
-PORTION = 128
 #: Evaluations in a run.
 EVALUATIONS = 20
-#: Weights of all runs of one program together, as many as stay near a core; and runs, at least and at most.
-NEAR, FEWEST, MOST = 220_000, 1, 45
-#: Runs in one program on a GPU, which is never busy enough.
-ON_GPU = 512
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of a search: a method with a setting and a seed."""
+    """A run of a search: a method with a setting and a seed, on all training groups or on those that a fold keeps.
 
-    method: BenchMethod
-    seed: int
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Of its objective."""
-        return dict(self.method.settings)
-
-
-@dataclass(frozen=True)
-class Program:
-    """Runs that are trained together, on all training groups (fold 0) or on those that a fold keeps."""
+    Attributes
+    ----------
+    protocol, method, seed : what is run.
+    fold : 0 for all training groups.
+    fingerprint : of the data.
+    device : where it is trained.
+    """
 
     protocol: Protocol
+    method: BenchMethod
+    seed: int
     fold: int
-    trials: tuple[Trial, ...]
     fingerprint: str
     device: str = "cpu"
 
     def __str__(self) -> str:
-        names = ", ".join(dict.fromkeys(trial.method.name for trial in self.trials))
-        runs = "1 run" if len(self.trials) == 1 else f"{len(self.trials)} runs"
-        return f"{runs} of {names}{f', fold {self.fold}' if self.fold else ''}"
+        settings = "".join(f" {name}={value}" for name, value in self.settings.items())
+        return f"{self.method.name}{settings} seed {self.seed}{f', fold {self.fold}' if self.fold else ''}"
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of its objective."""
+        return dict(self.method.settings)
+
+    @cached_property
     def key(self) -> str:
         """A hash of everything that determines the outcome."""
         content = {
             "schema": SCHEMA,
-            "code": code_versions(*(trial.method for trial in self.trials)),
+            "code": code_versions(self.method),
             "protocol": key_fields(self.protocol),
-            "trials": [[t.method.name, t.method.objective, t.method.prior, t.settings, t.seed] for t in self.trials],
+            "method": [self.method.name, self.method.objective, self.method.prior, self.settings],
+            "seed": self.seed,
             "data": self.fingerprint,
             "device": self.device,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()[:16]
 
     def path(self, out: Path) -> Path:
-        """Where its histories go."""
+        """Where its history is stored."""
         return out / "search" / f"{self.key}.json"
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All programs of a search.
+    """All runs of a search.
 
     Attributes
     ----------
     protocol : with as many evaluations as a search makes.
     data : the benchmark's, then that of every fold: regions of training groups in the test groups' place.
     likeness : of every fold; see :class:`toporo.choice.splits.HopFold`.
-    programs : the longest first.
+    trials : the runs.
     """
 
     protocol: Protocol
     data: tuple[BenchmarkData, ...]
     likeness: tuple[float, ...]
-    programs: tuple[Program, ...]
-
-    @property
-    def runs(self) -> int:
-        """How many runs there are."""
-        return sum(len(program.trials) for program in self.programs)
+    trials: tuple[Trial, ...]
 
 
 def make_plan(
@@ -157,7 +143,7 @@ def make_plan(
     search : a name in :data:`SEARCHES`.
     seeds : how many.
     methods : names; those of the protocol's table that the search has a grid for, but for λ = 0, unless given.
-    device : where programs are to run.
+    device : where runs are to be trained.
     """
     if search not in SEARCHES:
         raise UnknownNameError("search", search, SEARCHES)
@@ -176,22 +162,14 @@ def make_plan(
         )
     folds = _folds(loaded)
     data = (loaded, *(data for data, _ in folds))
-    trials = [
-        Trial(replace(method, settings=settings), seed)
+    trials = tuple(
+        Trial(protocol, replace(method, settings=settings), seed, fold, each.fingerprint, device)
+        for fold, each in enumerate(data)
         for method in chosen
         for seed in range(seeds)
         for settings in _settings(method, grids[str(method.objective)])
-    ]
-    weights = sum(p.numel() for p in build_model(protocol, loaded, 0).parameters())
-    size = ON_GPU if device != "cpu" else min(MOST, max(FEWEST, NEAR // weights))
-    programs = [
-        Program(protocol, fold, tuple(alike[at : at + size]), each.fingerprint, device)
-        for fold, each in enumerate(data)
-        for alike in _alike(trials)
-        for at in range(0, len(alike), size)
-    ]
-    programs.sort(key=lambda program: -len(program.trials))
-    return SweepPlan(protocol, data, tuple(likeness for _, likeness in folds), tuple(programs))
+    )
+    return SweepPlan(protocol, data, tuple(likeness for _, likeness in folds), trials)
 
 
 def _settings(method: BenchMethod, grid: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -199,15 +177,6 @@ def _settings(method: BenchMethod, grid: Iterable[Mapping[str, Any]]) -> list[di
     own = dict(method.settings)
     every = [own, *({**own, **settings} for settings in grid)]
     return [settings for place, settings in enumerate(every) if settings not in every[:place]]
-
-
-def _alike(trials: Iterable[Trial]) -> Iterator[list[Trial]]:
-    """Trials that can be trained as one: of an objective, and with the same warm-up."""
-    kinds: dict[Any, list[Trial]] = {}
-    for trial in trials:
-        others = {key: value for key, value in trial.settings.items() if key not in ("penalty", "step")}
-        kinds.setdefault((trial.method.objective, json.dumps(others, sort_keys=True)), []).append(trial)
-    yield from kinds.values()
 
 
 def _folds(loaded: BenchmarkData) -> list[tuple[BenchmarkData, float]]:
@@ -228,119 +197,75 @@ def _folds(loaded: BenchmarkData) -> list[tuple[BenchmarkData, float]]:
 # ---------------------------------------------------------------------- runs
 
 
-def run_program(program: Program, loaded: BenchmarkData, out: Path) -> Record:
-    """Train a program's runs, and store their histories; or return them if they are there."""
-    done = read_sealed(program.path(out))
+def run_trial(trial: Trial, loaded: BenchmarkData, out: Path) -> Record:
+    """Do one run and store its history; or return its record if it was done before."""
+    done = read_sealed(trial.path(out))
     if done is not None:
         return done
+    # The same figures on any machine: runs, not operations, are done in parallel.
     with one_thread(torch=True), warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
-        with tempfile.TemporaryDirectory() as place:
-            histories = _train(program, loaded, program.protocol.rounds, Path(place))
-    record = {"schema": SCHEMA, "key": program.key, "histories": histories}
-    write_sealed(program.path(out), record)
+        record = {"schema": SCHEMA, "key": trial.key, "history": _train(trial, loaded)}
+    write_sealed(trial.path(out), record)
     return record
 
 
-def _train(program: Program, loaded: BenchmarkData, rounds: int, place: Path) -> list[list[list[float]]]:
-    """For every run and evaluation: round, validation, test. A network for a prior's features is kept in ``place``."""
-    protocol = replace(program.protocol, rounds=rounds)
-    benchmark = BENCHMARKS[protocol.benchmark].under(protocol.name)
-    splits: dict[int, Split] = {}
-    priors: dict[tuple[str | None, int], Prior | None] = {}
-    models, objectives, data, settings = [], [], [], []
-    for trial in program.trials:
-        given = Assignment(
-            protocol, trial.method, trial.seed, loaded, partial(_checkpoint, place, trial.seed), place.joinpath
-        )
-        if trial.seed not in splits:
-            splits[trial.seed] = benchmark.split(loaded, trial.seed, protocol.validation)
-        kind = (trial.method.prior, trial.seed)
-        if kind not in priors:
-            priors[kind] = network_prior(given, splits[trial.seed])[0]
-        model = build_model(protocol, loaded, trial.seed)
-        how = train_settings(protocol, trial.seed)
-        models.append(model)
-        settings.append(how)
-        data.append(splits[trial.seed].train)
-        objectives.append(method_objective(trial.method, data[-1], priors[kind], model, how))
-    evaluate = _evaluator(program, loaded, [splits[trial.seed].validation for trial in program.trials])
-    loss, every = TARGETS[protocol.task].loss, protocol.evaluate_every
-    histories = train_many(
-        models, objectives, data, loss, settings, evaluate=evaluate, evaluate_every=every, device=program.device
-    )
+def _train(trial: Trial, loaded: BenchmarkData) -> list[list[float]]:
+    """For every evaluation: round, validation, test. A run that diverges ends there."""
+    by_group = TARGETS[trial.protocol.task].by_group
+    records: list[RoundRecord] = []
+    with tempfile.TemporaryDirectory(prefix="toporo-") as folder:
+        place = Path(folder).joinpath
+        runtime = Runtime(trial.device)
+        given = Assignment(trial.protocol, trial.method, trial.seed, loaded, place, place, runtime)
+        split = given.split()
+        prior, _ = network_prior(given, split)
+        model = build_model(trial.protocol, loaded, trial.seed)
+
+        def mean(network: nn.Module, rows: GroupedData) -> float:
+            return float(np.mean(list(by_group(outputs_of(network, rows, trial.device), rows).values())))
+
+        def tested(network: nn.Module) -> float:
+            if trial.fold:  # what a benchmark's summary knows of its test groups does not hold for these
+                return mean(network, given.test)
+            values = by_group(outputs_of(network, given.test, trial.device), given.test)
+            return float(given.benchmark.summary(values, loaded)[trial.protocol.whole.key])
+
+        def evaluate(network: nn.Module) -> dict[str, Any]:
+            return {"validation": mean(network, split.validation), "test": tested(network)}
+
+        with suppress(DivergedError):
+            train_network(given, split, model, trial.method, prior, evaluate=evaluate, on_record=records.append)
     return [
-        [[entry.round, entry.metrics["validation"], entry.metrics["test"]] for entry in history if entry.metrics]
-        for history in histories
+        [record.round, record.metrics["validation"], record.metrics["test"]] for record in records if record.metrics
     ]
 
 
-def _checkpoint(place: Path, seed: int, phase: str) -> Path:
-    return place / f"{phase}-{seed}"
-
-
-def _evaluator(
-    program: Program, loaded: BenchmarkData, validation: Sequence[GroupedData]
-) -> Callable[[ManyMLP], list[dict[str, Any]]]:
-    by_group = TARGETS[program.protocol.task].by_group
-    benchmark = BENCHMARKS[program.protocol.benchmark]
-    test = loaded.data.select(loaded.test)
-    test_x = tensors(test, program.device)[0]
-    own_x = {id(rows): tensors(rows, program.device)[0] for rows in validation}
-    validation_x = torch.stack([own_x[id(rows)] for rows in validation])
-
-    def mean(outputs: Any, rows: GroupedData) -> float:
-        return float(np.mean(list(by_group(outputs, rows).values())))
-
-    def tested(outputs: Any) -> float:
-        if program.fold:  # what a benchmark's summary knows of its test groups does not hold for these
-            return mean(outputs, test)
-        return float(benchmark.summary(by_group(outputs, test), loaded)[program.protocol.whole.key])
-
-    def evaluate(network: ManyMLP) -> list[dict[str, Any]]:
-        held_out, in_test = (
-            torch.cat([network(part) for part in torch.split(x, PORTION, dim=-2)], dim=1).cpu().numpy()
-            for x in (validation_x, test_x)
-        )
-        return [
-            {"validation": mean(own, rows), "test": tested(outputs)}
-            for own, rows, outputs in zip(held_out, validation, in_test, strict=True)
-        ]
-
-    return evaluate
-
-
-def seconds(plan: SweepPlan, pending: Sequence[Program], workers: int) -> float:
-    """About how long these programs take: two epochs and an evaluation are tried, with one program of every kind."""
+def seconds(plan: SweepPlan, pending: Sequence[Trial], workers: int) -> float:
+    """About how long these runs take: two epochs and an evaluation are tried, with one run of every kind."""
     rounds = plan.protocol.rounds
-    costs: dict[str, float] = {}
-    for program in pending:
-        kind = str(program.trials[0].method.objective)
+    costs: dict[tuple[str | None, bool], float] = {}
+    for trial in pending:
+        kind = _kind(trial)
         if kind not in costs:
-            one, two = (_tried(program, plan.data[program.fold], epochs) for epochs in (1, 2))
+            one, two = (_tried(trial, plan.data[trial.fold], epochs) for epochs in (1, 2))
             epoch = max(0.0, two - one)
-            costs[kind] = (epoch * rounds + max(0.0, one - epoch) * min(rounds, EVALUATIONS)) / len(program.trials)
-    each = (costs[str(p.trials[0].method.objective)] * len(p.trials) for p in pending)
-    return sum(each) / min(workers, max(1, len(pending)))
+            features = epoch * rounds if trial.method.prior == "data" else 0.0  # of the network that these come from
+            costs[kind] = epoch * rounds + max(0.0, one - epoch) * min(rounds, EVALUATIONS) + features
+    return sum(costs[_kind(trial)] for trial in pending) / min(workers, max(1, len(pending)))
 
 
-def _tried(program: Program, loaded: BenchmarkData, epochs: int) -> float:
-    """Seconds that so many epochs and one evaluation take; the second time, when all is warm."""
-    short = replace(_without_learning(program), protocol=replace(program.protocol, evaluate_every=epochs))
+def _kind(trial: Trial) -> tuple[str | None, bool]:
+    return trial.method.objective, trial.method.prior == "data"
+
+
+def _tried(trial: Trial, loaded: BenchmarkData, epochs: int) -> float:
+    """Seconds that so many epochs and one evaluation take the second time, without learning a prior."""
+    method = replace(trial.method, prior=trial.method.prior and "uniform")
+    short = replace(trial, protocol=replace(trial.protocol, rounds=epochs, evaluate_every=epochs), method=method)
     for _ in range(2):
         begun = time.perf_counter()
         with one_thread(torch=True), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _train(short, loaded, epochs, Path())
+            _train(short, loaded)
     return time.perf_counter() - begun
-
-
-def _without_learning(program: Program) -> Program:
-    """The same without learning a prior, which takes as long as a run: for trying how fast runs are."""
-    return replace(
-        program,
-        trials=tuple(
-            replace(trial, method=replace(trial.method, prior=trial.method.prior and "uniform"))
-            for trial in program.trials
-        ),
-    )

@@ -449,11 +449,11 @@ class RunProgress(Bar):
         if not self.live and not self.quiet:
             say(f"{self._title}: {done}/{total} runs ({what})", err=True)
 
-    def report_search(self, done: int, total: int, program: Any) -> None:
-        """So many runs of a search are done, those of this program the last of them."""
-        self(done, total, f"{self._title} {program}" if program is not None else None)
-        if not self.live and not self.quiet and program is not None:
-            say(f"{self._title}: {done:,}/{total:,} runs ({program})", err=True)
+    def report_search(self, done: int, total: int, trial: Any) -> None:
+        """So many runs of a search are done, this one the last of them."""
+        self(done, total, f"{self._title} {trial}" if trial is not None else None)
+        if not self.live and not self.quiet and trial is not None:
+            say(f"{self._title}: {done:,}/{total:,} runs ({trial})", err=True)
 
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from toporo.objectives.base import (
     WeightedObjective,
     group_means,
     register,
-    stack,
 )
 from toporo.objectives.coral import CORAL
 from toporo.objectives.dann import DANN
@@ -47,7 +46,6 @@ __all__ = [
     "group_means",
     "make_objective",
     "register",
-    "stack",
 ]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,7 +32,7 @@ class GroupMeans:
 
     Parameters
     ----------
-    values : (m,), 0 where a group is absent; (runs, m) of several runs.
+    values : (m,), 0 where a group is absent.
     present : (m,), 1 where it is there, else 0.
     """
 
@@ -46,7 +44,7 @@ class GroupMeans:
 
     def mean(self) -> Tensor:
         """Mean over the groups in the batch."""
-        return self.values.sum(dim=-1) / self.present.sum(dim=-1).clamp(min=1.0)
+        return self.values.sum() / self.present.sum().clamp(min=1.0)
 
     def weighted(self, weights: Tensor) -> Tensor:
         r""":math:`\frac{m}{|B|} \sum_{e \in B} q_e \ell_e` over the groups B in the batch.
@@ -55,8 +53,8 @@ class GroupMeans:
         group is as likely to be in a batch as any other, the expectation is in proportion to the full weighted sum,
         and equal weights give the plain mean.
         """
-        share = self.present.sum(dim=-1).clamp(min=1.0) / self.present.shape[-1]
-        return (weights * self.values).sum(dim=-1) / share
+        share = self.present.sum().clamp(min=1.0) / len(self.present)
+        return (weights * self.values).sum() / share
 
 
 def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
@@ -64,7 +62,7 @@ def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
 
     Parameters
     ----------
-    values : (n,), one per sample; (runs, n) of several runs on samples of the same groups.
+    values : (n,), one per sample.
     codes : (n,), the number of each sample's group.
     m : how many groups there are.
 
@@ -78,9 +76,8 @@ def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
 def _totals(values: Tensor, codes: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """Sums of values, and numbers of samples, by group."""
     if values.device.type == "cpu":
-        nothing = values.new_zeros((*values.shape[:-1], m))
-        counts = values.new_zeros(m).index_add(0, codes, values.new_ones(len(codes)))
-        return nothing.index_add(-1, codes, values), counts
+        nothing = values.new_zeros(m)
+        return nothing.index_add(0, codes, values), nothing.index_add(0, codes, values.new_ones(len(codes)))
     # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
     members = membership(codes, m, values.dtype)
     return values @ members, members.sum(dim=0)
@@ -146,9 +143,6 @@ class Objective(nn.Module, ABC):
     warm_up: int = 0
     #: Adam's, for the network trained with it.
     betas: tuple[float, float] = (0.9, 0.999)
-    #: Whether :func:`stack` may make one of several: ``compute`` then takes a leading axis of losses and logits, its
-    #: state has one too, and numbers among its attributes may be tensors of one entry a run. A class says it itself.
-    stackable: ClassVar[bool] = False
     #: Whether ``compute`` joins ranks itself (:meth:`over_ranks`), by :meth:`means`, :meth:`mean` and :meth:`joined`.
     #: It is then given the rows of its own rank, else those of all ranks. A class says it itself.
     joins_ranks: ClassVar[bool] = False
@@ -216,7 +210,7 @@ class Objective(nn.Module, ABC):
         if not ranks.agreed:
             shapes = {name: [str(value.dtype), *value.shape[1:]] for name, value in {"losses": losses, **given}.items()}
             ranks.agree(self.to(losses.device), self._about | shapes)
-        if vars(type(self)).get("joins_ranks"):  # said by the class itself, as with stackable
+        if vars(type(self)).get("joins_ranks"):  # said by the class itself: not inherited
             self._joining = ranks
             try:
                 return self.compute(losses, codes, logits=extra["logits"], features=extra["features"])
@@ -258,9 +252,9 @@ class Objective(nn.Module, ABC):
         values : (n,), one per sample.
         """
         if not self._joining:
-            return values.mean(dim=-1)
+            return values.mean()
         count = torch.full((), float(len(values)), dtype=values.dtype, device=values.device)
-        total, count = self._joining.total(values.sum(dim=-1), count)
+        total, count = self._joining.total(values.sum(), count)
         return total / count
 
     def joined(self, *rows: Tensor) -> tuple[Tensor, ...]:
@@ -443,59 +437,13 @@ class WeightedObjective(Objective):
         usable = torch.logical_and(values.abs() < torch.inf, means.present)
         self.last_losses = torch.where(usable, values, self.last_losses)
         self.seen = torch.maximum(self.seen, usable)
-        seen_now = usable.sum(dim=-1, keepdim=True).clamp(min=1)
-        typical = values.nan_to_num(0.0, 0.0, 0.0).sum(dim=-1, keepdim=True) / seen_now  # 0 where a group is absent
+        seen_now = usable.sum().clamp(min=1)
+        typical = values.nan_to_num(0.0, 0.0, 0.0).sum() / seen_now  # 0 where a group is absent
         self.q = self.rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
 
     @property
     def weights(self) -> dict[Name, float]:
         return self.groups.named(self.q.tolist())
-
-
-def stack(
-    objectives: Sequence[Objective], dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu"
-) -> Objective:
-    """Several objectives of one class as a single one, for runs that are trained together.
-
-    Its :meth:`~Objective.compute` takes losses (runs, n) and logits (runs, n, …) of samples whose groups are the same
-    in all runs, and gives (runs,) values. Whatever are numbers may differ from run to run; all else must agree.
-
-    Parameters
-    ----------
-    objectives : one a run, fresh or with a state.
-    dtype, device : of the losses.
-    """
-    first = objectives[0]
-    kind = type(first)
-    # Said by the class itself: what it inherits says nothing of what it overrides.
-    if not vars(kind).get("stackable") or any(type(other) is not kind for other in objectives):
-        names = ", ".join(dict.fromkeys(type(other).__name__ for other in objectives))
-        raise SettingError(f"{names}: only objectives of one class that says it is stackable can be trained as one.")
-    for other in objectives[1:]:
-        first.groups.require_same(other.groups, what="the groups of another run")
-    made = copy.deepcopy(first)
-    for name, _ in first.named_buffers(recurse=False):
-        setattr(made, name, torch.stack([getattr(other, name) for other in objectives]))
-    noted = {"groups", "prior", "_tables"}
-    for name in set(vars(first)) - set(vars(nn.Module())) - noted:
-        setattr(made, name, _stacked([getattr(other, name) for other in objectives], name, dtype, device))
-    return made.to(device)
-
-
-def _stacked(values: Sequence[Any], name: str, dtype: torch.dtype, device: str | torch.device, axes: int = 0) -> Any:
-    """One value for all runs; numbers that differ become a tensor of one entry a run, with so many axes after it."""
-    first = values[0]
-    if isinstance(first, WeightRule):
-        return WeightRule(first.init, _stacked([rule.update for rule in values], name, torch.float64, device, 1))
-    if isinstance(first, partial) and all(isinstance(value, partial) for value in values):
-        functions = _stacked([value.func for value in values], name, dtype, device)
-        keys = {key: [value.keywords.get(key) for value in values] for key in first.keywords}
-        return partial(functions, **{key: _stacked(each, key, dtype, device, axes) for key, each in keys.items()})
-    if all(type(value) is type(first) and value == first for value in values):
-        return first
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values) and name != "warm_up":
-        return torch.tensor(values, dtype=dtype, device=device).reshape(-1, *[1] * axes)
-    raise SettingError(f"{name} differs between runs ({listed(values, 3)}): they cannot be trained as one.")
 
 
 def _full_precision(device: str) -> AbstractContextManager[Any]:

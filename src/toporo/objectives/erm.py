@@ -24,7 +24,6 @@ class ERM(Objective):
     3.0
     """
 
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:

@@ -31,7 +31,6 @@ class GroupDRO(WeightedObjective):
     0.881
     """
 
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:

@@ -45,7 +45,6 @@ class IRM(PenalizedObjective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
@@ -59,14 +58,14 @@ class IRM(PenalizedObjective):
             raise DataError("the losses do not come from these logits: give the very tensor they were computed from.")
         slope, logits = slope.to(losses.dtype), logits.to(losses.dtype)
         by_scale = slope * logits
-        if logits.ndim > losses.ndim:
-            by_scale = by_scale.flatten(losses.ndim).sum(dim=-1)
+        if logits.ndim > 1:
+            by_scale = by_scale.flatten(1).sum(dim=1)
         by_scale, codes = self.joined(by_scale, codes)  # a slope is known where its loss is; halves are of all rows
         m = len(self.groups)
         members = membership(codes, m, losses.dtype)
         place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1
         halves = group_means(by_scale, 2 * codes + place % 2, 2 * m)
-        pair = halves.values.reshape(*losses.shape[:-1], m, 2)
-        one, other = pair[..., 0], pair[..., 1]  # prod()'s backward pass would look at values
+        pair = halves.values.view(m, 2)
+        one, other = pair[:, 0], pair[:, 1]  # prod()'s backward pass would look at values
         both = halves.present.view(m, 2).amin(dim=1)
-        return (both * one * other).sum(dim=-1) / both.sum().clamp(min=1.0)
+        return (both * one * other).sum() / both.sum().clamp(min=1.0)

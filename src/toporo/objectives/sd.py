@@ -36,7 +36,6 @@ class SD(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 0.1) -> None:
@@ -47,4 +46,4 @@ class SD(Objective):
         if logits is None:
             raise DataError("SD needs logits.")
         squares = logits.to(losses.dtype) ** 2
-        return self.mean(losses) + self.penalty * self.mean(squares.flatten(losses.ndim - 1))
+        return self.mean(losses) + self.penalty * self.mean(squares.flatten())

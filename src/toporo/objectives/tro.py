@@ -46,7 +46,6 @@ class TRO(WeightedObjective):
     """
 
     takes_prior: ClassVar[bool] = True
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def __init__(

@@ -30,12 +30,11 @@ class VREx(PenalizedObjective):
     3.0
     """
 
-    stackable: ClassVar[bool] = True
     joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 10.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
 
     def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor | None) -> Tensor:
-        squares = means.present * (means.values - means.mean().unsqueeze(-1)) ** 2
-        return squares.sum(dim=-1) / means.present.sum().clamp(min=1.0)
+        squares = means.present * (means.values - means.mean()) ** 2
+        return squares.sum() / means.present.sum().clamp(min=1.0)

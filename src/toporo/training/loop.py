@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from toporo.checks import number, one_of, positive, whole
 from toporo.data.batches import batch_rows, steps_per_epoch, tensors
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, SettingError, warn
+from toporo.errors import DataError, DivergedError, SettingError, warn
 from toporo.files import parse_json, write_whole
 from toporo.groups import name_from_json, name_to_json
 from toporo.objectives import Objective
@@ -487,7 +487,7 @@ def warn_within_warm_up(objective: Objective, steps: int) -> None:
 def require_finite(loss: float, when: str, settings: TrainSettings) -> None:
     """Raise for a training loss that is no number, with what to try."""
     if not math.isfinite(loss):
-        raise DataError(
+        raise DivergedError(
             f"the training loss became {loss} {when}: lower the learning rate ({settings.learning_rate:g}) or the "
             "penalty, and check the scale of the inputs."
         )
