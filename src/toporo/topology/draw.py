@@ -204,7 +204,7 @@ def _names(
 
     order = sorted(graph.names, key=lambda name: (-sizes.get(name, 0.0), -len(graph.neighbors(name))))
     texts = {name: shown_name(name) for name in order}
-    needed = abs(complex(ON_SIZE * widest(ax, texts.values()), ON_SIZE * CAPITAL)) / 2
+    needed = abs(complex(ON_SIZE * widest(texts.values()), ON_SIZE * CAPITAL)) / 2
     within = {name: (color, ON_SIZE) for name, color in on.items() if reach[name] - 0.4 >= needed}
     NodeNames(ax, at, reach, texts, graph.edges, size=BESIDE_SIZE, on=within)
 
