@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from toporo.objectives import DANN, IRM, TRO, VREx
-from toporo.training import forget
+from toporo.training import reset_state
 
 NAMES = ("a", "b", "c")
 draw = torch.Generator().manual_seed(0)
@@ -52,7 +52,7 @@ def plain(objective, epochs, *, accumulate=1, betas=(0.9, 0.999), sgd=False):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02) if sgd else adam
     for step, own in enumerate(batches(epochs)):
         if step and step == objective.warm_up:
-            forget(optimizer)
+            reset_state(optimizer)
         features, logits = net(X[own])
         extra = {"features": features, "logits": logits}
         losses = F.cross_entropy(logits, Y[own], reduction="none")

@@ -136,7 +136,7 @@ class Turning(ERM):
 
 
 @pytest.mark.parametrize("warm_up", [0, 1, 7, 10, 19])
-def test_the_optimiser_forgets_after_the_warm_up(run, data, warm_up, tmp_path):
+def test_the_optimiser_is_reset_after_the_warm_up(run, data, warm_up, tmp_path):
     """Within an epoch (of five steps), between two, at the last step and never; also where a run is resumed there."""
     by_hand = MLP(2, 2, (8,))
     x, y, _ = tensors(data, "cpu")

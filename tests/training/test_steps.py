@@ -182,7 +182,7 @@ def test_an_interrupted_run_ends_like_one_that_was_not(tmp_path, objective, stop
 
 @pytest.mark.parametrize("warm_up", [1, 11, 16])
 @pytest.mark.parametrize("resumed", [False, True])
-def test_the_optimiser_forgets_after_the_warm_up(tmp_path, warm_up, resumed):
+def test_the_optimiser_is_reset_after_the_warm_up(tmp_path, warm_up, resumed):
     """Between two evaluations (every 8 steps) and at one; also where the run is taken up again there."""
     data, rows = made()
     by_hand, objective = Net(dropout=0.0), objective_of("vrex", rows, warm_up=warm_up)

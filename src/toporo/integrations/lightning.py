@@ -16,7 +16,7 @@ from typing import Any
 
 from toporo.errors import SettingError
 from toporo.objectives import Objective
-from toporo.training import forget
+from toporo.training import reset_state
 
 try:
     from lightning.pytorch import Callback
@@ -34,7 +34,7 @@ class ObjectiveCallback(Callback):
 
     - keeps its state, weights and all, in Lightning's checkpoints, from which a run goes on exactly;
     - joins the ranks where there are several (:meth:`~toporo.objectives.Objective.over_ranks`);
-    - makes optimisers forget what they know when the objective's warm-up is over;
+    - resets the state of optimisers when the objective's warm-up is over;
     - keeps the state still during validation and tests.
 
     The objective is not one of the module's submodules, so strategies such as DDP and FSDP leave it alone. Give
@@ -75,7 +75,7 @@ class ObjectiveCallback(Callback):
         self.objective.train()
         if self._calls and self._calls == self.objective.warm_up:
             for optimizer in trainer.optimizers:
-                forget(optimizer)
+                reset_state(optimizer)
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Count."""

@@ -23,7 +23,7 @@ from toporo.errors import DataError, SettingError
 from toporo.files import write_whole
 from toporo.groups import Groups
 from toporo.objectives import Objective
-from toporo.training import forget
+from toporo.training import reset_state
 
 try:
     from transformers import Trainer
@@ -42,8 +42,8 @@ class ObjectiveTrainer(Trainer):
 
     The group of a row is a column of the training data, by name; it is kept from ``remove_unused_columns`` and from
     the model. The objective's state is a file in every checkpoint, and training goes on from it exactly. Where there
-    are several ranks the objective joins them (:meth:`~toporo.objectives.Objective.over_ranks`), optimisers forget what
-    they know when its warm-up is over, and they get its ``betas`` and its own parameters.
+    are several ranks the objective joins them (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get its
+    ``betas`` and its own parameters, and their state is reset when its warm-up is over.
 
     A value is the objective of one batch, divided by the number of batches that a step of the optimiser gathers; with
     ``gradient_accumulation_steps`` weights move with every batch. In evaluation the loss is the mean over samples, and
@@ -143,7 +143,7 @@ class ObjectiveTrainer(Trainer):
 
     def _train(self, losses: Tensor, codes: Tensor, outputs: Any) -> Tensor:
         if self._calls and self._calls == self.objective.warm_up:
-            forget(self.optimizer)
+            reset_state(self.optimizer)
         self._calls += 1
         needs = self.objective.needs
         extra = {"logits": outputs.logits} if "logits" in needs else {}

@@ -427,7 +427,7 @@ def train(
         with seeded(settings.seed, epoch, device):
             for step, rows in enumerate(batches, epoch * len(batches)):
                 if step and step == objective.warm_up:
-                    forget(optimizer)
+                    reset_state(optimizer)
                 total += _step(model, objective, optimizer, loss, x[rows], y[rows], codes[rows])
                 average.step(epoch)
         model.eval()
@@ -460,14 +460,14 @@ def make_optimizer(
     )
 
 
-def forget(optimizer: torch.optim.Optimizer) -> None:
-    """Make an optimiser what it was before its first step; in place, for a captured step to see it.
+def reset_state(optimizer: torch.optim.Optimizer) -> None:
+    """Reset an optimiser's state to zero, as before its first step, in place so that captured CUDA graphs see it.
 
-    For a loop of one's own: call it when as many steps are done as ``objective.warm_up`` says, if that is not 0.
+    In a training loop of your own, call it once ``objective.warm_up`` steps are done, unless that is 0.
 
     Parameters
     ----------
-    optimizer : whose memory is emptied.
+    optimizer : the optimiser.
     """
     for state in optimizer.state.values():
         for value in state.values():

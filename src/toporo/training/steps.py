@@ -35,9 +35,9 @@ from toporo.training.loop import (
     Resumable,
     RoundRecord,
     TrainSettings,
-    forget,
     make_optimizer,
     require_finite,
+    reset_state,
     seeded,
     warn_within_warm_up,
 )
@@ -280,7 +280,7 @@ class Stepper:
         until = self.objective.warm_up - self.done
         if 0 < until <= count:
             self._run(until)
-            forget(self.optimizer)
+            reset_state(self.optimizer)
             count -= until
         self._run(count)
 
