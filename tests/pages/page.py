@@ -25,8 +25,8 @@ def loads_nothing(html: str) -> bool:
 
 
 def figures(html: str) -> int:
-    """How many figures it has; a narrow page shows others of the same."""
-    return html.count('<div class="full"')
+    """How many figures it has."""
+    return html.count("<figure>")
 
 
 class Page(HTMLParser):

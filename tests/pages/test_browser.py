@@ -146,7 +146,7 @@ def test_figures_follow_the_dark(view: Any, name: str) -> None:
     assert day.picture().mean() > 200
     assert night.picture().mean() < 90
     for seen in (day, night):
-        paper = seen.picture("figure .full svg")[:3, :3].mean()  # no box around a figure
+        paper = seen.picture("figure svg")[:3, :3].mean()  # no box around a figure
         assert abs(paper - seen.picture("h1")[0, 0]) < 3
     night.page.emulate_media(media="print")
     assert night.picture("header.top").mean() > 200, "paper is white"
@@ -229,12 +229,12 @@ def test_curves_can_be_switched_off(view: Any) -> None:
     seen = view("benchmark")
     figure = seen.page.locator("[id^=epochs] figure").first
     button = figure.locator(".series button", has_text="Group DRO")
-    lines = figure.locator('.full [data-series="Group DRO"]')
+    lines = figure.locator('svg [data-series="Group DRO"]')
     assert lines.count() >= 2
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
     assert all("off" in (lines.nth(i).get_attribute("class") or "") for i in range(lines.count()))
-    others = figure.locator('.full [data-series="ERM"]')
+    others = figure.locator('svg [data-series="ERM"]')
     assert not any("off" in (others.nth(i).get_attribute("class") or "") for i in range(others.count()))
     button.dblclick()
     assert all("off" in (others.nth(i).get_attribute("class") or "") for i in range(others.count()))

@@ -285,7 +285,7 @@ def test_states_with_a_value_or_a_fill_are_marked_with_the_names_of_their_groups
     ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"}, groups={"NY": "New York"})
     marks = {state.get_gid() for state in ax.collections}
     assert marks == {"group:New York", "group:PA", "group:TX", None}
-    assert 'class="hit" data-key="New York"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
+    assert 'data-key="New York" class="hit"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
 
 
 def test_land_behind_a_graph_holds_its_states_and_its_groups() -> None:

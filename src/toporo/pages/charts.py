@@ -9,9 +9,8 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
-from contextvars import ContextVar
-from typing import Any, Literal, ParamSpec
-from weakref import WeakKeyDictionary
+from typing import Any, ParamSpec
+from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
@@ -21,6 +20,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Colormap, ListedColormap, LogNorm, Normalize, to_hex, to_rgb
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
@@ -31,12 +31,15 @@ from toporo.text import printable, short_name
 from toporo.topology.draw import mark_group
 
 Parameters = ParamSpec("Parameters")
-Place = Literal["lower left", "lower center", "lower right", "upper right"]
 
-#: Inches across a page, and across one on a telephone.
-WIDTH, NARROW = 9.2, 4.0
-#: Letters of a title, and of a name beside a row, that a narrow figure has room for.
-NARROW_TITLE, NARROW_NAME = 46, 20
+#: Inches across a figure, which can be read on a telephone, and across one that scrolls there, such as a map.
+WIDTH, WIDE = 4.3, 9.2
+#: Letters of a line of a title, and of a name beside a row, that a figure has room for.
+TITLE_LETTERS, NAME_LETTERS = 48, 22
+#: Inches of a row of a key.
+KEY_ROW = 0.17
+#: CSS pixels on a page of a point of a figure: at most, and at least where a figure scrolls.
+ENLARGED, SCROLLED = 1.65, 1.03
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9,
@@ -61,70 +64,68 @@ TICK_STEPS = (1, 2, 2.5, 5, 10)
 LOG_FROM, LOG_SPAN = 30.0, 1e3
 #: Lines of no more points than this have a mark at each.
 MARKED = 8
+SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 #: Numbers with more decimals than a path on a page needs: a tenth of a point is enough.
 _LONG = re.compile(r"-?\d+\.\d{2,}")
-
-
-_narrow: ContextVar[bool] = ContextVar("narrow", default=False)
-_again: WeakKeyDictionary[Figure, Callable[[], Figure]] = WeakKeyDictionary()
 
 
 # ---------------------------------------------------------------- figures
 
 
 def drawn(make: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
-    """Let a function draw its figure in the style of the pages, and again where a page is narrow."""
+    """Let a function draw its figure in the style of the pages; titles and labels are broken into lines that fit."""
 
     @functools.wraps(make)
     def styled(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Figure:
         with mpl.rc_context(STYLE):
             figure = make(*args, **kwargs)
-        _again[figure] = functools.partial(styled, *args, **kwargs)
+        if figure.get_figwidth() <= WIDTH:
+            _fit(figure)
         return figure
 
     return styled
 
 
-def is_narrow() -> bool:
-    """Whether what is being drawn is for a telephone."""
-    return _narrow.get()
+def _fit(figure: Figure) -> None:
+    """Break long titles and labels into lines, and leave out ticks for which there is no room."""
+    for ax in figure.axes:
+        for text in (ax.title, getattr(ax, "_left_title"), ax.xaxis.label):  # noqa: B009 (a title on the left has no getter)
+            text.set_text(_wrapped(text.get_text()))
+        for axis in (ax.xaxis, ax.yaxis):
+            locator = axis.get_major_locator()
+            if isinstance(locator, MaxNLocator):
+                locator.set_params(nbins=4)
+    for text in figure.texts:
+        text.set_text(_wrapped(text.get_text()))
 
 
-def canvas(
-    height: float, rows: int = 1, columns: int = 1, *, panels: int | None = None, square: bool = False, **options: Any
-) -> tuple[Figure, list[Axes]]:
-    """A figure as wide as a page, and its axes row by row; on a narrow page one below the other.
+def _wrapped(text: str) -> str:
+    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, TITLE_LETTERS) or [""])
+
+
+def canvas(height: float, panels: int = 1, *, columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure and its panels, one below the other.
 
     Parameters
     ----------
-    height : in inches.
-    rows, columns : of the axes.
-    panels : how many axes are wanted; the others are hidden.
-    square : whether what is drawn keeps its shape, as maps do, so that a narrow figure is a low one.
+    height : of a panel, in inches.
+    panels : how many there are.
+    columns : panels side by side, where each has little text.
     options : as ``Figure.subplots`` takes them.
     """
-    width, shown = WIDTH, rows * columns if panels is None else panels
-    if is_narrow():
-        width, height, rows, columns = NARROW, _stacked(height, rows, columns, shown, square=square), shown, 1
-        options = {name: value for name, value in options.items() if not name.endswith("_ratios")}
-    figure = Figure(figsize=(width, height), layout="constrained")
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(WIDTH, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.08))
     axes = list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
-    for ax in axes[len(axes) if panels is None else panels :]:
+    for ax in axes[panels:]:
         ax.set_visible(False)
     return figure, axes[:panels]
-
-
-def _stacked(height: float, rows: int, columns: int, panels: int, *, square: bool) -> float:
-    """The height of a figure whose panels stand one below the other."""
-    each = height / rows
-    return panels * (min(each, 0.5 + each * columns * NARROW / WIDTH) if square else each)
 
 
 def to_svg(name: str, figure: Figure) -> str:
     """The figure as an SVG element to put into a page: the same bytes at every call, identifiers of its own.
 
     Signs that matplotlib's font lacks are the reader's browser's to draw. What :func:`~toporo.topology.draw.mark_group`
-    marked has the attribute ``data-key``, lines with a label have ``data-series``.
+    marked has the attribute ``data-key`` and the group's name as its title, lines with a label have ``data-series``.
     """
     _name_series(figure)
     buffer = io.StringIO()
@@ -133,15 +134,50 @@ def to_svg(name: str, figure: Figure) -> str:
         warnings.filterwarnings("ignore", message=r"Matplotlib currently does not support .* natively")
         # savefig would draw it twice, first for nothing but the layout, which drawing sees to anyhow.
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
-    svg = re.sub(r"^.*?(?=<svg)", "", printable(buffer.getvalue()), count=1, flags=re.DOTALL)
-    svg = re.sub(r'(?<= d=")[^"]*', _shortened, svg)
-    svg = re.sub(r' id="image[0-9a-f]+"', "", svg)  # which two pictures alike would share, and nothing refers to
-    svg = re.sub(r'(?<= [xy]=")-?\d+\.\d{2,}(?=")', _rounded, svg)
-    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r">\s+<", "><", svg)
-    svg = re.sub(r' id="group:([^"]*)"', r' class="hit" data-key="\1"', svg)
-    svg = re.sub(r' id="series:([^"]*)"', r' data-series="\1"', svg)
-    return re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
+    root = ElementTree.fromstring(printable(buffer.getvalue()))  # noqa: S314 (matplotlib's own)
+    for metadata in root.findall(f"{SVG}metadata"):
+        root.remove(metadata)
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(SVG)
+        if element.get("id", "").startswith("image"):  # which two pictures alike would share, and nothing refers to
+            del element.attrib["id"]
+        element.attrib = dict(_attribute(name, *pair) for pair in element.items())
+        if element.tag != "text":
+            element.text = (element.text or "").strip()
+        element.tail = None
+        if "data-key" in element.attrib:
+            element.set("class", "hit")
+    for hit in root.findall(".//*[@data-key]"):
+        ElementTree.SubElement(hit, "title").text = hit.get("data-key")
+    root.attrib |= {"xmlns": SVG.strip("{}"), "xmlns:xlink": XLINK.strip("{}"), "style": _size(figure)}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _attribute(figure: str, name: str, value: str) -> tuple[str, str]:
+    """An attribute as it stands on a page: marks for the script, identifiers of this figure alone, short numbers."""
+    for mark, kept in (("group:", "data-key"), ("series:", "data-series")):
+        if name == "id" and value.startswith(mark):
+            return kept, value.removeprefix(mark)
+    if name == "id":
+        return name, f"{figure}-{value}"
+    if name == f"{XLINK}href":
+        return "xlink:href", f"#{figure}-{value[1:]}" if value.startswith("#") else value
+    if name == "d":
+        return name, _LONG.sub(_rounded, re.sub(r"\s*([A-Za-z])\s*", r"\1", value.strip()))
+    if name in ("x", "y"):
+        return name, _LONG.sub(_rounded, value)
+    return name, value.replace("url(#", f"url(#{figure}-")
+
+
+def _size(figure: Figure) -> str:
+    """How wide a figure may be on a page, and how narrow: one that is wide scrolls, so that it can be read."""
+    points = 72 * figure.get_figwidth()
+    least = f"; min-width: {SCROLLED * points:.0f}px" if figure.get_figwidth() > WIDTH else ""
+    return f"max-width: {ENLARGED * points:.0f}px{least}"
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
 
 
 def _legends(figure: Figure) -> list[Legend]:
@@ -166,55 +202,17 @@ def _name_series(figure: Figure) -> None:
                     part.set_gid(f"series:{text.get_text()}")
 
 
-def _shortened(path: re.Match[str]) -> str:
-    """A path without the decimals and the blanks that nobody sees."""
-    return _LONG.sub(_rounded, re.sub(r"\s*([A-Za-z])\s*", r"\1", path[0].strip()))
-
-
-def _rounded(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.1f}".removesuffix(".0")
-
-
 def figure_section(
     name: str, title: str, text: str, figure: Figure, grids: tuple[Grid, ...] = (), **rest: Any
 ) -> Section:
-    """A section around a figure, which is drawn twice: for a wide page and for a narrow one.
+    """A section around a figure.
 
     Parameters
     ----------
     name, title, text, grids, rest : of the section.
-    figure : from a function that is ``drawn``; one that is not is shown as it is, and moves from side to side.
+    figure : what it shows.
     """
-    rest = {"narrow": _narrow_svg(name, figure), "alt": alternative(figure)} | rest
-    return Section(name, title, text, to_svg(name, figure), grids, **rest)
-
-
-def _narrow_svg(name: str, figure: Figure) -> str:
-    """The figure drawn again for a narrow page; nothing where it cannot be narrower."""
-    again = _again.get(figure)
-    if again is None or figure.get_figwidth() <= 1.1 * NARROW:
-        return ""
-    token = _narrow.set(True)
-    try:
-        small = again()
-    finally:
-        _narrow.reset(token)
-    if small.get_figwidth() > 1.1 * NARROW:
-        return ""
-    for ax in small.axes:
-        for text in (ax.title, getattr(ax, "_left_title"), ax.xaxis.label):  # noqa: B009 (a title on the left has no getter)
-            text.set_text(_wrapped(text.get_text()))
-        for axis in (ax.xaxis, ax.yaxis):
-            locator = axis.get_major_locator()
-            if isinstance(locator, MaxNLocator):
-                locator.set_params(nbins=4)
-    for text in small.texts:
-        text.set_text(_wrapped(text.get_text()))
-    return to_svg(f"{name}-narrow", small)
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, NARROW_TITLE) or [""])
+    return Section(name, title, text, to_svg(name, figure), grids, **{"alt": alternative(figure)} | rest)
 
 
 def alternative(figure: Figure) -> str:
@@ -314,11 +312,11 @@ def log_ticks(axis: Any, *, decades: bool = False) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def name_ticks(ax: Axes, names: Iterable[Hashable], *, few: int = 20) -> None:
+def name_ticks(ax: Axes, names: Iterable[Hashable], *, few: int = 10) -> None:
     """Names below their places 0, 1, 2, …; more than a few of them are small and upright."""
     names = list(names)
     texts = [str(name) for name in names]
-    many = len(texts) > (few // 2 if is_narrow() else few)
+    many = len(texts) > few
     ax.set_xticks(range(len(texts)), texts, fontsize=6 if many else 8, rotation=90 * many)
     for i, name in enumerate(names):
         mark_group(ax.axvspan(i - 0.5, i + 0.5, facecolor="none", lw=0, zorder=9), name)
@@ -337,7 +335,7 @@ def name_rows(
     rest : whether there is one more row.
     """
     keys = names if keys is None else keys
-    names = [short_name(name, NARROW_NAME) for name in names] if is_narrow() else names
+    names = [short_name(name, NAME_LETTERS) for name in names]
     count = len(names) + rest
     for ax in axes:
         for i in range(0, count, 2):
@@ -419,20 +417,12 @@ def stroke(label: str, **style: Any) -> Line2D:
     return Line2D([], [], label=label, **looks)
 
 
-def key(figure: Figure, handles: Sequence[Any], place: Place = "lower right", *, columns: int | None = None) -> None:
-    """What the marks mean, outside the axes."""
-    columns = columns or len(handles)
-    if is_narrow():
-        columns = min(columns, 1 if any(len(str(handle.get_label())) > NARROW_NAME for handle in handles) else 2)
-    options: dict[str, Any] = {"loc": f"outside {place}", "ncols": columns, "fontsize": 8}
-    figure.legend(handles=handles, **options)
-
-
-def key_beside(ax: Axes, **options: Any) -> None:
-    """What the lines mean, right of the axes; below them where the page is narrow."""
-    place: dict[str, Any] = {"bbox_to_anchor": (1.0, 1.0), "loc": "upper left"}
-    if is_narrow():
-        labels = ax.get_legend_handles_labels()[1]
-        few = max(map(len, labels), default=0) <= NARROW_NAME
-        place = {"bbox_to_anchor": (0.0, -0.22), "loc": "upper left", "ncols": 2 if few else 1}
-    ax.legend(fontsize=8, **place, **options)
+def key(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
+    """What the marks mean, below the axes, for which the figure grows; in two columns where the labels are short."""
+    columns = len(handles)
+    if figure.get_figwidth() <= WIDTH:
+        longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+        columns = min(columns, 2 if longest <= NAME_LETTERS else 1)
+        rows = -(-len(handles) // max(columns, 1)) + ("title" in options)
+        figure.set_figheight(figure.get_figheight() + KEY_ROW * rows)
+    figure.legend(handles=handles, loc="outside lower left", ncols=max(columns, 1), fontsize=8, **options)

@@ -135,7 +135,7 @@ def contest_figure(contest: Contest, shown: list[Entrant], *, test: bool = False
     test : in the test groups instead of regions held out.
     """
     judged = [(entrant, entrant.test if test else entrant.regions) for entrant in shown]
-    figure, (left, right) = charts.canvas(1.15 + ROW * max(len(shown), 3), 1, 2, sharey=True)
+    figure, (left, right) = charts.canvas(1.0 + ROW * max(len(shown), 3), 2, sharey=True)
     charts.name_rows([left, right], [short_name(entrant.name, 34) for entrant in shown], keys=[e.name for e in shown])
     errors = [_error(each) for _, each in judged]
     far = FAR * min(errors)

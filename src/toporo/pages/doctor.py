@@ -57,7 +57,7 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
     figure, ax, bar = _map(shown, distances.order, test, (smallest, largest), label)
     if marked:
-        (bar.ax.axvline if charts.is_narrow() else bar.ax.axhline)(distances.chance, color=TEST_COLOR, lw=2.0)
+        bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
     ax.set_title("Distances between groups" + _marked(distances.order, test))
     return _trim(figure)
 
@@ -80,20 +80,16 @@ def _map(
     matrix: Array, names: Sequence[str], test: Collection[str], between: tuple[float, float], label: str
 ) -> tuple[Figure, Axes, Any]:
     """A square map that grows with the groups, until only some of them have a label; NaN is left blank."""
-    narrow = charts.is_narrow()
-    letters, most = (LONGEST // 2, MOST_LABELS // 3) if narrow else (LONGEST, MOST_LABELS)
-    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, letters)) for name in names)
-    side = charts.NARROW - longest - 0.3 if narrow else float(np.clip(CELL * len(names), SMALLEST, LARGEST))
-    figure = Figure(
-        figsize=(side + longest + (0.3 if narrow else 1.6), side + longest + 0.6), layout="compressed", dpi=200
-    )
+    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, LONGEST)) for name in names)
+    side = float(np.clip(CELL * len(names), SMALLEST, LARGEST))
+    figure = Figure(figsize=(side + longest + 0.3, side + longest + 1.0), layout="compressed", dpi=200)
     ax = figure.subplots()
     charts.bare(ax)
     image = ax.imshow(matrix, cmap="YlGnBu", vmin=between[0], vmax=between[1])
     extend = "max" if np.nanmax(matrix) > between[1] else "neither"
-    bar = charts.color_bar(figure, image, label, across=narrow, ax=ax, extend=extend)
-    places = list(range(0, len(names), -(-len(names) // most)))
-    texts = [short_name(names[place], letters) for place in places]
+    bar = charts.color_bar(figure, image, label, across=True, ax=ax, extend=extend)
+    places = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
+    texts = [short_name(names[place], LONGEST) for place in places]
     ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
     ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
     ax.tick_params(length=0)

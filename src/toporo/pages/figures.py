@@ -36,8 +36,6 @@ Numbers = npt.NDArray[Any]
 Spread = tuple[float, float | None]
 Styles = Mapping[str, dict[str, Any]]
 
-#: Panels of scores side by side.
-ACROSS = 5
 #: Colours of a table go over at least this share of its highest value: small differences look small.
 SPAN = 0.15
 #: Light enough for dark figures on it.
@@ -54,7 +52,7 @@ PAPER: dict[str, Any] = {"marker": "D", "mfc": "white", "mec": TEST_COLOR, "mew"
 @charts.drawn
 def topology(graph: GroupGraph, prior: Prior, train: Sequence[Name], test: Sequence[Name]) -> Figure:
     """The given graph, training groups sized by their centrality, and the prior that follows from it."""
-    figure, (left, right) = charts.canvas(4.4, 1, 2, width_ratios=(3, 2))
+    figure, (left, right) = charts.canvas(3.6, 2)
     draw_graph(graph, left, train=train, test=test, sizes=prior.centrality)
     left.set_title("Groups and who touches whom; area of training groups by centrality")
     _prior_bars(right, [prior])
@@ -68,7 +66,7 @@ def two_topologies(true: GroupGraph, learned: GroupGraph, prior: Prior, test: Se
     placed = GroupGraph(learned.names, learned.edges, origin=learned.origin, positions=given.positions)
     train = list(prior.weights)
     inside = [name for name in test if name in learned] or None
-    figure, axes = charts.canvas(3.6, 1, 3, width_ratios=(2, 2, 1.6))
+    figure, axes = charts.canvas(3.4, 3)
     draw_graph(given, axes[0], train=train, test=inside)
     axes[0].set_title(f"given: {len(given.edges)} edges")
     draw_graph(placed, axes[1], train=train, test=inside, sizes=prior.centrality)
@@ -144,14 +142,14 @@ class TopologyRuns:
 @charts.drawn
 def learned_topology(learned: TopologyRuns, *, what: str = "group") -> Figure:
     """Which groups the runs join, and the prior that follows: bars are means, dots single runs."""
-    figure, (left, right) = charts.canvas(4.3 if len(learned.names) > 5 else 3.2, 1, 2, width_ratios=(3, 2))
+    figure, (left, right) = charts.canvas(3.6 if len(learned.names) > 5 else 3.0, 2)
     union = learned.union
     at = dict(layout(union)) if known_places(union) else _lying(layout(union))  # a map has its north up
     _margins(left, list(at.values()))
     placed = GroupGraph(union.names, union.edges, positions=at)
     draw_graph(placed, left, train=list(learned.priors[0].weights), sizes=learned.centrality)
     left.legend(handles=draw_counted_edges(left, at, learned), loc="upper center", bbox_to_anchor=(0.5, 0.0),
-                ncols=len(learned.graphs), fontsize=8)  # fmt: skip
+                ncols=2, fontsize=8)  # fmt: skip
     left.set_title(f"training {what}s, area by centrality (mean over seeds)")
     _prior_bars(right, learned.priors, what)
     return figure
@@ -206,8 +204,8 @@ def _prior_bars(ax: Axes, priors: Sequence[Prior], what: str = "group") -> None:
             ax.plot(places, weights, ls="", marker="o", ms=3.5, mec="white", mew=0.6, color=INK,
                     label=None if i else "single seeds")  # fmt: skip
     ax.axhline(1.0 / len(names), color=TEST_COLOR, lw=1.0, ls="--", label="uniform")
-    charts.name_ticks(ax, names, few=12)
-    if 4 < len(names) <= 12 and max(len(str(name)) for name in names) > 3:
+    charts.name_ticks(ax, names, few=6)
+    if 4 < len(names) <= 6 and max(len(str(name)) for name in names) > 3:
         ax.set_xticks(range(len(names)), map(str, names), rotation=45, ha="right", rotation_mode="anchor")
     ax.set_ylim(0.0, 1.05 * max(max(weights) for weights in by_name) + 0.12 * (len(priors) > 1))
     ax.set_xlabel(f"training {what}")
@@ -228,7 +226,7 @@ def weights_over_training(
 
     ``at`` are the epochs (from 1 on unless given), ``moment`` is what they are called.
     """
-    figure, axes = charts.canvas(2.9, 1, len(histories), sharey=True)
+    figure, axes = charts.canvas(2.6, len(histories), sharey=True)
     names = list(next(iter(histories.values()))[0])
     largest = max(weight for history in histories.values() for weights in history for weight in weights.values())
     top = 1.0 if largest > 0.5 else 1.2 * largest  # of many groups, each has little
@@ -242,7 +240,7 @@ def weights_over_training(
         ax.set_ylim(-0.02 * top, 1.02 * top)
         ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes[0].set_ylabel("weight q of the group")
-    charts.key_beside(axes[-1], title="group")
+    charts.key(figure, axes[-1].get_legend_handles_labels()[0], title="group")
     return figure
 
 
@@ -265,7 +263,7 @@ def metrics_by_epoch(
     log : whether the upright axis is logarithmic.
     moment : what an epoch is called.
     """
-    figure, axes = charts.canvas(3.4, 1, len(panels))
+    figure, axes = charts.canvas(3.2, len(panels))
     for ax, (label, curves) in zip(axes, panels.items(), strict=True):
         for title, values in curves.items():
             mean, sd = values.mean(axis=0), values.std(axis=0)
@@ -281,7 +279,7 @@ def metrics_by_epoch(
         ax.set_ylabel(label)
         if len(epochs) > 1:
             ax.set_xlim(epochs[0], epochs[-1])
-    charts.key_beside(axes[-1])
+    charts.key(figure, axes[-1].get_legend_handles_labels()[0])
     return figure
 
 
@@ -302,7 +300,7 @@ def accuracy_by_group(
     ax.set_xlabel(label)
     ax.set_ylabel("accuracy (%)")
     ax.set_ylim(-3, 103)
-    charts.key_beside(ax)
+    charts.key(figure, ax.get_legend_handles_labels()[0])
     return figure
 
 
@@ -327,9 +325,7 @@ def decision_boundaries(
     """
     rates = accuracy or {}
     inside = np.isin(data.codes, data.groups.encode(train))
-    columns = min(3, len(grids))
-    rows = -(-len(grids) // columns)
-    figure, axes = charts.canvas(3.1 * rows, rows, columns, panels=len(grids), sharex=True, sharey=True)
+    figure, axes = charts.canvas(2.3, len(grids), columns=2, sharex=True, sharey=True)
     for ax, (title, grid) in zip(axes, grids.items(), strict=True):
         side = np.linspace(extent[0], extent[1], grid.shape[1]), np.linspace(extent[2], extent[3], grid.shape[0])
         ax.contourf(*side, grid, levels=[0.0, 0.5, 1.0], colors=["#dbeafe", "#fde3cf"])
@@ -410,7 +406,7 @@ def importance_bars(
     order = sorted(prior, key=lambda name: (-prior[name], str(name)))
     top = max(value for by_group in [*weights.values(), prior] for value in by_group.values())
     x = range(len(order))
-    figure, axes = charts.canvas(0.75 + 1.55 * len(weights), len(weights), 1, sharex=True, sharey=True)
+    figure, axes = charts.canvas(0.4 + 1.55, len(weights), sharex=True, sharey=True)
     for ax, (title, by_group) in zip(axes, weights.items(), strict=True):
         bars = ax.bar(x, [by_group[name] for name in order], color=TRAIN_COLOR, width=0.68, label="weight q")
         even = ax.axhline(1 / len(order), color=SOFT, lw=0.8, ls=":", label="uniform", zorder=0)
@@ -421,7 +417,7 @@ def importance_bars(
         ax.tick_params(axis="x", length=0)
     axes[0].set_ylim(0, top * 1.08 if top > 0 else 1.0)
     axes[0].set_xlim(-0.6, len(order) - 0.4)
-    charts.name_ticks(axes[-1], order, few=30)
+    charts.name_ticks(axes[-1], order, few=15)
     axes[-1].set_xlabel("training group, by falling prior")
     axes[0].legend(
         handles=[bars, *marks, even], loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=3, fontsize=8, borderpad=0.2
@@ -471,10 +467,7 @@ def method_scores(
     if not panels:
         raise SettingError("a figure of scores needs at least one panel; found none. Pass {title: [Score, …]}.")
     titles = list(dict.fromkeys(score.title for scores in panels.values() for score in scores))
-    columns = min(ACROSS, len(panels))
-    rows = -(-len(panels) // columns)
-    height = rows * (0.75 + 0.21 * len(titles)) + 0.35
-    figure, axes = charts.canvas(height, rows, columns, panels=len(panels), sharey=True)
+    figure, axes = charts.canvas(0.75 + 0.21 * len(titles), len(panels), sharey=True)
     charts.name_rows(axes, titles)
     for ax, (panel, scores) in zip(axes, panels.items(), strict=True):
         for score in scores:
@@ -492,7 +485,7 @@ def method_scores(
         handles.append(charts.mark("the paper's figure", **PAPER | {"ms": 4.5}))
     if reference in titles:
         handles.append(charts.stroke(str(reference), lw=1.0))
-    charts.key(figure, handles, "upper right")
+    charts.key(figure, handles)
     return figure
 
 
@@ -538,7 +531,7 @@ def error_by_hop(
         )
     shown = [mean for by_hop in both for mean, _ in by_hop.values() if math.isfinite(mean)]
     log = _far_apart(shown, LOG_AXIS_FROM)
-    figure, axes = charts.canvas(1.15 + 0.25 * len(rows), 1, len(classes), sharex=True, sharey=True)
+    figure, axes = charts.canvas(0.8 + 0.22 * len(rows), len(classes), sharex=True, sharey=True)
     charts.name_rows(axes, rows)
     for ax, hop in zip(axes, classes, strict=True):
         if reference is not None and math.isfinite(table.get(reference, {}).get(hop, (math.nan, None))[0]):
@@ -618,7 +611,7 @@ def penalty_curve(
     charts.log_ticks(ax.xaxis, decades=True)
     ax.set_xlabel("penalty λ: weights may leave the prior (left) or must keep to it (right)")
     ax.set_ylabel(label)
-    charts.key_beside(ax)
+    charts.key(figure, ax.get_legend_handles_labels()[0])
     return figure
 
 
@@ -654,7 +647,7 @@ def selection_scatter(
     unknown = [name for name in chosen if name is not None and name not in {row.label for row in rows}]
     if unknown:
         raise GroupMismatchError(f"chosen but not among the candidates: {listed(unknown)}.")
-    figure, axes = charts.canvas(4.0, 1, 2, sharey=True)
+    figure, axes = charts.canvas(3.4, 2, sharey=True)
     scores = ([row.honest for row in rows], [row.in_distribution for row in rows])
     for ax, rule, name, by_rule in zip(axes, rules, chosen, scores, strict=True):
         _one_rule(ax, rule, rows, by_rule, name, label)
@@ -667,7 +660,7 @@ def selection_scatter(
         charts.mark("chosen", ms=10, mfc="none", mec=TEST_COLOR, mew=1.8),
         charts.stroke("lowest test error of all", ls="--"),
     ]
-    charts.key(figure, handles, "lower center")
+    charts.key(figure, handles)
     return figure
 
 

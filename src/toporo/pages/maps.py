@@ -18,7 +18,7 @@ from matplotlib.path import Path
 
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed
 from toporo.pages import charts
-from toporo.pages.charts import INK, SOFT, WIDTH
+from toporo.pages.charts import INK, SOFT, WIDE, WIDTH
 from toporo.pages.figures import TopologyRuns, draw_counted_edges, hop_title, require_same, short_number
 from toporo.pages.outlines import Outlines, Point, load_land, load_outlines
 from toporo.topology.draw import FIRM_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, as_map, draw_graph, mark_group
@@ -275,14 +275,14 @@ def _state_maps(
         )  # fmt: skip
     high = figure.get_figheight()
     clipped = isinstance(norm, LogNorm) and norm.vmin is not None and min(everything) < norm.vmin * (1 - 1e-9)
-    place = figure.add_axes((0.35 / WIDTH, 0.25 / high, 3.5 / WIDTH, 0.11 / high))
+    place = figure.add_axes((0.35 / WIDE, 0.25 / high, 3.5 / WIDE, 0.11 / high))
     charts.color_bar(figure, colored, "", across=True, cax=place, extend="min" if clipped else "neither")
     label += ", log scale" * isinstance(norm, LogNorm) + "; less, or zero, at the arrow" * clipped
-    figure.text(0.35 / WIDTH, 0.4 / high, label, size=8.5, va="bottom")
+    figure.text(0.35 / WIDE, 0.4 / high, label, size=8.5, va="bottom")
     handles = [Patch(facecolor=color, edgecolor="#9ca3af", lw=0.5, label=text) for color, text in patches]
     if handles:
         below.legend(handles=handles, loc="center right", ncols=len(handles), fontsize=8, handlelength=1.5,
-                     handleheight=1.1, columnspacing=1.2, bbox_to_anchor=(1 - 0.2 / WIDTH, 0.62))  # fmt: skip
+                     handleheight=1.1, columnspacing=1.2, bbox_to_anchor=(1 - 0.2 / WIDE, 0.62))  # fmt: skip
     return figure
 
 
@@ -290,18 +290,18 @@ def _map_panels(titles: Sequence[str]) -> tuple[Figure, list[Axes], Axes]:
     """Maps in one or two columns, an incomplete last row in the middle; below them room for the key."""
     columns = 1 if len(titles) == 1 else 2
     rows = -(-len(titles) // columns)
-    wide = 7.0 if columns == 1 else WIDTH / 2 - 0.08
+    wide = 7.0 if columns == 1 else WIDE / 2 - 0.08
     high = wide * (FRAME[3] - FRAME[2]) / (FRAME[1] - FRAME[0])
     head, foot = 0.28, 0.56
     total = rows * (high + head) + foot
-    figure = Figure(figsize=(WIDTH, total))
+    figure = Figure(figsize=(WIDE, total))
     axes = []
     for i, title in enumerate(titles):
         row, column = divmod(i, columns)
         in_row = min(columns, len(titles) - row * columns)
-        left = (WIDTH - in_row * wide) / (in_row + 1) * (column + 1) + column * wide
+        left = (WIDE - in_row * wide) / (in_row + 1) * (column + 1) + column * wide
         bottom = total - (row + 1) * (high + head)
-        ax = figure.add_axes((left / WIDTH, bottom / total, wide / WIDTH, high / total))
+        ax = figure.add_axes((left / WIDE, bottom / total, wide / WIDE, high / total))
         ax.set_title(title, pad=4, fontsize=10 if len(title) <= 48 else 8)
         axes.append(ax)
     below = figure.add_axes((0.0, 0.0, 1.0, foot / total))
@@ -330,7 +330,7 @@ def learned_on_map(
     norm = Normalize(0.0, max(float(value) for _, weights in learned.values() for value in weights.values()))
     corners = {title: states.corners(map(str, graph.names)) for title, (graph, _) in learned.items()}
     tall = max(float(np.divide(*(east_north - west_south)[::-1])) for west_south, east_north in corners.values())
-    figure, axes = charts.canvas(1.3 + min(WIDTH / len(learned) * tall, 4.6), 1, len(learned))
+    figure, axes = charts.canvas(0.6 + min(WIDTH * tall, 4.6), len(learned))
     for ax, (title, (graph, weights)) in zip(axes, learned.items(), strict=True):
         borders = {frozenset(edge) for edge in given.subgraph(graph.names).edges}
         kept = [edge for edge in graph.edges if frozenset(edge) in borders]
@@ -348,11 +348,11 @@ def learned_on_map(
         add_hits(ax, {name: states.labels[str(name)] for name in weights}, dict.fromkeys(weights, DISC / 2))
         ax.set_title(f"{title}: {len(graph.edges)} edges, {len(kept)} of the {len(borders)} borders")
     colors = ScalarMappable(norm, CENTRALITY_COLORS)
-    charts.color_bar(figure, colors, label, across=True, ax=axes, shrink=0.35, aspect=40)
+    charts.color_bar(figure, colors, label, across=True, ax=axes, shrink=0.8, aspect=40)
     solid = {"ls": "-", "lw": 1.2}
     handles = [charts.stroke("learned, and a border", color=FIRM_COLOR, **solid),
                charts.stroke("learned, no border", color=TEST_COLOR, **solid)]  # fmt: skip
-    charts.key(figure, handles, columns=1)
+    charts.key(figure, handles)
     return figure
 
 
@@ -408,7 +408,7 @@ def event_map(
     at = {name: positions[name] for name in shown}
     frame = frame_of(list(at.values()))
     sizes = {name: value for name, value in learned.centrality.items() if name in at} if learned else {}
-    figure, (ax,) = charts.canvas(min(WIDTH * (frame[3] - frame[2]) / (frame[1] - frame[0]) + 0.35, 6.5))
+    figure, (ax,) = charts.canvas(min(WIDTH * (frame[3] - frame[2]) / (frame[1] - frame[0]) + 0.8, 6.5))
     draw_land(ax, frame)
     edges = [edge for edge in (learned.counts if learned else ()) if edge[0] in at and edge[1] in at]
     draw_graph(
@@ -427,5 +427,5 @@ def event_map(
     ]
     if learned:
         handles += draw_counted_edges(ax, at, learned)
-    charts.key(figure, handles, "lower center")
+    charts.key(figure, handles)
     return figure

@@ -71,11 +71,11 @@ def graph_figure(
     held_out = [name for name in graph.names if name in test and name not in by_name]
     others = [name for name in graph.names if name not in by_name and name not in test]
     base = 240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0
-    figure, (ax,) = charts.canvas(min(7.5, max(4.2, 1.1 * len(graph) ** 0.5)), square=True)
+    figure, (ax,) = charts.canvas(4.0)
     frame = draw_ground(ax, graph, at)
     if frame is not None:
         west, east, south, north = frame
-        figure.set_figheight(min(7.5, 0.85 * figure.get_figwidth() * (north - south) / (east - west) + 0.4))
+        figure.set_figheight(min(5.5, charts.WIDTH * (north - south) / (east - west) + 0.9))
     lines = [[at[a], at[b]] for a, b in graph.edges]
     ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.6, zorder=1))
     if others:
@@ -98,11 +98,11 @@ def graph_figure(
     NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
     add_hits(ax, at, reach)
     ax.set_axis_off()
-    charts.color_bar(figure, marks, "loss of training groups", ax=ax, aspect=24, pad=0.01)
+    charts.color_bar(figure, marks, "loss of training groups", across=True, ax=ax, aspect=30, pad=0.01)
     handles = [charts.mark("training groups (area: weight)", mfc="#d1d5db", mec="#374151")]
     handles += [charts.mark("test groups", "s", mfc="white", mec=TEST_COLOR)] * bool(held_out)
     handles += [charts.mark("no rows in training", color=OTHER_COLOR)] * bool(others)
-    charts.key(figure, [*handles, *beyond], "lower left")
+    charts.key(figure, [*handles, *beyond])
     return figure
 
 
@@ -265,7 +265,7 @@ def penalty_figure(scores: Sequence[PenaltyScore], chosen: float, label: str) ->
         if not inner and len(order) > 1:
             ax.axvline(at + (0.5 if score.penalty == 0 else -0.5), color=GRID, lw=1.0, ls="--", zorder=0)
     ax.plot(*np.reshape(joined, (-1, 2)).T, color=TRAIN_COLOR, lw=1.2, alpha=0.6)
-    ax.set_xticks(places, labels)
+    ax.set_xticks(places, labels, fontsize=8, rotation=45 * (len(labels) > 8))
     ax.set_xlim(min(places) - 0.4, max(places) + 0.4)
     ax.set_xlabel("penalty λ: the larger, the nearer the weights stay to the prior (∞: they are the prior)")
     ax.set_ylabel(label)
@@ -347,12 +347,11 @@ def coefficient_figure(
 
     Groups outside of what validation has seen have a ring, on a map at the middle of the state.
     """
-    columns = max(1, min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 6 else 4))
-    rows = -(-len(panels) // columns)
+    columns = 1 if len(panels) <= 2 else 2
     new: list[Any] = [name for name in graph.names if name not in trained]
     codes = contiguous_states(graph.names)
     high = charts.WIDTH / columns * (0.62 if codes else 0.75)
-    figure, axes = charts.canvas(0.75 + rows * (high + 0.2), rows, columns, panels=len(panels), square=True)
+    figure, axes = charts.canvas(high + 0.4, len(panels), columns=columns)
     sizes = np.abs([value for values in panels.values() for value in values.values()])
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
     norm, more = Normalize(-most, most), bool(sizes.max() > most)
@@ -368,8 +367,8 @@ def coefficient_figure(
                 cmap=APART,
                 norm=norm,
                 outlined=[codes[name] for name in new],
-                labels=columns < 3,
-                label_size=6.5 if columns == 1 else 5.0,
+                labels=columns == 1,
+                label_size=5.0,
                 groups={code: name for name, code in codes.items()},
             )
         else:
@@ -429,7 +428,7 @@ def training_figure(history: Sequence[RoundRecord]) -> Figure:
     """The objective after each epoch, and the weights of the groups that ended heaviest."""
     epochs = [record.round for record in history]
     heaviest = sorted(history[-1].weights.items(), key=lambda item: (-item[1], str(item[0])))[: len(COLORS)]
-    figure, (left, right) = charts.canvas(3.1, 1, 2)
+    figure, (left, right) = charts.canvas(3.0, 2)
     dot = "o" if len(epochs) == 1 else None
     left.plot(epochs, [record.loss for record in history], color=TRAIN_COLOR, lw=1.6, marker=dot)
     left.set_ylabel("training objective")
@@ -442,7 +441,7 @@ def training_figure(history: Sequence[RoundRecord]) -> Figure:
         ax.set_xlabel("epoch")
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         charts.level_lines(ax)
-    charts.key_beside(right)
+    charts.key(figure, right.get_legend_handles_labels()[0])
     return figure
 
 
@@ -460,7 +459,7 @@ def _rows_figure(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with one row per name, and one more for the rest; as high as ``least`` rows at least."""
     height = 0.95 + ROW * max(len(names) + bool(rest), least)
-    figure, axes = charts.canvas(height, 1, panels, sharey=True)
+    figure, axes = charts.canvas(height, panels, sharey=True)
     charts.name_rows(axes, [_tick(name) for name in names], keys=names, rest=bool(rest))
     for ax in axes:
         ax.tick_params(axis="y", labelsize=8, pad=6)

@@ -40,6 +40,7 @@
   paint();
 
   // ---- one group, wherever it stands
+  all(".hit > title").forEach((title) => title.remove());  // the card says more
   const card = document.getElementById("card");
   const places = new Map();
   for (const element of all("[data-key]")) {

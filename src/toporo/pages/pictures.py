@@ -16,11 +16,10 @@ from matplotlib.patches import Patch
 
 from toporo.errors import DataError, SettingError
 from toporo.pages import charts
-from toporo.pages.charts import COLORS, SOFT, WIDTH
+from toporo.pages.charts import COLORS, SOFT, WIDE
 
 Array = npt.NDArray[Any]
 
-ACROSS = 4
 RIGHT, WRONG = COLORS[0], COLORS[1]
 #: What a pixel of a label or a prediction is.
 LAND, WATER, MISSED, INVENTED, MISSING = "#efe9da", "#0072b2", "#d55e00", "#cc79a7", "#9ca3af"
@@ -73,8 +72,7 @@ def photo_samples(photos: Sequence[Photo]) -> Figure:
     if not photos:
         raise SettingError("a figure of samples needs at least one picture; found none.")
     lines = max(len(photo.guesses) for photo in photos)
-    rows = -(-len(photos) // ACROSS)
-    figure, axes = charts.canvas(rows * (2.07 + 0.17 * lines), rows, ACROSS, panels=len(photos))
+    figure, axes = charts.canvas(2.07 + 0.17 * lines, len(photos))
     for ax, photo in zip(axes, photos, strict=True):
         ax.imshow(photo.pixels)
         charts.bare(ax)
@@ -95,7 +93,7 @@ def tile_samples(tiles: Sequence[Tile]) -> Figure:
         raise SettingError("a figure of tiles needs at least one; found none.")
     methods = list(dict.fromkeys(title for tile in tiles for title in tile.water))
     columns = 2 + len(methods)
-    side = min(2.05, (WIDTH - 0.4) / columns)
+    side = min(2.05, (WIDE - 0.4) / columns)
     figure = Figure(figsize=(side * columns + 0.4, (side + 0.24) * len(tiles) + 0.6), layout="constrained")
     axes = figure.subplots(len(tiles), columns, squeeze=False)
     for row, tile in zip(axes, tiles, strict=True):
@@ -114,7 +112,7 @@ def tile_samples(tiles: Sequence[Tile]) -> Figure:
     names = {WATER: "water, and found", MISSED: "water missed", INVENTED: "land taken for water", LAND: "land",
              MISSING: "no measurement or no label"}  # fmt: skip
     handles = [Patch(facecolor=color, edgecolor=SOFT, linewidth=0.4, label=name) for color, name in names.items()]
-    charts.key(figure, handles, "lower center")
+    charts.key(figure, handles)
     return figure
 
 

@@ -65,7 +65,6 @@ class Section:
     title : its heading.
     text : how to read it.
     svg : its figure.
-    narrow : the figure again, for a narrow page; empty where there is none.
     alt : what the figure shows, for those who cannot see it.
     grids : its tables.
     statement : what is claimed, before anything else.
@@ -81,7 +80,6 @@ class Section:
     statement: str = ""
     findings: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
-    narrow: str = ""
     alt: str = ""
 
 

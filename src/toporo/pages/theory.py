@@ -253,8 +253,7 @@ def _verdict(breakdown: BoundBreakdown) -> str:
 @charts.drawn
 def convergence_figure(cases: Sequence[ConvergenceCase]) -> Figure:
     """Gap against T on log axes, the bound above it; one panel per problem, certified and estimated constants."""
-    across = -(-len(cases) // 2)
-    figure, axes = charts.canvas(5.8, 2, across, sharex=True, sharey=True)
+    figure, axes = charts.canvas(2.7, len(cases), sharex=True, sharey=True)
     for ax, case in zip(axes, cases, strict=False):
         t = np.array(case.runs[0].horizons, dtype=np.float64)
         for run, color in zip(case.runs, COLORS, strict=False):
@@ -271,19 +270,18 @@ def convergence_figure(cases: Sequence[ConvergenceCase]) -> Figure:
     charts.log_ticks(axes[0].yaxis, decades=True)
     axes[0].set_xticks(cases[0].runs[0].horizons, [str(steps) for steps in cases[0].runs[0].horizons], minor=False)
     axes[0].set_xticks([], minor=True)
-    for ax in axes[across:]:
-        ax.set_xlabel("steps T (each T is a run of its own)")
-    for ax in axes[::across]:
+    axes[-1].set_xlabel("steps T (each T is a run of its own)")
+    for ax in axes:
         ax.set_ylabel("duality gap")
     handles, _ = axes[0].get_legend_handles_labels()
-    charts.key(figure, handles, "lower center", columns=3)
+    charts.key(figure, handles)
     return figure
 
 
 @charts.drawn
 def stationarity_figure(curves: Sequence[StationarityCurves]) -> Figure:
     """Both quantities of Theorem 2 after each epoch, mean over seeds, shaded from the smallest to the largest."""
-    figure, axes = charts.canvas(3.2, 1, 2)
+    figure, axes = charts.canvas(3.0, 2)
     for i, each in enumerate(curves):
         color = COLORS[(1, 0)[i] if len(curves) == 2 else i % len(COLORS)]
         for ax, values in zip(axes, (each.gradient_norm, each.dual_suboptimality), strict=True):
@@ -305,7 +303,7 @@ def stationarity_figure(curves: Sequence[StationarityCurves]) -> Figure:
 @charts.drawn
 def rate_figure(rates: Sequence[StationarityRates]) -> Figure:
     """Both sides of Theorem 2 against T on log axes, a panel per quantity."""
-    figure, axes = charts.canvas(3.6, 1, 2)
+    figure, axes = charts.canvas(3.2, 2)
     for ax, (name, (_, fifths)) in zip(axes, BOUNDED.items(), strict=True):
         for each, color in zip(rates, COLORS, strict=False):
             (left, right), label = each.sides[name], f"λ = {each.constants.penalty:g}"
@@ -322,7 +320,7 @@ def rate_figure(rates: Sequence[StationarityRates]) -> Figure:
     axes[0].set_title("‖∇θ R(θ, q)‖: rate −1/5")
     axes[1].set_title("max over q′ of R(θ, q′), less R(θ, q): rate −2/5")
     handles, _ = axes[0].get_legend_handles_labels()
-    charts.key(figure, handles, "lower center", columns=3)
+    charts.key(figure, handles)
     return figure
 
 
@@ -356,7 +354,7 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
         for i, method in enumerate(bounds)
     ]
     handles.append(charts.mark("true risk (oracle)", "D", ms=5, color="black"))
-    charts.key(figure, handles, "lower center", columns=4)
+    charts.key(figure, handles)
     return figure
 
 
