@@ -114,7 +114,7 @@ def _trim(figure: Figure) -> Figure:
 
 
 def _marked(names: Sequence[str], test: Collection[str]) -> str:
-    return "; test groups in orange" if set(names) & set(test) else ""
+    return "\ntest groups in orange" if set(names) & set(test) else ""
 
 
 # ---------------------------------------------------------------- the page

@@ -544,6 +544,7 @@ def error_by_hop(
                 charts.in_row(ax, row, "not finite", middle=True)
             elif ours is theirs is None and title in table:
                 charts.in_row(ax, row, "no value", middle=True)
+        ax.tick_params(axis="x", labelbottom=True)
         ax.set_title(hop_title(hop), loc="left")
         ax.set_xlabel(label + (", log scale" if log else ""))
     for text in axes[0].get_yticklabels():

@@ -16,9 +16,9 @@ from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
 #: Greys of paper, ink and lines, which change places in the dark, and other colours with their counterparts there.
 #: Colours of scales stay as they are.
-GREYS = ("#ffffff", "#f6f7f9", "#f4f7fa", "#eef0f2", "#e8ebee", "#e5e7eb", "#e3e9ef", "#dfe3e8", "#d9dde3", "#d1d5db",
-         "#d0d5dc", "#c4c9d1", "#c3c9d1", "#b4bbc5", "#b0b5bd", "#9ca3af", "#9aa1ab", "#8a8f98", "#6b7280",
-         "#374151", "#1f2937", "#111827", "#000000")  # fmt: skip
+GREYS = ("#ffffff", "#f6f7f9", "#f4f7fa", "#f3f5f7", "#eef0f2", "#e8ebee", "#e6e9ed", "#e5e7eb", "#e3e9ef", "#dfe3e8",
+         "#d9dde3", "#d1d5db", "#d0d5dc", "#c4c9d1", "#c3c9d1", "#b4bbc5", "#b0b5bd", "#9ca3af", "#9aa1ab", "#8a8f98",
+         "#6b7280", "#374151", "#1f2937", "#111827", "#000000")  # fmt: skip
 NIGHT = {"#ffffff": "#14181f", TRAIN_COLOR: "#6ea8e8", TEST_COLOR: "#f0a040", "#0072b2": "#2f86d0",
          "#d55e00": "#f08a4b", "#009e73": "#2fb38a", "#cc79a7": "#e59ac6", "#56b4e9": "#a8e0ff", "#e69f00": "#ffd35c",
          "#606060": "#6f6f6f", "#dbeafe": "#1e3a5f", "#fde3cf": "#4a2c14"}  # fmt: skip
