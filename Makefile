@@ -68,7 +68,7 @@ format: $(VENV)/.dev  ## Rewrite the sources in the house style
 	$(BIN)/ruff format .
 
 fuzz: $(VENV)/.dev  ## Feed damaged files to every reader for MINUTES=5
-	$(BIN)/python tools/fuzz.py --minutes $(or $(MINUTES),5)
+	FUZZ_MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -n auto --maxprocesses 4 -rP tests/test_fuzz.py
 
 torture: $(VENV)/.dev  ## Kill, interrupt, crowd and starve every command that writes (about an hour; Linux, a C compiler)
 	$(BIN)/python tools/torture.py
