@@ -1,4 +1,4 @@
-"""Downloading a file of a data set: it is checked before it gets its name, so it is right or it is not there."""
+"""Download a file of a data set. It gets its name only after it has been checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT = 30.0
 
 
 class DownloadError(TopoRoError):
-    """A file could not be downloaded."""
+    """Raised if a file cannot be downloaded."""
 
 
 def download(
@@ -65,7 +65,7 @@ def download(
 
 
 def _receive(url: str) -> Iterator[tuple[bytes, int | None]]:
-    """The content of a file on the web, piece by piece, each with the size of the whole where the server tells it."""
+    """Yield the content of a file in chunks, each with the size of the whole file if the server states it."""
     if not url.startswith(("https://", "http://")):
         raise SettingError(f"{url!r} is not an address on the web: expected https://…")
     done = 0

@@ -153,13 +153,13 @@ def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Where to put downloads: as given, else ``$TOPORO_DATA``, else the cache. It need not exist."""
+    """Return the folder for downloads: the given one, else ``$TOPORO_DATA``, else the cache. It need not exist."""
     name = given if given is not None else os.environ.get(ENVIRONMENT)
     return Path(name).expanduser() if name else cache_folder()
 
 
 def file_state(folder: Path | None, file: str, checksum: str, absent: str = "absent") -> FileState:
-    """A file with a published checksum, in a data folder or its own place there, with its state."""
+    """Compare a file with its published checksum; it may lie in the data folder itself or in its subfolder."""
     path = find_file(folder, file, Path(file).name) if folder is not None else None
     if path is None:
         return file, absent

@@ -53,7 +53,7 @@ class _Array:
 
 
 class _Arrays(dict[str, Any]):
-    """A dict whose keys are text: the hash of a tuple of tuples could take for ever."""
+    """A dict whose keys are text: hashing nested tuples could take exponential time."""
 
     def __setitem__(self, key: str, value: Any) -> None:
         if not isinstance(key, str) or not isinstance(value, _Array) or value.values is None:

@@ -342,7 +342,7 @@ def fetch(
     report: Received | None = None,
     say: Callable[[str], object],
 ) -> Fetched:
-    """Make sure that a data folder has NOAA's file: one that is there and sound, else a download.
+    """Download NOAA's file, unless the data folder has an intact one.
 
     A release whose checksum is not known is checked by reading it. The checksum that it then has is kept in
     ``NAME.sha256``, in the format of ``sha256sum``, to notice later damage.
@@ -350,42 +350,42 @@ def fetch(
     Parameters
     ----------
     folder : the data folder; made if need be.
-    release : its date as YYYYMMDD. Unless given: the newest one that is there, else the publisher's newest.
+    release : its date as YYYYMMDD; by default the newest in the folder, else the newest that NOAA publishes.
     url : another place that serves the same files.
-    report, say : told of the bytes that have come, and in a line of what happens.
+    report, say : called with the bytes received, and with one line per event.
     """
     base = f"{(url or URL).rstrip('/')}/"
     if release is not None and not re.fullmatch(r"[0-9]{8}", release):
         raise SettingError(f"release is {release!r}: expected a date as YYYYMMDD, such as 20200106.")
-    there = [path for path in find_releases(folder) if release is None or path.name == _RELEASE.format(release)]
-    if there:
-        state = _state_of(there[0])
+    existing = [path for path in find_releases(folder) if release is None or path.name == _RELEASE.format(release)]
+    if existing:
+        state = _state_of(existing[0])
         if state in ("intact", "complete"):
-            return _fetched(there[0], fresh=False)
-        say(f"{there[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
-    place = folder / "tpt48"
+            return _fetched(existing[0], fresh=False)
+        say(f"{existing[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
+    target = folder / "tpt48"
     try:
         name = _RELEASE.format(release or _newest(base))
         say(f"fetching {base}{name}")
-        checksum, check = (CHECKSUM, None) if name == FILE else (None, partial(_check, place / name))
-        download(f"{base}{name}", place / name, checksum=checksum, check=check, most=MOST_BYTES, report=report)
+        checksum, check = (CHECKSUM, None) if name == FILE else (None, partial(_check, target / name))
+        download(f"{base}{name}", target / name, checksum=checksum, check=check, most=MOST_BYTES, report=report)
     except DownloadError as error:
         newest = "NOAA keeps only the newest release: leave --release out to get it. " if release is not None else ""
         raise DownloadError(
             f"{error} {newest}Try again later, or fetch {_RELEASE.format(release or 'YYYYMMDD')} by hand from {base} "
-            f"with a browser or on another machine, put it into {place} and go on."
+            f"with a browser or on another machine, put it into {target} and go on."
         ) from error
-    return _fetched(place / name, fresh=True)
+    return _fetched(target / name, fresh=True)
 
 
 def _check(target: Path, part: Path) -> None:
-    """Whether a download is complete; its checksum is recorded before it gets its name, so that neither is without."""
+    """Check that a download is complete, and record its checksum before the file gets its name."""
     read_temperatures(part)
     write_text(_record(target), f"{sha256(part)}  {target.name}\n")
 
 
 def _newest(base: str) -> str:
-    """The date of NOAA's newest release, which a file there has as its content."""
+    """Read the date of NOAA's newest release from the file that holds it."""
     with TemporaryDirectory() as folder:
         download(f"{base}procdate.txt", Path(folder, "date"), most=1000)
         content = Path(folder, "date").read_bytes().strip()
@@ -403,7 +403,7 @@ def _record(path: Path) -> Path:
 
 
 def _state_of(path: Path) -> str:
-    """``intact`` or ``differs`` by the file's checksum; where none is known, ``complete`` or ``damaged`` by reading."""
+    """Compare a file with its checksum (``intact``, ``differs``), else read it (``complete``, ``damaged``)."""
     known = CHECKSUM if path.name == FILE else None
     if known is None and _record(path).is_file():
         known = _record(path).read_text(encoding="utf-8", errors="replace")[:64]
@@ -417,10 +417,10 @@ def _state_of(path: Path) -> str:
 
 
 def file_states(folder: Path | None) -> list[FileState]:
-    """Every release in a data folder, with its state."""
-    there = find_releases(folder) if folder is not None else []
+    """List every release in a data folder with its state."""
+    existing = find_releases(folder) if folder is not None else []
     absent = ("tpt48/climdiv-tmpcst-v1.0.0-YYYYMMDD", "absent (toporo data get tpt48)")
-    return [(str(path), _state_of(path)) for path in there] or [absent]
+    return [(str(path), _state_of(path)) for path in existing] or [absent]
 
 
 # ---------------------------------------------------------------------- the benchmark
