@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
-from toporo.bench import BenchmarkData
 from toporo.choice.penalty import GRID, PRIORS, ROUGH, named_prior
 from toporo.choice.splits import grow_region
 from toporo.data.grouped import GroupedData
 from toporo.files import write_text
+from toporo.paper import BenchmarkData
 from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import path
 

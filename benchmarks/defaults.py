@@ -20,12 +20,12 @@ from unittest.mock import patch
 import numpy as np
 
 import toporo as tr
-from toporo.bench.tpt48 import border_graph, find_releases, get_split, read_temperatures
 from toporo.choice.penalty import PriorMaker, choose_penalty
 from toporo.estimators import linear
 from toporo.estimators.rows import Rows
 from toporo.files import write_text
 from toporo.groups import Groups
+from toporo.paper.tpt48 import border_graph, find_releases, get_split, read_temperatures
 from toporo.topology import prior as priors
 from toporo.topology.prior import DEFAULT_SPREAD
 

@@ -22,9 +22,9 @@ from kriged_peers import gaussian_process, mixed_model, weighted_ridge
 from real_tables import Task, Trees, markdown, on_tables, over_trees, read_tasks, shuffled, trees_table
 
 import toporo as tr
-from toporo.bench.tpt48 import SPLITS, border_graph, find_releases, read_temperatures
 from toporo.choice.splits import grow_region
 from toporo.files import write_text
+from toporo.paper.tpt48 import SPLITS, border_graph, find_releases, read_temperatures
 
 RESULTS = Path(__file__).parent / "results"
 #: Years of a region's rows, and how many regions or problems of a kind there are.

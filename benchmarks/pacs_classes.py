@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
-from toporo.bench.base import BENCHMARKS
-from toporo.bench.fits import FITS, Assignment
-from toporo.bench.loaded import BenchmarkData
-from toporo.bench.vision import VisionChoices, settle
 from toporo.data import GroupedData
 from toporo.files import write_text
+from toporo.paper.base import BENCHMARKS
+from toporo.paper.fits import FITS, Assignment
+from toporo.paper.loaded import BenchmarkData
+from toporo.paper.vision import VisionChoices, settle
 
 METHODS = ("erm", "tro-data", "tro-uniform")
 #: Images of every group in a step: 105 in all, where the table has 96.

@@ -20,7 +20,7 @@ from sklearn.decomposition import PCA
 
 import toporo as tr
 from toporo.files import write_text
-from toporo.models import make_network, read_weights
+from toporo.vision import make_network, read_weights
 
 RESULTS = Path(__file__).parent / "results"
 PER_DOMAIN, COMPONENTS, RIDGE = 1000, 256, 0.01

@@ -25,11 +25,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from vision import CLASSES, PRIOR, RESULTS, in_turn, with_kept, write_page
 
 import toporo as tr
 from toporo.files import write_text
-from toporo.models.resnet import ResNet
+from toporo.vision.resnet import ResNet
+from vision import CLASSES, PRIOR, RESULTS, in_turn, with_kept, write_page
 
 #: Hands a rank of two the file to write to.
 AT = "TOPORO_BENCH_RANKS"

@@ -24,12 +24,12 @@ from kriged_peers import bench_mixed, bench_scale, bench_votes
 from outofcore import bench_costs, bench_outofcore
 from peers import indicators_of, squaring_densities, weighted_l1
 from ranks import bench_ranks
-from vision import bench_vision
 
 import toporo as tr
 from tables import bench_stream, bench_tables
 from toporo.files import write_text
 from toporo.topology.operator import dense_affinity
+from vision import bench_vision
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -104,7 +104,7 @@ def bench_steps() -> list[str]:
 
 
 def _steps(objective: tr.objectives.Objective, batch: tuple, count: int) -> None:
-    net = tr.models.MLP(2, 2, (512, 512))
+    net = tr.training.MLP(2, 2, (512, 512))
     optimizer = torch.optim.Adam(net.parameters())
     x, y, groups = batch
     for _ in range(count):

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 
 import toporo as tr
-from toporo.bench import BENCHMARKS
-from toporo.bench.fits import build_model
-from toporo.bench.protocols import BENCH_METHODS
 from toporo.files import write_text
+from toporo.paper import BENCHMARKS
+from toporo.paper.fits import build_model
+from toporo.paper.protocols import BENCH_METHODS
 from toporo.training import TrainSettings, accuracy_by_group, features_of, train
 
 SEEDS = 3

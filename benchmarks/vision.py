@@ -27,9 +27,9 @@ from torch import Tensor
 import toporo as tr
 from toporo.data import GroupedData
 from toporo.files import write_text
-from toporo.models.resnet import ResNet
-from toporo.training.images import DRAWS, augment
 from toporo.training.steps import Resident, Stepper, StepSettings
+from toporo.vision.pixels import DRAWS, augment
+from toporo.vision.resnet import ResNet
 
 RESULTS = Path(__file__).parent / "results"
 CLASSES, PRIOR = 7, {"art": 0.5, "cartoon": 0.3, "photo": 0.2}

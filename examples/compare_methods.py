@@ -45,7 +45,7 @@ scores = {}
 for title, (name, prior, settings) in METHODS.items():
     means, worst = [], []
     for seed in SEEDS:
-        net = tr.models.MLP(inputs=2, outputs=2, seed=seed)
+        net = tr.training.MLP(inputs=2, outputs=2, seed=seed)
         objective = make_objective(name, data.groups, prior, **settings)
         train(net, objective, data, loss, TrainSettings(rounds=20, per_group=10, seed=seed))
         accuracy = accuracy_by_group(net, test)

@@ -45,7 +45,7 @@ def objective() -> tr.objectives.Objective:
 
 def fit(objective: tr.objectives.Objective, rank: int, ranks: int) -> list[list[float]]:
     """The weights after every step."""
-    net: nn.Module = tr.models.MLP(inputs=1, outputs=1, hidden=(8,), seed=0)
+    net: nn.Module = tr.training.MLP(inputs=1, outputs=1, hidden=(8,), seed=0)
     net = DistributedDataParallel(net) if ranks > 1 else net
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     sampler = DistributedSampler(rows, num_replicas=ranks, rank=rank, seed=0)

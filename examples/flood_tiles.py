@@ -24,10 +24,10 @@ import torch
 from torch import nn
 
 import toporo as tr
-from toporo.bench.flood_chips import apply_scaling, fit_scaling
-from toporo.bench.sen1floods11 import validation_rows
+from toporo.paper.flood_chips import apply_scaling, fit_scaling
+from toporo.paper.sen1floods11 import validation_rows
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
-from toporo.training.images import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
+from toporo.vision.pixels import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the mean level
 TEST = "Bolivia"
@@ -87,7 +87,7 @@ def water(network: nn.Module) -> dict[str, float]:
 
 
 def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
-    network = tr.models.UNet(channels=2, base=8, levels=2)
+    network = tr.vision.UNet(channels=2, base=8, levels=2)
     done = train_steps(
         network, objective, data, train, pixel_loss, settings,
         prepare=flip_rotate, draws=DRAWS_TILES, evaluate=water,

@@ -48,8 +48,8 @@ def fit(
     return losses
 
 
-def network() -> tr.models.MLP:
-    return tr.models.MLP(inputs=4, outputs=1, hidden=(64, 64), seed=0)
+def network() -> tr.training.MLP:
+    return tr.training.MLP(inputs=4, outputs=1, hidden=(64, 64), seed=0)
 
 
 def objective() -> tr.objectives.Objective:

@@ -53,7 +53,7 @@ def draw_pictures(root: Path, count: int = 120, side: int = 20) -> None:
 
 
 class Small(nn.Module):
-    """Any network that returns its outputs and features together; `tr.models.ResNet` is one."""
+    """Any network that returns its outputs and features together; `tr.vision.ResNet` is one."""
 
     width = 32
 
@@ -96,7 +96,7 @@ def pixels(x: torch.Tensor) -> torch.Tensor:
 
 
 def brighter(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs there is toporo.training.images.augment
+    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs there is toporo.vision.pixels.augment
     return brightness * pixels(x), y
 
 

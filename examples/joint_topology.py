@@ -83,7 +83,7 @@ def betweenness(adjacency, smoothing=1e-3):
 # The loss of a step is that of ``tr.objectives.TRO`` with a prior that depends on the network. q moves by the paper's
 # projected ascent. Distances are averaged over batches.
 penalty, step, momentum = 10.0, 0.1, 0.9
-net = tr.models.MLP(inputs=3, outputs=2, seed=0)
+net = tr.training.MLP(inputs=3, outputs=2, seed=0)
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 q = torch.full((5,), 0.2, dtype=torch.float64)
 average = None

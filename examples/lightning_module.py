@@ -44,7 +44,7 @@ rows = TensorDataset(x, (1.0 + 0.5 * codes) * x[:, 0] + 0.3 * torch.randn(600, g
 class Network(L.LightningModule):
     def __init__(self) -> None:
         super().__init__()
-        self.net = tr.models.MLP(inputs=1, outputs=1, hidden=(16,), seed=0)
+        self.net = tr.training.MLP(inputs=1, outputs=1, hidden=(16,), seed=0)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)[:, 0]

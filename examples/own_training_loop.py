@@ -28,7 +28,7 @@ prior = benchmark.graph.prior(train=benchmark.train, test=benchmark.test, measur
 nets = {}
 objectives = {"ERM": tr.objectives.ERM(benchmark.train), "TRO": tr.objectives.TRO(prior, penalty=100.0, step=0.01)}
 for title, objective in objectives.items():
-    net = nets[title] = tr.models.MLP(inputs=2, outputs=2, seed=0)
+    net = nets[title] = tr.training.MLP(inputs=2, outputs=2, seed=0)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     for x, y, groups in tr.group_batches(train, per_group=10, epochs=20, seed=0):
         loss = objective(F.cross_entropy(net(x), y, reduction="none"), groups)

@@ -11,8 +11,8 @@ Run it with: ``python examples/region_folds.py``
 import matplotlib.pyplot as plt
 
 import toporo as tr
-from toporo.bench.tpt48 import SPLITS, border_graph
 from toporo.pages.maps import draw_states
+from toporo.paper.tpt48 import SPLITS, border_graph
 
 borders, split = border_graph(), SPLITS["north-south"]
 folds = tr.GraphHopSplit(borders, split.test, n_splits=4)

@@ -11,8 +11,8 @@ Run it with: ``python examples/states_prior_map.py``
 
 import matplotlib.pyplot as plt
 
-from toporo.bench.tpt48 import SPLITS, border_graph
 from toporo.pages.maps import draw_states
+from toporo.paper.tpt48 import SPLITS, border_graph
 
 borders, split = border_graph(), SPLITS["north-south"]
 prior = borders.prior(split.train, split.test, measure="harmonic")

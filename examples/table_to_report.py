@@ -22,8 +22,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import toporo as tr
-from toporo.bench.base import export
 from toporo.pages.model import write_model_report
+from toporo.paper.base import export
 
 
 def generated_orchards(folder: Path) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.test_readme import rows_of_states
-from toporo.bench.results import read_about, read_rows
+from toporo.paper.results import read_about, read_rows
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

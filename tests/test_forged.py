@@ -19,11 +19,11 @@ import pytest
 
 from tests.forging import forge_folder, forged, forged_arrays, read_folder, text_of
 from tests.tables.cases import RIVER, floods, river
-from toporo.bench.tables import print_rows, stored_table
 from toporo.cli.common import graph_figure
 from toporo.errors import TopoRoError
 from toporo.graphs import as_graph
 from toporo.pages.model import describe_model, write_model_report
+from toporo.paper.tables import print_rows, stored_table
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.topology import GroupGraph
 

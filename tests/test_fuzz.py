@@ -34,10 +34,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toporo import GroupedData, GroupGraph, Prior, TopoRoError, fit_table, load_dataset, load_model, write_model_report
-from toporo.bench import sen1floods11, tpt48
-from toporo.bench.dg import DG15
-from toporo.bench.flood_chips import read_geotiff
-from toporo.bench.tables import print_rows, stored_table
 from toporo.choice.penalty import PenaltyChoice
 from toporo.cli.common import graph_figure, names_or_file, write_picture
 from toporo.coordinates import read_coordinates
@@ -46,12 +42,15 @@ from toporo.data.frame import read_frame
 from toporo.doctor import examine
 from toporo.files import read_json
 from toporo.graphs import as_graph, with_text_names
-from toporo.models import MLP
-from toporo.models.weights import read_weights
 from toporo.objectives import TRO
+from toporo.paper import sen1floods11, tpt48
+from toporo.paper.dg import DG15
+from toporo.paper.flood_chips import read_geotiff
+from toporo.paper.tables import print_rows, stored_table
 from toporo.tables import Evaluation, TableModel
 from toporo.tables.read import read_points
-from toporo.training import RoundRecord, TrainSettings, train
+from toporo.training import MLP, RoundRecord, TrainSettings, train
+from toporo.vision.weights import read_weights
 
 CORPUS = Path(__file__).parent / "corpus"
 #: Minutes of `make fuzz` over all readers, and the processes that share them; without minutes a test is short.

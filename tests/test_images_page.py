@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.commands import options_of
-from toporo.bench import BENCHMARKS
-from toporo.bench.domainbed import SPECS, ImageFolder
-from toporo.models import NETWORKS, STYLES
+from toporo.paper import BENCHMARKS
+from toporo.paper.domainbed import SPECS, ImageFolder
+from toporo.vision import NETWORKS, STYLES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "images.md").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_networks_styles_and_methods_exist() -> None:
 
 def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL")
-    from tests.bench.tiny_images import write_tiny
+    from tests.paper.tiny_images import write_tiny
 
     cameras = ("new_camera", "old_camera", "other_camera")
     write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))
@@ -68,8 +68,8 @@ def test_the_commands_to_try_run(
 ) -> None:
     pytest.importorskip("PIL")
     pytest.importorskip("imagecodecs")
-    from tests.bench.tiny_floods import write_floods
-    from tests.bench.tiny_images import write_tiny
+    from tests.paper.tiny_floods import write_floods
+    from tests.paper.tiny_images import write_tiny
 
     monkeypatch.chdir(tmp_path)
     words = shlex.split(command, comments=True)[1:]

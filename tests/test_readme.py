@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.commands import check_line
-from toporo.bench.results import AVERAGE, Row, read_rows
+from toporo.paper.results import AVERAGE, Row, read_rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -118,8 +118,8 @@ def test_the_stub_for_pytorch_runs() -> None:
 
 def test_the_stub_for_images_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL")
-    from tests.bench.tiny_images import write_tiny
-    from toporo.bench.domainbed import ImageFolder
+    from tests.paper.tiny_images import write_tiny
+    from toporo.paper.domainbed import ImageFolder
 
     cameras = ("new_camera", "old_camera", "other_camera")
     write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))

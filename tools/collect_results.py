@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from toporo.bench import BENCHMARKS
-from toporo.bench.results import make_rows, read_about, write_rows
-from toporo.bench.vision import learned_priors
+from toporo.paper import BENCHMARKS
+from toporo.paper.results import make_rows, read_about, write_rows
+from toporo.paper.vision import learned_priors
 
 
 def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:

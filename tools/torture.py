@@ -36,8 +36,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]  # for the small tables and the publisher of the tests
 
-from tests.bench.fake_nclimdiv import write_fake  # noqa: E402
-from tests.bench.file_server import Publisher, serving  # noqa: E402
+from tests.paper.fake_nclimdiv import write_fake  # noqa: E402
+from tests.paper.file_server import Publisher, serving  # noqa: E402
 from tests.tables.cases import as_csv, river  # noqa: E402
 
 from toporo import cli  # noqa: E402

@@ -30,9 +30,9 @@ from unittest.mock import patch
 import matplotlib as mpl
 
 from toporo import cli
-from toporo.bench.base import export
 from toporo.errors import TopoRoError
 from toporo.files import write_text
+from toporo.paper.base import export
 
 mpl.use("Agg")
 

@@ -42,24 +42,23 @@ _HOME = {
     "fit_table": "toporo.tables",
     "group_batches": "toporo.data.batches",
     "learn_topology": "toporo.topology.learn",
-    "load_dataset": "toporo.bench",
-    "load_images": "toporo.bench",
+    "load_dataset": "toporo.paper",
+    "load_images": "toporo.paper",
     "load_model": "toporo.tables",
     "write_model_report": "toporo.pages.model",
 }
 _PACKAGES = (
-    "bench",
     "choice",
     "data",
     "doctor",
     "estimators",
-    "models",
     "objectives",
+    "paper",
     "robust",
     "tables",
-    "theory",
     "topology",
     "training",
+    "vision",
 )
 
 __all__ = sorted([*_HOME, *_PACKAGES])

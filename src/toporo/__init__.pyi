@@ -1,18 +1,15 @@
 # The public face as type checkers see it; at run time __init__.py imports each name when it is first used.
-from toporo import bench as bench
 from toporo import choice as choice
 from toporo import data as data
 from toporo import doctor as doctor
 from toporo import estimators as estimators
-from toporo import models as models
 from toporo import objectives as objectives
+from toporo import paper as paper
 from toporo import robust as robust
 from toporo import tables as tables
-from toporo import theory as theory
 from toporo import topology as topology
 from toporo import training as training
-from toporo.bench import load_dataset as load_dataset
-from toporo.bench import load_images as load_images
+from toporo import vision as vision
 from toporo.choice.splits import GraphHopSplit as GraphHopSplit
 from toporo.choice.splits import LeaveRegionOut as LeaveRegionOut
 from toporo.data.batches import group_batches as group_batches
@@ -33,6 +30,8 @@ from toporo.estimators import TRORegressor as TRORegressor
 from toporo.groups import GroupIds as GroupIds
 from toporo.groups import Groups as Groups
 from toporo.pages.model import write_model_report as write_model_report
+from toporo.paper import load_dataset as load_dataset
+from toporo.paper import load_images as load_images
 from toporo.tables import compare_models as compare_models
 from toporo.tables import fit_table as fit_table
 from toporo.tables import load_model as load_model

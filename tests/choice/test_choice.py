@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.bench import load_dataset
 from toporo.choice.penalty import GRID as PENALTIES
 from toporo.choice.penalty import PRIORS, ConfigurationChoice, choose_configuration
 from toporo.choice.splits import grow_region, regions
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, UnknownNameError
+from toporo.paper import load_dataset
 from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 

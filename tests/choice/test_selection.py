@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toporo.bench.results import SELECTIONS, select
 from toporo.errors import DataError, UnknownNameError
+from toporo.paper.results import SELECTIONS, select
 
 HISTORY = [
     {"validation": 0.7, "test": 0.5},

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.fake_nclimdiv import write_fake
-from tests.bench.file_server import Publisher, serving
-from tests.bench.tiny_floods import write_floods
-from tests.bench.tiny_images import write_tiny
 from tests.conftest import Done
-from toporo.bench import download
-from toporo.bench.domainbed import SPECS
-from toporo.bench.loaded import cache_folder
+from tests.paper.fake_nclimdiv import write_fake
+from tests.paper.file_server import Publisher, serving
+from tests.paper.tiny_floods import write_floods
+from tests.paper.tiny_images import write_tiny
+from toporo.paper import download
+from toporo.paper.domainbed import SPECS
+from toporo.paper.loaded import cache_folder
 from toporo.progress import Bar
 
 FOLDERS = {

@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.bench.small_network import SmallNet
-from tests.bench.tiny_floods import chip_names, make_chip, write_chip, write_floods
-from tests.bench.tiny_images import write_tiny
 from tests.commands import no_report
-from toporo.bench import runner
-from toporo.bench.domainbed import SPECS
+from tests.paper.small_network import SmallNet
+from tests.paper.tiny_floods import chip_names, make_chip, write_chip, write_floods
+from tests.paper.tiny_images import write_tiny
 from toporo.cli.common import RunProgress
-from toporo.models import NETWORKS, ResNet, save_weights
+from toporo.paper import runner
+from toporo.paper.domainbed import SPECS
+from toporo.vision import NETWORKS, ResNet, save_weights
 
 Run = Callable[..., Any]
 QUICK = ("--device", "cpu", "--steps", 2, "--seeds", 1, "--per-group", 2, "--size", 16)
@@ -59,7 +59,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a finished table."""
     out = tmp_path_factory.mktemp("stored")
-    from toporo.bench.vision import VisionChoices
+    from toporo.paper.vision import VisionChoices
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(NETWORKS, "resnet18", SmallNet)
@@ -114,7 +114,7 @@ def test_a_real_residual_network_starts_from_weights_of_its_own_depth(toporo: Ru
     kept.load_state_dict(load_file(path))
     moved = (kept.conv1.weight - began.conv1.weight).abs().max()
     assert 0 < moved < 1e-3, "one step of Adam from the weights it was given"
-    from toporo.bench import load_dataset
+    from toporo.paper import load_dataset
 
     record = json.loads(path.with_suffix(".json").read_text())
     images = load_dataset("vlcs", data, size=16).store.images[record["samples"]["rows"]]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.fake_nclimdiv import write_fake
 from tests.commands import no_report
+from tests.paper.fake_nclimdiv import write_fake
 
 pytestmark = pytest.mark.usefixtures("no_data")
 

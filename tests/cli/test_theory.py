@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.theory.cases import tiny_study
+from tests.paper.theory.cases import tiny_study
 from toporo.cli import app
-from toporo.theory.results import StudySettings
+from toporo.paper.theory.results import StudySettings
 
 COMMAND = [sys.executable, "-m", "toporo", "theory"]
 

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.bench.tiny_images import CLASSES, write_tiny
-from toporo.bench.domainbed import SPECS, load
+from tests.paper.tiny_images import CLASSES, write_tiny
 from toporo.data import images
 from toporo.data.images import (
     MANIFEST,
@@ -31,6 +30,7 @@ from toporo.data.images import (
     verify,
 )
 from toporo.errors import DataError
+from toporo.paper.domainbed import SPECS, load
 
 SIZE = 16
 

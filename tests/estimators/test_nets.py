@@ -16,10 +16,9 @@ from toporo.errors import DataError, SettingError, TopoRoWarning
 from toporo.estimators import GroupDROClassifier, GroupDRORegressor, TROClassifier, TRORegressor
 from toporo.estimators.nets import apply_net, make_net, make_objective
 from toporo.estimators.rows import Rows, group_ids
-from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO
 from toporo.topology import Prior
-from toporo.training import RoundRecord
+from toporo.training import MLP, RoundRecord
 
 NUMBERS, LABELS = numbers(120, differ=0.1), labels(120)
 QUICK: dict[str, Any] = {"model": "mlp", "hidden": (8,), "epochs": 12, "learning_rate": 0.03, "per_group": 8}

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import toporo as tr
-from toporo.bench import BENCHMARKS
-from toporo.bench.runner import reproduce
+from toporo.paper import BENCHMARKS
+from toporo.paper.runner import reproduce
 from toporo.training import Resident, StepSettings, train_steps
 
 from .commands import run_command

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import toporo as tr
-from toporo.bench.tpt48 import SPLITS, border_graph
+from toporo.paper.tpt48 import SPLITS, border_graph
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
-from toporo.bench import BENCHMARKS
-from toporo.bench.loaded import BenchmarkData
-from toporo.bench.protocols import PENALTIES
-from toporo.bench.results import Job, Outcome, make_rows
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ImageStore, TileStore
 from toporo.groups import name_to_json
+from toporo.paper import BENCHMARKS
+from toporo.paper.loaded import BenchmarkData
+from toporo.paper.protocols import PENALTIES
+from toporo.paper.results import Job, Outcome, make_rows
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
@@ -35,7 +35,7 @@ STEPS = (150, 300, 450, 600)
 def record(
     job: Job, benchmark: BenchmarkData, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """As :func:`toporo.bench.runner.run_job` writes it; curves that settle at the given values."""
+    """As :func:`toporo.paper.runner.run_job` writes it; curves that settle at the given values."""
     train = benchmark.train
     rng = np.random.default_rng([job.seed, len(job.method.name)])
     start = np.full(len(train), 1 / len(train))

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.paper.theory.cases import tiny_study
 from tests.tables.cases import river
 from tests.tables.test_contest import EVEN, WAVY, made
-from tests.theory.cases import tiny_study
-from toporo.bench.report import write_report
-from toporo.bench.runner import reproduce
 from toporo.doctor import examine
 from toporo.pages.compare import write_comparison
 from toporo.pages.doctor import write_doctor_report
 from toporo.pages.model import write_model_report
-from toporo.pages.theory import write_theory_report
+from toporo.paper.report import write_report
+from toporo.paper.runner import reproduce
+from toporo.paper.theory.page import write_theory_report
 from toporo.tables import fit_table
 
 api = pytest.importorskip("playwright.sync_api", reason="needs playwright")

@@ -21,14 +21,14 @@ from safetensors.numpy import save_file
 from tests.pages.deep_cases import EVENTS, PLACES, SWEPT, flood_outcome, lake, only
 from tests.pages.page import figures
 from tests.pages.test_html import Page
-from toporo.bench import sections
-from toporo.bench import sen1floods11 as floods
-from toporo.bench.report import write_report
-from toporo.bench.results import Outcome
 from toporo.errors import DataError, SettingError
 from toporo.pages.charts import to_svg
 from toporo.pages.maps import GLOBE, draw_land, event_map, frame_of, load_land
 from toporo.pages.pictures import LAND, MISSED, MISSING, Tile, _byte, _compared, _radar, tile_iou, tile_samples
+from toporo.paper import sections
+from toporo.paper import sen1floods11 as floods
+from toporo.paper.report import write_report
+from toporo.paper.results import Outcome
 
 EACH = ("scores", "map", "learned", "weights", "groups", "tiles", "lambda", "steps")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.pages.page import figures, loads_nothing
-from toporo.bench import BENCHMARKS
-from toporo.bench.report import write_report
-from toporo.bench.results import Outcome
-from toporo.bench.runner import reproduce
+from toporo.paper import BENCHMARKS
+from toporo.paper.report import write_report
+from toporo.paper.results import Outcome
+from toporo.paper.runner import reproduce
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 

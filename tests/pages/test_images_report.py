@@ -19,14 +19,14 @@ from matplotlib.figure import Figure
 from tests.pages.deep_cases import ACCURACY, CLASSES, DOMAINS, image_outcome, only
 from tests.pages.page import figures, loads_nothing
 from tests.pages.test_html import Page
-from toporo.bench import BENCHMARKS, sections
-from toporo.bench import domainbed as images
-from toporo.bench.report import write_report
-from toporo.bench.results import AVERAGE, Outcome, Row
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
 from toporo.pages.charts import to_svg
 from toporo.pages.figures import Score, TopologyRuns, group_table, learned_topology, method_scores, penalty_curve
 from toporo.pages.pictures import Guess, Photo, photo_samples
+from toporo.paper import BENCHMARKS, sections
+from toporo.paper import domainbed as images
+from toporo.paper.report import write_report
+from toporo.paper.results import AVERAGE, Outcome, Row
 from toporo.topology.graph import GroupGraph
 from toporo.topology.structure import Origin
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.conftest import shrink_tpt48
-from tests.bench.fake_nclimdiv import write_fake
 from tests.pages.page import figures, loads_nothing
 from tests.pages.test_html import Page
-from toporo.bench import tpt48
-from toporo.bench.report import write_report
-from toporo.bench.results import Outcome, Row
-from toporo.bench.runner import reproduce
-from toporo.bench.tables import make_columns, mean_sd
-from toporo.bench.tpt48 import border_graph
+from tests.paper.conftest import shrink_tpt48
+from tests.paper.fake_nclimdiv import write_fake
 from toporo.errors import SettingError
 from toporo.pages.charts import to_svg
 from toporo.pages.maps import learned_on_map
+from toporo.paper import tpt48
+from toporo.paper.report import write_report
+from toporo.paper.results import Outcome, Row
+from toporo.paper.runner import reproduce
+from toporo.paper.tables import make_columns, mean_sd
+from toporo.paper.tpt48 import border_graph
 from toporo.topology.graph import GroupGraph
 
 METHODS = (

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from toporo.bench.tpt48 import STATES as FACTS
 from toporo.pages.maps import load_outlines
+from toporo.paper.tpt48 import STATES as FACTS
 from toporo.topology.states import STATES, state_codes, state_places
 
 

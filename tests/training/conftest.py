@@ -7,9 +7,8 @@ import pytest
 
 from tests.recipes import recipes
 from tests.training.cases import PRIOR, cross_entropy, toy
-from toporo.models import MLP
 from toporo.objectives import OBJECTIVES, make_objective
-from toporo.training import TrainSettings, train
+from toporo.training import MLP, TrainSettings, train
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from tests.training import test_steps as by_steps
 from tests.training.test_loop import Interrupted, stop_at
 from tests.training.test_steps import needs_cuda
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.models import MLP
-from toporo.training import Stepper, StepSettings, TrainSettings, loop
+from toporo.training import MLP, Stepper, StepSettings, TrainSettings, loop
 from toporo.training.average import PATIENCE_BEGIN, PATIENCE_END, TOLERANCE, SwadAverage, make_average
 
 WAYS = [0, 3, "swad"]

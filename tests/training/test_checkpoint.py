@@ -6,9 +6,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from toporo.errors import DataError
-from toporo.models import MLP
 from toporo.objectives import ERM, IRM, TRO
-from toporo.training import load_checkpoint, save_checkpoint
+from toporo.training import MLP, load_checkpoint, save_checkpoint
 
 PRIOR = {"a": 0.5, "b": 0.3, "c": 0.2}
 

@@ -12,10 +12,10 @@ from torch import nn
 from tests.training.cases import PRIOR, cross_entropy, toy
 from toporo.data.batches import batch_rows, tensors
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning
-from toporo.models import MLP
 from toporo.objectives import ERM
 from toporo.topology.prior import Prior
 from toporo.training import (
+    MLP,
     RoundRecord,
     StepSettings,
     TrainSettings,

@@ -8,8 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.bench.base import BENCHMARKS, export, listed_benchmarks
-from toporo.bench.loaded import data_folder, download_folder
 from toporo.cli.common import (
     USER_ERROR,
     Quiet,
@@ -25,6 +23,8 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
+from toporo.paper.base import BENCHMARKS, export, listed_benchmarks
+from toporo.paper.loaded import data_folder, download_folder
 from toporo.progress import Bar, tracked
 from toporo.text import many
 

@@ -7,13 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from toporo.bench.base import ALL, BENCHMARKS, BOTH
-from toporo.bench.report import write_report
-from toporo.bench.runner import reproduce as run
-from toporo.bench.search import read_search, search_settings
-from toporo.bench.tables import methods_text, print_rows, print_search, stored_table
-from toporo.bench.tpt48 import SPLITS, WINDOWS
-from toporo.bench.vision import VisionChoices
 from toporo.cli.common import (
     Quiet,
     RunProgress,
@@ -27,10 +20,17 @@ from toporo.cli.common import (
     say,
 )
 from toporo.cluster import LOCAL
-from toporo.models import NETWORKS
-from toporo.models.resnet import STYLES
+from toporo.paper.base import ALL, BENCHMARKS, BOTH
+from toporo.paper.report import write_report
+from toporo.paper.runner import reproduce as run
+from toporo.paper.search import read_search, search_settings
+from toporo.paper.tables import methods_text, print_rows, print_search, stored_table
+from toporo.paper.tpt48 import SPLITS, WINDOWS
+from toporo.paper.vision import VisionChoices
 from toporo.training import pick_device
 from toporo.training.steps import PRECISIONS
+from toporo.vision import NETWORKS
+from toporo.vision.resnet import STYLES
 
 _RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toporo.bench.study import run_study
 from toporo.cli.common import Quiet, option, register, say, say_data, working
 from toporo.errors import SettingError
 from toporo.pages.render import Grid
-from toporo.pages.theory import tables, write_theory_report
+from toporo.paper.study import run_study
+from toporo.paper.theory.page import tables, write_theory_report
+from toporo.paper.theory.results import StudySettings, TheoryStudy
 from toporo.progress import make_console
-from toporo.theory.results import StudySettings, TheoryStudy
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -17,11 +17,10 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.estimators.rows import Rows, Scaling
 from toporo.estimators.settings import Settings
-from toporo.models import MLP
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.group_losses import chunks
 from toporo.topology.prior import Prior
-from toporo.training import RoundRecord, TrainSettings, train
+from toporo.training import MLP, RoundRecord, TrainSettings, train
 from toporo.types import Array
 
 

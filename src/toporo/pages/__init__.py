@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 #: Type checkers read the same from __init__.pyi.
-__all__ = ["benchmark", "charts", "figures", "maps", "pictures", "render"]
+__all__ = ["charts", "figures", "maps", "pictures", "render"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,3 @@
-from toporo.pages import benchmark as benchmark
 from toporo.pages import charts as charts
 from toporo.pages import figures as figures
 from toporo.pages import maps as maps

@@ -1,4 +1,4 @@
-"""The training loop, its checkpoints and its progress."""
+"""A small network for plain rows, the training loop, its checkpoints and its progress."""
 
 from toporo.training.loop import (
     RoundRecord,
@@ -11,9 +11,11 @@ from toporo.training.loop import (
     save_checkpoint,
     train,
 )
+from toporo.training.mlp import MLP
 from toporo.training.steps import Resident, Stepper, StepSettings, Trained, outputs_at, pick_device, train_steps
 
 __all__ = [
+    "MLP",
     "Resident",
     "RoundRecord",
     "StepSettings",

@@ -1,0 +1,21 @@
+"""The paper's tables: a benchmark is one file, beside protocols as data, resumable runs and rows."""
+
+from toporo.paper import dg, domainbed, sen1floods11, tpt48
+from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset, register
+from toporo.paper.domainbed import load_images
+from toporo.paper.frame import load
+from toporo.paper.loaded import BenchmarkData
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "BenchmarkData",
+    "dg",
+    "domainbed",
+    "load",
+    "load_dataset",
+    "load_images",
+    "register",
+    "sen1floods11",
+    "tpt48",
+]

@@ -1,0 +1,599 @@
+"""Networks on images and radar tiles: what a user may choose, how they are fitted, what a results file says of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+import platform
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from toporo.checks import whole
+from toporo.data.grouped import GroupedData, Split, group_rng
+from toporo.data.images import ImageStore, TileStore
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, warn
+from toporo.paper.base import Benchmark, Vision
+from toporo.paper.fits import FITS, Assignment, Fitted, Runtime, method_objective
+from toporo.paper.flood_chips import apply_scaling, fit_scaling
+from toporo.paper.loaded import BenchmarkData
+from toporo.paper.protocols import BENCH_METHODS, BenchMethod, Protocol
+from toporo.paper.results import SELECTIONS, read_sealed, write_sealed
+from toporo.topology.graph import GroupGraph
+from toporo.topology.learn import learn_topology
+from toporo.topology.prior import Prior
+from toporo.training.average import SWAD
+from toporo.training.steps import Prepare, Resident, StepSettings, Trained, outputs_at, pick_device, train_steps
+from toporo.types import Record
+from toporo.version import __version__
+from toporo.vision import NETWORKS, Weights, make_network, read_weights
+from toporo.vision.pixels import (
+    DRAWS,
+    DRAWS_TILES,
+    Counts,
+    accuracy,
+    augment,
+    count_pixels,
+    f1,
+    flip_rotate,
+    iou,
+    pixel_loss,
+    unit_range,
+)
+
+RowNumbers: TypeAlias = npt.NDArray[np.int64]
+RANDOM = "a random start"
+#: The file with the topology that runs of a seed share.
+TOPOLOGY = "topology.json"
+#: Rows of a group whose features the topology is learned from.
+POINTS = 500
+#: Rows nearest to a row that it is joined to, where there are as many.
+NEIGHBORS = 15
+#: Test rows whose predictions are kept for the report.
+SHOWN_IMAGES, SHOWN_TILES = 8, 3
+
+
+# ---------------------------------------------------------------------- what a user may choose
+
+
+@dataclass(frozen=True)
+class VisionChoices:
+    """Choices for a benchmark on images; None is what the protocol says.
+
+    Attributes
+    ----------
+    device : ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
+    network : a name in :data:`toporo.vision.NETWORKS`.
+    steps, evaluate_every : steps per run, and from one evaluation to the next.
+    average : ``average`` of :class:`toporo.training.StepSettings`, or ``"none"``.
+    per_group : images of every group in a step.
+    precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
+    size : side of the images, or of the tiles.
+    cache : folder for decoded images.
+    penalty : λ of TRO-data and TRO with a uniform prior.
+    keep_models : whether to store every run's network.
+    """
+
+    device: str = "auto"
+    weights: str | None = None
+    style: str | None = None
+    network: str | None = None
+    steps: int | None = None
+    evaluate_every: int | None = None
+    average: int | str | None = None
+    per_group: int | None = None
+    precision: str | None = None
+    size: int | None = None
+    cache: Path | None = None
+    penalty: float | None = None
+    keep_models: bool = False
+
+
+def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tuple[Protocol, Runtime, dict[str, Any]]:
+    """The protocol with these choices in it, where to run, and options for loading the data."""
+    protocol, vision = benchmark.protocol, benchmark.vision
+    if vision is None:
+        if choices is not None:
+            raise SettingError(
+                f"device, weights, network, steps and the like are for benchmarks on images; {benchmark.name} is none."
+            )
+        return protocol, Runtime(), {}
+    choices = choices or VisionChoices()
+    device = pick_device(choices.device)
+    name = _network_name(benchmark, vision, choices)
+    source = _weights_source(benchmark, vision, choices, name)
+    precision = choices.precision or ("bf16" if device == "cuda" else "fp32")
+    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
+    # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
+    usual = min(protocol.evaluate_every, max(1, rounds // 4))
+    every = usual if choices.evaluate_every is None else choices.evaluate_every
+    averaging = _averaging(protocol, choices, rounds)
+    notes = [note.replace("{rounds}", str(rounds)) for note in protocol.notes]
+    network = dict(protocol.network) | {"name": name}
+    if vision.pretrained and source == RANDOM:
+        network["norm"] = "batch"  # there are no statistics to freeze
+        notes.append(
+            "Networks began at random here; the paper's began with weights of ImageNet, which counts for much."
+        )
+    settled = replace(
+        protocol,
+        rounds=rounds,
+        evaluate_every=every,
+        averaging=averaging,
+        **_judged(protocol, averaging),
+        per_group=protocol.per_group if choices.per_group is None else choices.per_group,
+        network=network | {"precision": precision, "weights": source},
+        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
+        notes=tuple(notes),
+    )
+    # A wrong one is an error now.
+    StepSettings(rounds, settled.per_group, evaluate_every=every, precision=precision, average=averaging)
+    loading: dict[str, Any] = {} if choices.size is None else {vision.side: choices.size}
+    if vision.cached:
+        loading["cache"] = choices.cache or out / "cache"
+    return settled, Runtime(device, choices.weights, choices.style, choices.keep_models), loading
+
+
+def _averaging(protocol: Protocol, choices: VisionChoices, rounds: int) -> int | str | None:
+    """From which step on weights are averaged; from the middle, where a run is shorter than the protocol has it."""
+    if choices.average is not None:
+        return None if choices.average == "none" else choices.average
+    short = isinstance(protocol.averaging, int) and protocol.averaging >= rounds
+    return rounds // 2 if short else protocol.averaging
+
+
+def _judged(protocol: Protocol, averaging: int | str | None) -> dict[str, Any]:
+    """The rules of the table: with or without that for averaged weights."""
+    plain = tuple(name for name in protocol.rules if not SELECTIONS[name].averaged)
+    if averaging is None:
+        return {"rules": plain, "headline": protocol.headline if protocol.headline in plain else "validation"}
+    return {"rules": ("averaged", *plain), "headline": "averaged"}
+
+
+def _network_name(benchmark: Benchmark, vision: Vision, choices: VisionChoices) -> str:
+    name: str = choices.network or benchmark.protocol.network["name"]
+    if name not in vision.networks:
+        if name in NETWORKS:
+            raise SettingError(
+                f"the network {name} does not fit {benchmark.name}; it takes {', '.join(vision.networks)}."
+            )
+        raise UnknownNameError("network", name, vision.networks)
+    return name
+
+
+def _weights_source(benchmark: Benchmark, vision: Vision, choices: VisionChoices, network: str) -> str:
+    """Where initial weights come from, for the record; wrong ones are an error now."""
+    if choices.weights is None:
+        if choices.style is not None:
+            raise SettingError(f"style {choices.style!r} without weights: it says how weights want to be used.")
+        return RANDOM
+    if not vision.pretrained:
+        raise SettingError(f"weights {choices.weights}: networks for {benchmark.name} begin at random; leave them out.")
+    weights = read_weights(choices.weights, depth=_depth(network), style=choices.style)
+    return f"{weights.source}, style {weights.style.name}, sha256 {weights.digest}"
+
+
+def _depth(network: str) -> int:
+    return int(network.removeprefix("resnet"))
+
+
+def _with_penalty(usual: Mapping[str, Mapping[str, Any]], penalty: float) -> dict[str, Mapping[str, Any]]:
+    """What of methods is particular, with another λ for TRO; its step is made smaller where q would not settle."""
+    if not 0 <= penalty < math.inf:
+        raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0.")
+    changes = dict(usual)
+    for name in ("tro-data", "tro-uniform"):
+        step = changes[name]["settings"]["step"]
+        settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
+        changes[name] = {**changes[name], "settings": settings}
+    return changes
+
+
+def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
+    """An error, before the first run, where a training group has too few rows to train and to validate on."""
+    vision, fraction = benchmark.vision, benchmark.protocol.validation
+    if vision is None:
+        return
+    least = next(count for count in itertools.count(2) if 0 < round(fraction * count) < count)
+    few: dict[Any, int] = {}
+    for each in loaded:
+        try:
+            benchmark.split(each, 0, fraction)
+        except DataError:
+            sizes = each.data.select(each.train).sizes
+            few |= {name: size for name, size in sizes.items() if size < least}
+    if few:
+        raise DataError(
+            f"too few {vision.row}s to train on and to set {fraction:.0%} aside: "
+            f"{', '.join(f'{name} ({size})' for name, size in few.items())}. Expected at least {least} of every "
+            f"training {vision.group}: {vision.too_few}."
+        )
+
+
+# ---------------------------------------------------------------------- how they are fitted
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What images and tiles differ in, for one split of one benchmark."""
+
+    data: Resident
+    split: Split
+    network: Callable[[], nn.Module]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    prepare: Prepare
+    draws: int
+    plain: Callable[[Tensor], Tensor]
+    evaluate: Callable[[nn.Module], dict[str, Any]]
+    samples: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]
+
+
+@FITS.register("images")
+def _fit_images(given: Assignment) -> Fitted:
+    """A residual network on photographs, drawings, …"""
+    store = given.loaded.store
+    if not isinstance(store, ImageStore):
+        raise DataError(f"{given.loaded.name} has no images: load it with toporo.load_dataset.")
+    data = _resident_images(given.loaded, store.digest, given.runtime.device)
+    split = given.split()
+    settings = _settings(given)
+    weights = _weights(given)
+
+    def guesses(network: nn.Module, rows: RowNumbers) -> Tensor:
+        return torch.cat([logits for _, logits in outputs_at(network, data, rows, settings, prepare=_pixels)])
+
+    def evaluate(network: nn.Module) -> dict[str, Any]:
+        rows = np.concatenate([split.validation.x, given.test.x])
+        right = (
+            (guesses(network, rows).argmax(dim=1) == data.y[torch.as_tensor(rows, device=data.y.device)]).cpu().numpy()
+        )
+        held_out = _mean_by_group(right[: len(split.validation)], split.validation)
+        test = _mean_by_group(right[len(split.validation) :], given.test)
+        return {
+            "validation": float(np.mean(list(held_out.values()))),
+            "test": float(np.mean(list(test.values()))),
+            "by_group": test,
+            "validation_by_group": held_out,
+        }
+
+    def samples(network: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        rows = group_rng("samples", 0).permutation(given.test.x)[:SHOWN_IMAGES]
+        sure, best = guesses(network, rows).softmax(dim=1).max(dim=1)
+        return {
+            "rows": rows.tolist(),
+            "true": given.loaded.data.y[rows].tolist(),
+            "predicted": best.tolist(),
+            "confidence": [round(c, 4) for c in sure.tolist()],
+        }, {}
+
+    outputs = len(store.classes)
+    return _fit(
+        given,
+        Kit(
+            data,
+            split,
+            lambda: make_network(outputs=outputs, channels=3, weights=weights, seed=given.seed, **_architecture(given)),
+            functools.partial(F.cross_entropy, reduction="none"),
+            _augmented,
+            DRAWS,
+            _pixels,
+            evaluate,
+            samples,
+        ),
+        settings,
+    )
+
+
+@FITS.register("segmentation")
+def _fit_segmentation(given: Assignment) -> Fitted:
+    """A network that tells water from land in every pixel of a radar tile."""
+    store = given.loaded.store
+    if not isinstance(store, TileStore):
+        raise DataError(f"{given.loaded.name} has no tiles: load it with toporo.load_dataset.")
+    split = given.split()
+    used = np.concatenate([split.train.x, split.validation.x, given.test.x])
+    place = np.zeros(len(store), dtype=np.int64)
+    place[used] = np.arange(len(used))  # only what is used goes to the device
+    scaled = apply_scaling(store.x[used], fit_scaling(store, split.train.x))
+    device = given.runtime.device
+    data = Resident(torch.as_tensor(scaled, dtype=torch.float32).to(device), torch.as_tensor(store.y[used]).to(device))
+    split = Split(_replaced(split.train, place), _replaced(split.validation, place))
+    test = _replaced(given.test, place)
+    settings = _settings(given)
+    weights = _weights(given)
+
+    def counts(network: nn.Module, rows: GroupedData) -> Counts:
+        codes = torch.zeros(len(used), dtype=torch.long)
+        codes[torch.as_tensor(rows.x)] = torch.as_tensor(rows.codes)
+        codes = codes.to(device)
+        total = Counts.zero(len(rows.groups), device)
+        for part, logits in outputs_at(network, data, rows.x, settings, prepare=_same, batch=64):
+            total += count_pixels(logits.argmax(dim=1), data.y[part], codes[part], len(rows.groups))
+        return total
+
+    def evaluate(network: nn.Module) -> dict[str, Any]:
+        held_out, in_test = counts(network, split.validation), counts(network, test)
+        pooled = in_test.pooled()
+        return {
+            # Nothing to find and nothing found is no mistake.
+            "validation": 1.0 if (validation := _number(iou(held_out.pooled()))) is None else validation,
+            "test": _number(iou(pooled)),
+            "f1": _number(f1(pooled)),
+            "accuracy": _number(accuracy(pooled)),
+            "by_group": _named(test, iou(in_test)),
+            "validation_by_group": _named(split.validation, iou(held_out)),
+        }
+
+    def samples(network: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        water = (store.y[given.test.x] == 1).mean(axis=(1, 2))
+        rows = given.test.x[np.argsort(np.abs(water - 0.5), kind="stable")[:SHOWN_TILES]]
+        outputs = outputs_at(network, data, place[rows], settings, prepare=_same, batch=64)
+        probability = torch.cat([logits.softmax(dim=1)[:, 1] for _, logits in outputs])
+        return {"rows": rows.tolist()}, {"sample.water": probability.to(torch.float16).cpu()}
+
+    return _fit(
+        given,
+        Kit(
+            data,
+            split,
+            lambda: make_network(
+                outputs=2, channels=store.x.shape[1], weights=weights, seed=given.seed, **_architecture(given)
+            ),
+            pixel_loss,
+            _turned,
+            DRAWS_TILES,
+            _same,
+            evaluate,
+            samples,
+        ),
+        settings,
+    )
+
+
+def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
+    shared = given.shared(TOPOLOGY)
+
+    def learned(network: nn.Module) -> GroupGraph:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TopoRoWarning)
+            graph = _learn(kit, network, given, settings)
+        said = [str(warning.message) for warning in caught if issubclass(warning.category, TopoRoWarning)]
+        topology = {"graph": json.loads(graph.to_json()), "warnings": said}
+        write_sealed(shared, topology)
+        return _as_stored(topology)
+
+    def learn(**_: Any) -> GroupGraph:
+        if (stored := read_sealed(shared)) is not None:
+            return _as_stored(stored)
+        network, _trained_by_erm = _trained(kit, settings, BENCH_METHODS["erm"], None, given.checkpoint("features"))
+        return learned(network)
+
+    prior, graph = given.prior(kit.split.train, learn)
+    network, trained = _trained(kit, settings, given.method, prior, given.checkpoint("main"))
+    if given.method.name == "erm":
+        learned(network)
+    samples, tensors = kit.samples(network)
+    if given.runtime.keep_models:
+        tensors |= {key: value.detach().cpu() for key, value in network.state_dict().items()}
+    timing = {
+        "seconds": round(trained.seconds, 3),
+        "training_seconds": round(trained.training_seconds, 3),
+        "steps_per_second": round(trained.steps_per_second, 2),
+        "images_per_second": round(trained.images_per_second, 1),
+        "device": torch.cuda.get_device_name() if settings.on_gpu else "CPU",
+        "precision": settings.precision,
+    }
+    return Fitted(trained.history, tensors, prior, graph, samples=samples, timing=timing)
+
+
+def _as_stored(topology: Record) -> GroupGraph:
+    """The graph that runs of a seed share; each says what there was to say when it was learned."""
+    for text in topology["warnings"]:
+        warn(text)
+    return GroupGraph.from_json(json.dumps(topology["graph"]))
+
+
+def _trained(
+    kit: Kit, settings: StepSettings, method: BenchMethod, prior: Prior | None, checkpoint: Path
+) -> tuple[nn.Module, Trained]:
+    network = kit.network()
+
+    def evaluate(network: nn.Module) -> dict[str, Any]:
+        extra = {"validation_loss": _validation_loss(kit, network, settings)} if settings.average == SWAD else {}
+        return kit.evaluate(network) | extra
+
+    objective = method_objective(method, kit.split.train, prior, network, settings)
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    return network, train_steps(
+        network,
+        objective,
+        kit.data,
+        kit.split.train,
+        kit.loss,
+        settings,
+        prepare=kit.prepare,
+        draws=kit.draws,
+        evaluate=evaluate,
+        checkpoint=checkpoint,
+    )
+
+
+def _validation_loss(kit: Kit, network: nn.Module, settings: StepSettings) -> float:
+    """The mean loss of a group's validation rows, mean over groups."""
+    rows = kit.split.validation
+    parts = outputs_at(network, kit.data, rows.x, settings, prepare=kit.plain, batch=64)
+    losses = torch.cat([kit.loss(outputs, kit.data.y[part]) for part, outputs in parts])
+    return float(np.mean(list(_mean_by_group(losses.cpu().numpy(), rows).values())))
+
+
+def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettings) -> GroupGraph:
+    """The graph of the training groups by the network's features of their training rows, at most so many per group."""
+    train = kit.split.train
+    chosen = np.concatenate(
+        [group_rng(name, given.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
+    )
+    some = train.take(np.sort(chosen))
+    parts = outputs_at(network, kit.data, some.x, settings, prepare=kit.plain, of=_features, batch=250)
+    features = torch.cat([values for _, values in parts]).cpu().numpy()
+    how = {"neighbors": NEIGHBORS, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
+    others = len(np.unique(features, axis=0)) - 1
+    if 0 < others < how["neighbors"]:
+        warn(
+            f"the topology is learned from {len(features)} training rows with {others + 1} different features, "
+            f"{others} neighbour(s) each instead of {how['neighbors']}: it says little. Give more images or chips, or "
+            "cut chips into smaller tiles (--size)."
+        )
+        how["neighbors"] = others
+    return learn_topology(features, some.ids, **how)
+
+
+def _settings(given: Assignment) -> StepSettings:
+    protocol = given.protocol
+    return StepSettings(
+        rounds=protocol.rounds,
+        per_group=protocol.per_group,
+        learning_rate=protocol.learning_rate,
+        seed=given.seed,
+        evaluate_every=protocol.evaluate_every,
+        average=protocol.averaging,
+        precision=protocol.network.get("precision", "fp32"),
+        device=given.runtime.device,
+    )
+
+
+def _architecture(given: Assignment) -> dict[str, Any]:
+    """What of the protocol's network its builder wants to know."""
+    return {key: value for key, value in given.protocol.network.items() if key not in ("precision", "weights", "tile")}
+
+
+def _weights(given: Assignment) -> Weights | None:
+    runtime = given.runtime
+    if runtime.weights is None:
+        return None
+    return _read(runtime.weights, runtime.style, _depth(given.protocol.network["name"]))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(source: str, style: str | None, depth: int) -> Weights:
+    return read_weights(source, style=style, depth=depth)
+
+
+_KEPT: dict[tuple[str, str], Resident] = {}
+
+
+def _resident_images(loaded: BenchmarkData, digest: str, device: str) -> Resident:
+    """All images on the device, once per process: the runs of a table share them."""
+    key = (digest, device)
+    if key not in _KEPT:
+        _KEPT.clear()
+        _KEPT[key] = Resident.of(loaded.store, loaded.data, device)
+    return _KEPT[key]
+
+
+def _replaced(rows: GroupedData, place: RowNumbers) -> GroupedData:
+    return GroupedData(place[rows.x], rows.y, rows.codes, rows.groups)
+
+
+# Functions of the module, not of a run: compiled once, they serve all runs.
+
+
+def _pixels(x: Tensor) -> Tensor:
+    return unit_range(x.permute(0, 3, 1, 2))
+
+
+def _augmented(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    return augment(x.permute(0, 3, 1, 2), u), y
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _turned(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    return flip_rotate(x, y, u)
+
+
+def _features(network: nn.Module, x: Tensor) -> Tensor:
+    features: Tensor = network.features(x)  # type: ignore[operator]  # networks for images have features()
+    return features
+
+
+def _mean_by_group(right: npt.NDArray[Any], rows: GroupedData) -> dict[Any, float]:
+    sums = np.bincount(rows.codes, weights=right.astype(np.float64), minlength=len(rows.groups))
+    return rows.groups.named((sums / np.bincount(rows.codes, minlength=len(rows.groups))).tolist())
+
+
+def _number(value: npt.NDArray[Any]) -> float | None:
+    """Without NaN, which JSON has no word for: None where a measure is undefined."""
+    return None if np.isnan(value).any() else float(value.item())
+
+
+def _named(rows: GroupedData, values: npt.NDArray[Any]) -> dict[Any, float | None]:
+    return {name: _number(value) for name, value in zip(rows.groups, values, strict=True)}
+
+
+# ---------------------------------------------------------------------- what a results file says
+
+
+def describe(
+    benchmark: Benchmark,
+    protocol: Protocol,
+    records: Sequence[Record],
+    loaded: Sequence[BenchmarkData],
+    skipped: Mapping[str, str],
+) -> dict[str, Any] | None:
+    """Hardware, time and settings of a finished table, as the protocol was settled; None where nothing was timed."""
+    if benchmark.vision is None:
+        return None
+    timings = [record["timing"] for record in records if "timing" in record]
+    seconds = [timing["seconds"] for timing in timings]
+    speeds = [timing["images_per_second"] for timing in timings if timing["images_per_second"]]
+    first = loaded[0]
+    return {
+        "benchmark": protocol.benchmark,
+        "hardware": sorted({timing["device"] for timing in timings}),
+        "software": {"toporo": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "runs": len(records),
+        "seconds": round(float(np.sum(seconds)), 1),
+        "seconds_a_run": round(float(np.median(seconds)), 2) if seconds else None,
+        "images_per_second": round(float(np.median(speeds)), 1) if speeds else None,
+        "settings": {
+            "network": dict(protocol.network),
+            "rounds": protocol.rounds,
+            "unit": protocol.unit,
+            "evaluate_every": protocol.evaluate_every,
+            "averaging": protocol.averaging,
+            "per_group": protocol.per_group,
+            "learning_rate": protocol.learning_rate,
+            "validation": protocol.validation,
+            "selection": protocol.headline,
+            "topology": dict(protocol.data_topology),
+            "prior": dict(protocol.priors),
+            # As each run recorded them, not as the protocol has them now.
+            "methods": {record["method"]: record["settings"] for record in records},
+        },
+        "data": {**benchmark.told(loaded), "source": first.source, "rows": len(first.data)},
+        "skipped": dict(skipped),
+        "priors": learned_priors(records),
+    }
+
+
+def learned_priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
+    """The learned priors, by variant: one per seed."""
+    priors: dict[str, list[dict[str, float]]] = {}
+    for record in records:
+        if record["method"] == "tro-data" and record["prior"]:
+            weights = {str(name): round(value, 4) for name, value in record["prior"]["weights"]}
+            priors.setdefault(record["variant"], []).append(weights)
+    return priors

@@ -1,0 +1,216 @@
+"""Networks that give every pixel a class."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from math import gcd
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from toporo.errors import DataError, SettingError
+from toporo.vision.resnet import NORMS, ResNet, _convolve
+
+
+class _Segmenter(nn.Module, ABC):
+    """What the networks here share: maps on the way down, logits read off them."""
+
+    width: int
+
+    @abstractmethod
+    def _encode(self, x: Tensor) -> list[Tensor]:
+        """Maps, the deepest last."""
+
+    @abstractmethod
+    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:
+        """Logits of this height and width from what :meth:`_encode` gave."""
+
+    def features(self, x: Tensor) -> Tensor:
+        """The deepest maps, averaged over positions: ``(n, width)``."""
+        return self._encode(x)[-1].mean((2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, ``(n, outputs, height, width)``."""
+        return self._decode(self._encode(x), x.shape[2:])
+
+    def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits and features, computed once."""
+        maps = self._encode(x)
+        return self._decode(maps, x.shape[2:]), maps[-1].mean((2, 3))
+
+    @torch.no_grad()
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits, without gradients."""
+        return self.forward(x)
+
+
+class FCN(_Segmenter):
+    """A fully convolutional network [1]_ on a ResNet that keeps an eighth of the resolution, as torchvision builds it.
+
+    With two channels and group normalisation it is the baseline of Sen1Floods11 [2]_, without the auxiliary head: the
+    deepest maps pass a 3×3 convolution to a quarter of their channels, a norm, a ReLU, dropout of a tenth and a 1×1
+    convolution, and the logits are interpolated to the input's size. Inputs are standardised, 0 where nothing was
+    measured; with three channels they are colours in [0, 1], which :class:`~toporo.vision.resnet.ResNet` standardises.
+
+    Parameters
+    ----------
+    outputs : classes.
+    channels : of the input; radar has two, VV and VH.
+    depth : of the ResNet, 18 or 50.
+    norm : "group", "batch" or "frozen", in the ResNet and after it.
+    seed : the initial weights depend on it alone.
+
+    Attributes
+    ----------
+    width : length of the features.
+
+    References
+    ----------
+    .. [1] Long, Shelhamer and Darrell, "Fully convolutional networks for semantic segmentation", CVPR 2015.
+    .. [2] Bonafilia et al., "Sen1Floods11: a georeferenced dataset to train and test deep learning flood algorithms for
+       Sentinel-1", CVPR workshops 2020.
+    """
+
+    def __init__(
+        self, outputs: int = 2, *, channels: int = 2, depth: int = 50, norm: str = "group", seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.body = ResNet(outputs, depth=depth, channels=channels, norm=norm, dilated=True, seed=seed)
+        self.body.fc = nn.Identity()  # type: ignore[assignment]  # nothing is pooled here, and nothing lies idle
+        self.width = self.body.width
+        inner = self.width // 4
+        self.norm = NORMS[norm](inner, self.body.style.eps)
+        self.drop = nn.Dropout(0.1)
+        with torch.device("meta"):
+            self.reduce = nn.Conv2d(self.width, inner, 3, padding=1, bias=False)
+            self.head = nn.Conv2d(inner, outputs, 1)
+        # a stream of its own: from the ResNet's, these layers would begin with the ResNet's very numbers
+        stream = int(np.random.SeedSequence([seed, 1]).generate_state(1, np.uint32)[0])
+        generator = torch.Generator().manual_seed(stream)
+        for layer in (self.reduce, self.head):
+            _draw(layer.to_empty(device="cpu"), generator, last=layer is self.head)
+
+    def _encode(self, x: Tensor) -> list[Tensor]:
+        return [self.body.maps(x)]
+
+    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:
+        inner = _convolve(self.reduce, self.norm, maps[-1]).relu()
+        return _enlarge(self.head(self.drop(inner)), size)
+
+
+class UNet(_Segmenter):
+    """A small U-Net (Ronneberger et al., 2015): down ``levels`` times by two, up again, each height joined to its like.
+
+    Every block is two 3×3 convolutions, each with group normalisation and a ReLU; the highest has ``base`` channels
+    and each step down doubles them. Tiles are few and batches small, so nothing depends on the batch: a tile's logits
+    are the same alone and in company.
+
+    Parameters
+    ----------
+    outputs : classes.
+    channels : of the input; radar has two, VV and VH.
+    base : channels of the first block.
+    levels : halvings; height and width must be multiples of ``2**levels``.
+    seed : the initial weights depend on it alone.
+
+    Attributes
+    ----------
+    width : length of the features, ``base * 2**levels``.
+    """
+
+    def __init__(self, outputs: int = 2, *, channels: int = 2, base: int = 16, levels: int = 3, seed: int = 0) -> None:
+        super().__init__()
+        for name, value in (("outputs", outputs), ("channels", channels), ("base", base), ("levels", levels)):
+            if value < 1:
+                raise SettingError(f"{name} = {value!r}: expected at least 1.")
+        sizes = [base * 2**level for level in range(levels + 1)]
+        self.channels, self.width, self.multiple = channels, sizes[-1], 2**levels
+        with torch.device("meta"):  # no numbers yet: they would come from the global random stream
+            self.down = nn.ModuleList(
+                _block(before, after) for before, after in zip([channels, *sizes[:-1]], sizes, strict=True)
+            )
+            self.pool = nn.MaxPool2d(2)
+            self.up = nn.ModuleList(nn.ConvTranspose2d(2 * size, size, 2, stride=2) for size in reversed(sizes[:-1]))
+            self.join = nn.ModuleList(_block(2 * size, size) for size in reversed(sizes[:-1]))
+            self.head = nn.Conv2d(base, outputs, 1)
+        self.to_empty(device="cpu")
+        generator = torch.Generator().manual_seed(seed)
+        for layer in self.modules():
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d):
+                _draw(layer, generator, last=layer is self.head)
+            elif isinstance(layer, nn.GroupNorm):
+                layer.reset_parameters()
+
+    def _check(self, x: Tensor) -> None:
+        if x.ndim != 4 or x.shape[1] != self.channels:
+            raise DataError(
+                f"expected inputs of shape (samples, {self.channels}, height, width), as this network was made for "
+                f"{self.channels} channels; found {tuple(x.shape)}."
+            )
+        height, width = x.shape[2:]
+        if min(height, width) < 1 or height % self.multiple or width % self.multiple:
+            raise DataError(
+                f"expected a height and width that are multiples of {self.multiple}, 2 to the number of levels; found "
+                f"{height} and {width}. Cut or pad the inputs, or make the network with fewer levels."
+            )
+
+    def _encode(self, x: Tensor) -> list[Tensor]:
+        self._check(x)
+        maps = [self.down[0](x.to(self.head.weight.dtype))]
+        for block in self.down[1:]:
+            maps.append(block(self.pool(maps[-1])))
+        return maps
+
+    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:  # noqa: ARG002  # back at the input's size anyway
+        *passed, merged = maps
+        for up, join, level in zip(self.up, self.join, reversed(passed), strict=True):
+            risen = up(merged)
+            merged = join(torch.cat([level.to(risen.dtype), risen], dim=1))
+        logits: Tensor = self.head(merged)
+        return logits
+
+
+def _block(before: int, after: int) -> nn.Sequential:
+    """Twice: 3×3 convolution, normalisation over each quarter of the channels, ReLU."""
+    layers: list[nn.Module] = []
+    for inputs in (before, after):
+        layers += [
+            nn.Conv2d(inputs, after, 3, padding=1, bias=False),  # the norm adds one
+            nn.GroupNorm(gcd(after, 4), after),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers)
+
+
+@torch.no_grad()
+def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, last: bool) -> None:
+    """Initial weights: torch's default for the last layer, He's normal ones by fan-in and no bias elsewhere."""
+    # An output pixel of the transposed convolutions (2×2, stride 2) comes from one pixel alone.
+    pixels = 1 if isinstance(layer, nn.ConvTranspose2d) else layer.weight[0, 0].numel()
+    bound = (layer.in_channels * pixels) ** -0.5
+    if last:
+        layer.weight.uniform_(-bound, bound, generator=generator)
+    else:
+        layer.weight.normal_(0, 2**0.5 * bound, generator=generator)
+    if layer.bias is not None:
+        layer.bias.uniform_(-bound, bound, generator=generator) if last else layer.bias.zero_()
+
+
+def _enlarge(x: Tensor, size: torch.Size) -> Tensor:
+    """Bilinear interpolation to this height and width, corners not aligned.
+
+    Two products with small matrices, whose gradients are products too: on a GPU, torch's own interpolation adds
+    gradients up in whatever order they arrive.
+    """
+    rows, columns = (_interpolation(before, after, x) for before, after in zip(x.shape[2:], size, strict=True))
+    return rows @ x @ columns.mT
+
+
+def _interpolation(before: int, after: int, like: Tensor) -> Tensor:
+    """The matrix (after × before) that interpolates linearly between the centres of pixels."""
+    exact = torch.promote_types(like.dtype, torch.float32)
+    places = torch.arange(before, dtype=exact, device=like.device)
+    centres = torch.arange(after, dtype=exact, device=like.device) + 0.5
+    sources = (centres * (before / after) - 0.5).clamp(0, before - 1)
+    return (1 - (sources[:, None] - places).abs()).clamp(min=0).to(like.dtype)

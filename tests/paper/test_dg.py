@@ -1,0 +1,365 @@
+"""DG-15 and DG-60: the generator follows the published procedure, and the published files are read as they are."""
+
+import json
+import math
+import pickle
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+from toporo.errors import DataError, DatasetNotFoundError, TopoRoError, UnknownNameError
+from toporo.files import sha256
+from toporo.groups import Groups
+from toporo.objectives import make_objective
+from toporo.paper import BENCHMARKS, dg, load_dataset
+from toporo.paper.fits import TARGETS, build_model
+from toporo.paper.loaded import data_folder, find_file
+from toporo.topology.prior import Prior
+
+SPECS = {"dg15": dg.DG15, "dg60": dg.DG60}
+
+
+@pytest.fixture(params=SPECS)
+def spec(request):
+    return SPECS[request.param]
+
+
+@pytest.fixture(params=[15, 0, 7], ids="seed {}".format)
+def drawn(spec, request):
+    """A generated benchmark and its angles."""
+    benchmark = dg.generate(spec, seed=request.param)
+    return benchmark, np.array([benchmark.about["angles"][e] for e in range(spec.groups)])
+
+
+def as_published(benchmark):
+    """The content of a file in the published layout."""
+    k = len(benchmark.graph.names)
+    adjacency = np.zeros((k, k))
+    for one, other in benchmark.graph.edges:
+        adjacency[one, other] = adjacency[other, one] = 1.0
+    return {
+        "data": benchmark.data.x,
+        "label": benchmark.data.y.astype(float),
+        "domain": np.array(benchmark.data.ids.names),
+        "A": adjacency,
+        "angle": np.array(list(benchmark.about["angles"].values())),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes a DG-15 file with some arrays replaced (None: left out); returns its folder."""
+
+    def write(**changes):
+        content = as_published(dg.generate(dg.DG15)) | changes
+        kept = {key: value for key, value in content.items() if value is not None}
+        (tmp_path / dg.DG15.file).write_bytes(pickle.dumps(kept, protocol=4))
+        return tmp_path
+
+    return write
+
+
+# ---------------------------------------------------------------- the generator
+
+
+def test_fifty_points_a_class_in_every_group(spec, drawn):
+    data = drawn[0].data
+    assert data.groups.names == tuple(range(spec.groups))
+    assert data.x.shape == (100 * spec.groups, 2)
+    for name in data.groups:
+        assert_array_equal(np.bincount(data.y[data.rows(name)]), [50, 50])
+
+
+def test_points_lie_within_one_of_their_centre_on_the_spiral(spec, drawn):
+    """±r(a)(cos a, sin a) with r = 1 + growth a / π, angles in the arc; and they fill the disc, not its middle."""
+    benchmark, angles = drawn
+    assert ((angles >= 0) & (angles <= spec.arc)).all()
+    angle = angles[np.array(benchmark.data.ids.names)]
+    center = (1 + spec.growth * angle / math.pi) * np.stack([np.cos(angle), np.sin(angle)])
+    distance = np.linalg.norm(benchmark.data.x - (np.where(benchmark.data.y == 0, 1, -1) * center).T, axis=1)
+    assert distance.max() <= 1
+    # A planar unit Gaussian cut at radius 1 has E[r²] = 2 - 1 / (√e - 1) = 0.4585…
+    n = len(distance)
+    assert (distance**2).mean() == pytest.approx(
+        2 - 1 / (math.sqrt(math.e) - 1), abs=4 * (distance**2).std() / math.sqrt(n)
+    )
+
+
+def test_edges_are_drawn_above_the_cut_off_and_connect_everything(spec, drawn):
+    benchmark, angles = drawn
+    closeness = np.array([math.cos(angles[a] - angles[b]) for a, b in benchmark.graph.edges])
+    assert (closeness > spec.cutoff).all()
+    assert len(benchmark.graph.components()) == 1
+    pairs = np.cos(angles[:, None] - angles)[np.triu_indices(spec.groups, 1)]
+    expected, spread = pairs[pairs > spec.cutoff].sum(), np.sqrt((pairs * (1 - pairs))[pairs > spec.cutoff].sum())
+    assert abs(len(closeness) - expected) < 4 * spread
+
+
+def test_pictures_show_the_groups_along_the_spiral(drawn):
+    """In the order of their angles from the inside out, each with a place of its own."""
+    benchmark, angles = drawn
+    place = np.array([benchmark.graph.positions[e] for e in range(len(angles))])
+    assert_array_equal(np.argsort(np.linalg.norm(place, axis=1)), np.argsort(angles))
+    apart = np.linalg.norm(place[:, None] - place, axis=-1)[np.triu_indices(len(angles), 1)]
+    assert apart.min() > 0.1
+
+
+def test_training_groups(spec, drawn):
+    """The six smallest angles on the half spiral, groups 0 to 5 on the full one; the rest is for testing."""
+    benchmark, angles = drawn
+    assert set(benchmark.train) == (set(np.argsort(angles)[:6].tolist()) if spec is dg.DG15 else set(range(6)))
+    assert set(benchmark.train).isdisjoint(benchmark.test)
+    assert {*benchmark.train, *benchmark.test} == set(benchmark.data.groups)
+
+
+def test_generation_is_decided_by_the_seed(spec):
+    first, again, other = (dg.generate(spec, seed=seed) for seed in (5, 5, 6))
+    assert first.data.x.tobytes() == again.data.x.tobytes() != other.data.x.tobytes()
+    assert first.graph == again.graph != other.graph
+    assert (first.source, first.about["generator_seed"]) == ("generated", 5)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 21])
+def test_every_seed_gives_a_data_set(monkeypatch, seed):
+    """Angles with a gap wider than the cut-off can be drawn for ever without connecting: these seeds have one."""
+    plain, tries = dg.GroupGraph.from_adjacency, []
+
+    def counted(*args):
+        tries.append(1)
+        assert len(tries) < 1000, "the generator goes round in circles"
+        return plain(*args)
+
+    monkeypatch.setattr(dg.GroupGraph, "from_adjacency", counted)
+    assert len(dg.generate(dg.DG15, seed=seed).graph.components()) == 1
+
+
+# ---------------------------------------------------------------- the published files
+
+
+@pytest.mark.parametrize(("name", "rows", "edges"), [("dg15", 1500, 56), ("dg60", 6000, 545)])
+def test_published_data(real_data, name, rows, edges):
+    """Checked against the plain reader, which is safe here because the checksum says whose file it is."""
+    benchmark, spec = load_dataset(name, real_data), SPECS[name]
+    assert (benchmark.source, benchmark.train) == ("published", tuple(sorted(spec.train)))
+    assert (len(benchmark.data), len(benchmark.graph.edges)) == (rows, edges)
+    path = find_file(real_data, spec.file, f"dg/{spec.file}")
+    assert sha256(path) == spec.checksum == benchmark.about["sha256"]
+    assert BENCHMARKS[name].files(real_data) == [(str(path), "intact")]
+    content = pickle.loads(path.read_bytes())
+    assert_array_equal(benchmark.data.x, content["data"])
+    assert_array_equal(benchmark.data.y, content["label"])
+    assert_array_equal(benchmark.data.ids.names, content["domain"])
+    assert_array_equal(list(benchmark.about["angles"].values()), content["angle"])
+    expected = {(i, j) for i, j in zip(*np.nonzero(np.triu(content["A"], 1)), strict=True)}
+    assert {tuple(sorted(edge)) for edge in benchmark.graph.edges} == expected
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_published_points_lie_on_the_generators_spiral(real_data, name):
+    """What the generator claims to repeat: radius growth, arc and truncation, read off the authors' points."""
+    benchmark, spec = load_dataset(name, real_data), SPECS[name]
+    angles = np.array([benchmark.about["angles"][e] for e in range(spec.groups)])
+    assert ((angles >= 0) & (angles <= spec.arc)).all()
+    angle = angles[np.array(benchmark.data.ids.names)]
+    center = (1 + spec.growth * angle / math.pi) * np.stack([np.cos(angle), np.sin(angle)])
+    sign = np.where(benchmark.data.y == 0, 1, -1)
+    assert np.linalg.norm(benchmark.data.x - (sign * center).T, axis=1).max() <= 1
+
+
+def test_published_training_groups_of_dg15_have_the_smallest_angles(real_data):
+    angles = load_dataset("dg15", real_data).about["angles"]
+    assert set(dg.DG15.train) == set(sorted(angles, key=angles.get)[:6])
+
+
+# ---------------------------------------------------------------- files in that layout
+
+
+@pytest.mark.parametrize("below", ["", "dg"])
+def test_a_file_of_that_layout_is_read_and_not_called_published(folder, tmp_path, below):
+    """In the folder itself or in its ``dg``; another checksum than the authors' is told apart."""
+    where = folder()
+    (where / "dg").mkdir()
+    (where / dg.DG15.file).rename(where / below / dg.DG15.file)
+    expected, found = dg.generate(dg.DG15), load_dataset("dg15", tmp_path)
+    assert found.source == "file"
+    assert_array_equal(found.data.x, expected.data.x)
+    assert found.graph == expected.graph
+    assert found.data.ids.names == expected.data.ids.names
+
+
+def test_the_environment_names_the_folder(folder, monkeypatch):
+    monkeypatch.setenv("TOPORO_DATA", str(folder()))
+    assert load_dataset("dg15").source == "file"
+    assert load_dataset("dg60").source == "generated"
+    assert load_dataset("dg15", source="generated").source == "generated"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"data": np.ones((1500, 3))},
+            r"is not dg15: expected an array 'data' of shape \(1500, 2\), found shape \(1500, 3\)",
+        ),
+        ({"label": np.ones(10)}, r"'label' of shape \(1500,\), found shape \(10,\)"),
+        ({"A": np.ones((60, 60))}, r"'A' of shape \(15, 15\)"),
+        ({"angle": None}, r"'angle' of shape \(15,\), found nothing"),
+        ({"data": np.full((1500, 2), np.nan)}, "NaN or infinite values in 1500 of 1500 rows"),
+        ({"domain": np.arange(1500) % 14}, r"empty group\(s\), without a single row: 14"),
+        ({"domain": np.arange(1500) % 16}, "15"),
+        ({"A": -np.ones((15, 15))}, "negative"),
+        ({"A": np.triu(np.ones((15, 15)))}, "symmetric"),
+    ],
+    ids=["columns", "rows", "other spec", "missing", "nan", "empty group", "extra group", "negative", "asymmetric"],
+)
+def test_a_file_that_does_not_fit_is_refused(folder, changes, message):
+    with pytest.raises(TopoRoError, match=message):
+        load_dataset("dg15", folder(**changes))
+
+
+def test_a_file_with_more_than_arrays_is_refused(folder):
+    with pytest.raises(DataError, match="nothing in the file was executed"):
+        load_dataset("dg15", folder(note={"by": "someone"}))
+
+
+# ---------------------------------------------------------------- finding them
+
+
+@pytest.mark.usefixtures("no_data")
+def test_without_a_folder_the_data_are_generated(spec):
+    assert data_folder() is None
+    benchmark = load_dataset(spec.name)
+    assert (benchmark.source, benchmark.name) == ("generated", spec.name)
+
+
+def test_insisting_on_published_data_reads_no_other(folder, monkeypatch):
+    where = folder()
+    monkeypatch.setattr(dg, "read_arrays", lambda path: pytest.fail("read"))
+    with pytest.raises(DataError, match=r"is not the published .* was not read: its sha256 is .* --source auto"):
+        load_dataset("dg15", where, source="published")
+
+
+@pytest.mark.usefixtures("no_data")
+def test_insisting_on_published_data_without_a_folder_says_what_to_do():
+    with pytest.raises(DatasetNotFoundError, match=r"dg15: no toy_d15.*none was given.*TOPORO_DATA.*generated"):
+        load_dataset("dg15", source="published")
+
+
+def test_a_missing_folder_is_named(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    with pytest.raises(DatasetNotFoundError, match=r"no such data folder: .*gone \(from --data / folder=\)"):
+        load_dataset("dg15", gone)
+    monkeypatch.setenv("TOPORO_DATA", str(gone))
+    with pytest.raises(DatasetNotFoundError, match=r"gone \(from the environment variable TOPORO_DATA\)"):
+        load_dataset("dg15")
+
+
+def test_a_folder_given_in_the_call_must_have_the_file(tmp_path):
+    """... where the environment's need not: a wrong path must not end in other data than meant."""
+    with pytest.raises(DatasetNotFoundError, match=f"dg15: no {dg.DG15.file} or dg/{dg.DG15.file} in {tmp_path}"):
+        load_dataset("dg15", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: load_dataset("dg16"), r"unknown benchmark 'dg16'.*dg15, dg60"),
+        (lambda: load_dataset("dg15", source="web"), r"unknown source 'web'.*auto, generated, published"),
+    ],
+)
+def test_unknown_names_list_the_valid_ones(call, message):
+    with pytest.raises(UnknownNameError, match=message):
+        call()
+
+
+def test_errors_of_data_are_data_errors(folder):
+    """A wrong file is wrong data, not a missing file."""
+    with pytest.raises(DataError):
+        load_dataset("dg15", folder(A=None))
+
+
+# ---------------------------------------------------------------- the table as the authors ran it
+
+
+def of_the_paper(kind, loaded):
+    return BENCHMARKS[loaded.name].priors[kind](loaded).weights
+
+
+def test_the_published_prior_of_dg15_is_another_groups_until_it_is_aligned():
+    """The code lists 0, 12, 3, 4, 14, 8 and numbers the losses 0, 3, 4, 8, 12, 14."""
+    loaded = load_dataset("dg15", source="generated")
+    spec = dg.DG15
+    own = replace(loaded, train=tuple(sorted(spec.train)), test=tuple(set(range(15)) - set(spec.train)))
+    right, wrong = (of_the_paper(f"published-physical{end}", own) for end in ("-aligned", ""))
+    places = dict(zip((0, 3, 4, 8, 12, 14), (0, 12, 3, 4, 14, 8), strict=True))
+    assert wrong == {group: right[other] for group, other in places.items()}
+    counts = own.physical_prior(measure="betweenness").centrality
+    rounded = {group: round(count / (14 * 13), 3) for group, count in counts.items()}
+    assert right == pytest.approx({group: value / sum(rounded.values()) for group, value in rounded.items()})
+    assert of_the_paper("published-data-aligned", own) == {0: 0, 12: 0, 3: 0, 4: 0, 14: 0, 8: 1}
+    assert of_the_paper("published-data", own) == {0: 0, 3: 0, 4: 0, 8: 0, 12: 0, 14: 1}
+
+
+def test_on_other_data_groups_are_listed_by_their_angles(drawn):
+    loaded, angles = drawn
+    if set(loaded.train) != set(SPECS[loaded.name].train):
+        weights = of_the_paper("published-data-aligned", loaded)
+        assert max(weights, key=weights.get) == max(loaded.train, key=lambda group: angles[group])
+
+
+def test_the_published_settings(spec):
+    """Of the network, its start, its optimiser, its loss and the weights, as they come out in a run."""
+    protocol = BENCHMARKS[spec.name].under("paper").protocol
+    loaded = dg.generate(spec)
+    model = build_model(protocol, loaded, 0)
+    layers = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+    assert [tuple(layer.weight.shape) for layer in layers] == [(512, 2), (512, 512), (512, 512), (2, 512)]
+    for layer in layers:
+        assert layer.weight.std().item() == pytest.approx(0.01, rel=0.1)
+        assert not layer.bias.any()
+    sure = torch.tensor([[50.0, -50.0], [0.0, 0.0]])
+    loss = TARGETS[protocol.task].loss(sure, torch.tensor([1, 1]))
+    assert loss.tolist() == pytest.approx([-math.log(1e-4), -math.log(0.5 + 1e-4)], rel=1e-5)
+    tro = protocol.method("tro-physical")
+    expected = {"dg15": (100.0, 1.0, 20), "dg60": (0.001, 0.1, 300)}[spec.name]
+    assert (tro.settings["penalty"], tro.settings["step"], protocol.rounds) == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        objective = make_objective("tro", Groups("abc"), Prior({"a": 1.0, "b": 0.0, "c": 0.0}), **tro.settings)
+    assert list(objective.weights.values()) == pytest.approx([1 / 3] * 3)
+    split = BENCHMARKS[spec.name].split(loaded, 0, protocol.validation)
+    assert len(split.train) == len(split.validation) == 100 * len(spec.train)
+
+
+def test_a_table_under_the_papers_protocol_says_so(tmp_path, monkeypatch, toporo):
+    """... in its file, so that it is shown as what it is; and its page shows what was learned, not what was not."""
+    benchmark = BENCHMARKS["dg15"]
+    short = replace(benchmark.others["paper"], rounds=2, hidden=(8,))
+    monkeypatch.setattr(benchmark, "others", {"paper": short})
+    methods = "erm,tro-physical,tro-data,tro-data-aligned,tro-learned"
+    asked = ("reproduce", "dg15", "--source", "generated", "--protocol", "paper", "--seeds", "1", "--jobs", "1")
+    done = toporo(*asked, "--methods", methods, "--out", str(tmp_path))
+    assert done.code == 0, done.err
+    assert "DG-15, as the authors ran it" in done.out
+    assert "validation-selected" not in done.out
+    content = json.loads((tmp_path / "results.json").read_text())
+    assert content["about"] == {"protocol": "paper"}
+    shown = toporo("reproduce", "dg15", "--show", str(tmp_path / "results.json"))
+    assert "TRO-data, prior given to its group (control)" in " ".join(shown.out.split())
+    page = (tmp_path / "report.html").read_text()
+    assert "TRO-data, prior really learned" in page
+    assert "given to the groups" not in page.partition("</table>")[0]
+    assert "handed to the groups in the wrong order" in page
+
+
+@pytest.mark.parametrize(("benchmark", "protocol"), [("dg15", "papr"), ("tpt48", "paper"), ("pacs", "paper")])
+def test_a_protocol_that_is_not_there_is_an_error_that_lists_those_that_are(benchmark, protocol, toporo, tmp_path):
+    done = toporo("reproduce", benchmark, "--protocol", protocol, "--out", str(tmp_path / "out"))
+    assert done.code == 1
+    assert f"unknown protocol of {benchmark} '{protocol}'" in done.err
+    assert "fair" in done.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,89 @@
+"""The headline of a benchmark's page: the right rows are compared, and what is said follows from them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from toporo.paper import BENCHMARKS
+from toporo.paper.protocols import BENCH_METHODS, TOPOLOGY, WORST_CASE
+from toporo.paper.report import headline
+from toporo.paper.results import Row
+from toporo.paper.tables import stored_table
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def row(method: str, mean: float, sd: float | None = 0.1) -> Row:
+    """A row of DG-15's table."""
+    return Row("dg15", method, "test accuracy (%)", "last", mean, sd, [mean], None, [], "generated", False)
+
+
+def stored(name: str, variant: str) -> str:
+    """The headline of one variant of a stored table."""
+    protocol, rows, _ = stored_table(name, RESULTS / f"{name}.json")
+    return headline(protocol, [row for row in rows if row.variant == variant]).text
+
+
+def test_the_headline_of_dg15_compares_tro_with_erm_and_then_says_what_the_prior_alone_reaches() -> None:
+    assert stored("dg15", "") == (
+        "TRO-data, with test inputs (79.15) is 33.81 points better than ERM (45.33). Another prior without the worst "
+        "case (IW-ERM, physical prior) reaches 74.33, so the prior alone explains 29.00 points of the gain."
+    )
+
+
+def test_the_headline_of_tpt48_counts_the_chosen_linear_model_as_tro_and_group_dro_as_a_control() -> None:
+    assert stored("tpt48", "east-west/season") == (
+        "Linear TRO, chosen without test labels (0.250) is 0.042 better than Linear ERM (0.292). The worst case "
+        "without a topology (Linear TRO, uniform) reaches 0.269, so the worst case alone explains 0.022 of the gain."
+    )
+    assert "The worst case without a topology (Linear DRO) reaches 0.801" in stored("tpt48", "east-west/sliding")
+
+
+def test_the_headline_of_several_variants_counts_them() -> None:
+    protocol, rows, _ = stored_table("tpt48", RESULTS / "tpt48.json")
+    verdict = headline(protocol, rows)
+    assert verdict.tone == ""
+    assert verdict.text.startswith(
+        "Against ERM, the best TRO method of each variant is better in 3 of 6 (E→W, season-aligned windows; E→W, "
+        "sliding windows in training; N→S, season-aligned windows), worse in 1 (N→S, sliding windows in training and "
+        "test) and within the spread over seeds in 2. Against the best method with only the topology or only the worst "
+        "case, it is better in 3 of 6 ("
+    )
+    assert "One of the two alone explains the gain over ERM in 1 of 3 variants." in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("means", "said", "tone"),
+    [
+        ({"tro-physical": 70.0}, "No control was run that uses only the topology or only the worst case.", "good"),
+        ({"tro-physical": 70.0, "iw-erm": 70.05}, "The same prior without the worst case (IW-ERM, physical prior) "
+         "reaches 70.05, so the prior explains the gain.", ""),
+        ({"tro-physical": 70.0, "group-dro": 50.05}, "The worst case without a topology (Group DRO) reaches 50.05, so "
+         "the worst case alone does not explain the gain.", "good"),
+        ({"tro-physical": 50.0, "iw-erm": 70.0}, "TRO-physical (50.00) is within the spread over seeds of ERM (50.00). "
+         "The same prior without the worst case (IW-ERM, physical prior) reaches 70.00.", ""),
+        ({"tro-physical": 45.0, "irm": 55.0}, "TRO-physical (45.00) is 5.00 points worse than ERM (50.00).", "bad"),
+        ({"tro-physical": 45.0, "irm": 55.0}, "The best of all methods is IRM (55.00).", "bad"),
+        ({"group-dro": 70.0}, "There is nothing to compare yet", ""),
+    ],
+)  # fmt: skip
+def test_what_the_headline_says_follows_from_the_rows(means: dict[str, float], said: str, tone: str) -> None:
+    rows = [row("erm", 50.0), *(row(method, mean) for method, mean in means.items())]
+    verdict = headline(BENCHMARKS["dg15"].protocol, rows)
+    assert said in verdict.text
+    assert verdict.tone == tone
+
+
+def test_methods_declare_what_they_use() -> None:
+    """By what they are made of: a prior that is a topology's, and weights that are the worst case."""
+    for name, method in BENCH_METHODS.items():
+        topology = method.prior not in (None, "uniform", "shuffled")
+        worst_case = method.objective in ("tro", "group-dro")
+        if method.model == "linear":
+            worst_case = method.settings["penalty"] < math.inf
+        chosen = method.model == "linear-chosen"  # prior and penalty by a rule
+        parts = {TOPOLOGY: topology or chosen, WORST_CASE: worst_case or chosen}
+        assert method.uses == {part for part, used in parts.items() if used}, name

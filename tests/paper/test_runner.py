@@ -1,0 +1,357 @@
+"""Tables end to end: the same figures however often they are interrupted, and rows that say what they saw."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.test_cluster import until
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
+from toporo.objectives import OBJECTIVES
+from toporo.paper import BENCHMARKS, fits, runner
+from toporo.paper import results as results_module
+from toporo.paper.protocols import BENCH_METHODS, Protocol
+from toporo.paper.report import write_report
+from toporo.paper.results import Job, make_rows, read_rows
+from toporo.paper.runner import reproduce
+from toporo.training import loop
+
+KEYS = {
+    "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
+    "variant",
+}  # fmt: skip
+
+
+def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=2)
+    rows = json.loads((tmp_path / "results.json").read_text())
+    assert len(rows) == 3 * len(small.methods)
+    assert all(set(row) == KEYS for row in rows)
+    saw = {(row["method"], row["selection"]): row["saw"] for row in rows}
+    assert saw["erm", "last"] == []
+    assert saw["erm", "oracle"] == ["test labels"]
+    assert saw["tro-physical", "validation"] == ["test adjacency"]
+    assert saw["tro-data", "last"] == []
+    assert saw["tro-data-inputs", "last"] == ["test inputs"]
+    assert saw["tro-uniform", "last"] == []
+    for row in rows:
+        assert row["mean"] == pytest.approx(np.mean(row["per_seed"]))
+        assert row["sd"] == pytest.approx(np.std(row["per_seed"], ddof=1), abs=1e-6)
+        assert row["source"] == "generated"
+        assert row["paper"] == small.paper("", row["method"], row["metric"])
+    assert [row.__dict__ for row in read_rows(tmp_path / "results.json")] == rows
+    assert outcome.resumed == 0
+
+
+def test_oracle_is_at_least_as_good_as_the_honest_rules(small: Protocol, tmp_path: Path) -> None:
+    rows = {(r.method, r.selection): r for r in reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"]).rows}
+    for method in ("erm", "sd"):
+        assert rows[method, "oracle"].mean >= max(rows[method, "last"].mean, rows[method, "validation"].mean)
+        assert rows[method, "last"].sd is None
+
+
+def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    before = (tmp_path / "results.json").read_bytes()
+    monkeypatch.setattr(fits, "train", lambda *a, **k: pytest.fail("trained again"))
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_parallel_and_serial_runs_give_the_same_bytes(small: Protocol, tmp_path: Path) -> None:
+    """Fresh interpreters see the registered protocol, so this one runs the real DG-15 with two quick methods."""
+    methods = ["erm", "tro-physical"]
+    serial = reproduce("dg15", tmp_path / "one", seeds=1, methods=methods, workers=1)
+    parallel = reproduce("dg15", tmp_path / "two", seeds=1, methods=methods, workers=2)
+    assert serial.records == parallel.records
+    assert (tmp_path / "one/results.json").read_bytes() == (tmp_path / "two/results.json").read_bytes()
+
+
+@pytest.mark.parametrize("method", ["tro-physical", "tro-data"])
+def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
+    method: str, no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped between two checkpoints, in the feature phase or the main one, it ends as if nothing had happened."""
+    protocol = replace(BENCHMARKS["dg15"].protocol, rounds=60)
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
+    whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
+    rows, calls = loop.batch_rows, iter(range(1000))
+
+    def failing(*args: object, **kwargs: object) -> object:  # once an epoch
+        if next(calls) == 40:
+            raise KeyboardInterrupt
+        return rows(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "batch_rows", failing)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
+    assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"
+    resumed = reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
+    phases = 2 if method == "tro-data" else 1
+    assert next(calls) == 41 + phases * 60 - 25, "it did not go on from the checkpoint after epoch 25"
+    assert resumed.records == whole.records
+    assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
+
+
+# ---------------------------------------------------------------- what is found is looked at
+
+
+def edited(content: bytes) -> bytes:
+    """The accuracy after every epoch as somebody would like it."""
+    record = json.loads(content)
+    for entry in record["history"]:
+        entry["metrics"]["test"] = 1.0
+    return json.dumps(record).encode()
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "noise": lambda content: b"\xff" * 100,
+    "a list": lambda content: b"[]",
+    "deep": lambda content: b"[" * 100_000,
+    "flipped": flipped,
+}
+
+
+@pytest.mark.parametrize(
+    ("which", "how"),
+    [("json", how) for how in (*DAMAGE.values(), edited)] + [("safetensors", how) for how in DAMAGE.values()],
+    ids=[f"record {name}" for name in (*DAMAGE, "edited")] + [f"model {name}" for name in DAMAGE],
+)
+def test_what_is_damaged_is_set_aside_and_run_again(
+    which: str, how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path
+) -> None:
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    results = (tmp_path / "results.json").read_bytes()
+    path = tmp_path / "runs" / f"{first.jobs[0].key}.{which}"
+    earlier = path.with_name(f"{path.name}.damaged")
+    earlier.write_text("of another day")
+    path.write_bytes(how(path.read_bytes()))
+    damaged = path.read_bytes()
+    with pytest.warns(TopoRoWarning, match=rf"{re.escape(path.name)} is .* set aside as {re.escape(earlier.name)}1"):
+        again = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    assert again.resumed == 0
+    assert again.records == first.records
+    assert (tmp_path / "results.json").read_bytes() == results
+    assert earlier.read_text() == "of another day"
+    assert path.with_name(f"{earlier.name}1").read_bytes() == damaged
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
+
+
+@pytest.mark.parametrize("how", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_checkpoint_is_set_aside_and_its_run_begun_again(
+    how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["tro-physical"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "store", lambda *a, **k: pytest.fail("as if it was killed before it could store the run"))
+        with pytest.raises(pytest.fail.Exception):
+            reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
+    (path,) = (tmp_path / "runs").glob("*.checkpoint")
+    path.write_bytes(how(path.read_bytes()))
+    with pytest.warns(TopoRoWarning, match=r"main\.checkpoint is .* set aside as .*main\.checkpoint\.damaged"):
+        again = reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
+    assert again.records == whole.records
+    assert [p.name for p in (tmp_path / "runs").glob("*.checkpoint*")] == [f"{path.name}.damaged"]
+
+
+def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    outcome.jobs[0].model_path(tmp_path).write_bytes(b"")
+    with pytest.raises(DataError, match=r"erm-s0-.* is damaged \(.*\): run it again"):
+        write_report(outcome, tmp_path)
+
+
+def test_of_two_processes_with_the_same_run_the_first_to_store_it_is_believed(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    job, files = outcome.jobs[0], sorted((tmp_path / "runs").iterdir())
+    before = [path.read_bytes() for path in files]
+    assert job.store(tmp_path, {"key": job.key, "of": "another"}, b"another") == outcome.records[0]
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_runs_in_this_process_leave_torch_its_threads(small: Protocol, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---------------------------------------------------------------- processes
+
+
+def test_a_worker_that_is_killed_is_an_error_that_names_the_runs(no_data: None, tmp_path: Path) -> None:
+    """As the system does where memory runs out."""
+
+    def kill() -> None:
+        while not (workers := multiprocessing.active_children()):
+            time.sleep(0.01)
+        os.kill(workers[0].pid or 0, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    ran = "erm seed 0, sd seed 0|erm seed 0|sd seed 0"  # on a busy machine one may be done before the other is killed
+    with pytest.raises(TopoRoError, match=rf"these ran: ({ran})\. What is done is kept: run it again"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
+    killer.join()
+    assert until(lambda: not multiprocessing.active_children()), "one that was just being started ends by itself"
+
+
+def test_a_worker_that_is_killed_before_the_next_has_started_is_the_same_error(
+    no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill_first() -> nullcontext[None]:
+        for worker in multiprocessing.active_children():
+            os.kill(worker.pid or 0, signal.SIGKILL)
+            worker.join()
+        return nullcontext()
+
+    monkeypatch.setattr(runner, "signals_held", kill_first)
+    with pytest.raises(TopoRoError, match=r"these ran: erm seed 0, sd seed 0\. What is done is kept"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("error", [OSError("handle is closed"), ValueError("bad value(s) in fds_to_keep")])
+def test_a_pool_that_breaks_while_a_worker_starts_is_the_same_error(
+    no_data: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def start(self: object) -> None:
+        raise error
+
+    monkeypatch.setattr(runner.ProcessPoolExecutor, "_spawn_process", start)
+    with pytest.raises(TopoRoError, match=r"these ran: erm seed 0\. What is done is kept"):
+        reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
+
+
+def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
+    job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["tro-physical"], 0, "data")
+    others = [
+        replace(job, seed=1),
+        replace(job, fingerprint="other data"),
+        replace(job, protocol=replace(job.protocol, rounds=21)),
+        replace(job, method=replace(job.method, settings={"penalty": 10.0, "step": 0.01})),
+        replace(job, method=replace(job.method, prior="uniform")),
+        replace(job, protocol=replace(job.protocol, priors={"normalization": "sum"})),
+        replace(job, variant="other"),
+    ]
+    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
+    assert replace(job, protocol=replace(job.protocol, variants=(), title="other", notes=())).key == job.key
+
+
+def test_rows_are_the_same_whatever_the_order_of_the_records(small: Protocol, tmp_path: Path) -> None:
+    outcome = reproduce("dg15", tmp_path, seeds=3, methods=["erm", "group-dro"])
+    assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
+
+
+def test_bad_requests_are_refused_before_anything_is_written(small: Protocol, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with pytest.raises(UnknownNameError, match="unknown method"):
+        reproduce("dg15", target, methods=["nope"])
+    with pytest.raises(UnknownNameError, match="unknown source"):
+        reproduce("dg15", target, source="somewhere")
+    with pytest.raises(SettingError, match="seeds=0"):
+        reproduce("dg15", target, seeds=0)
+    with pytest.raises(DatasetNotFoundError, match="no such data folder"):
+        reproduce("dg15", target, data=tmp_path / "absent")
+    assert not target.exists()
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(DataError, match="is a file"):
+        reproduce("dg15", tmp_path / "file", methods=["erm"])
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_reading_results_that_are_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="run `toporo reproduce`"):
+        read_rows(tmp_path / "results.json")
+    (tmp_path / "results.json").write_text("[{]")
+    with pytest.raises(DataError, match="not a results file"):
+        read_rows(tmp_path / "results.json")
+
+
+def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_data: Path, tmp_path: Path) -> None:
+    """The paper's claim, with aligned priors: TRO-physical at least 67.6 at the last epoch and 8 points above ERM."""
+    outcome = reproduce("dg15", tmp_path, seeds=3, methods=["erm", "tro-physical"], data=real_data)
+    last = {row.method: row for row in outcome.rows if row.selection == "last"}
+    assert last["tro-physical"].source == "published"
+    assert last["tro-physical"].mean >= 67.6
+    assert last["tro-physical"].mean - last["erm"].mean >= 8.0
+    assert math.isclose(last["tro-physical"].paper or 0, 67.56)
+
+
+def test_the_key_of_a_run_changes_with_the_versions_of_the_code_and_not_with_source_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who edits a method must not be shown its old figures; who edits a label must not wait for all runs again."""
+    protocol = BENCHMARKS["dg15"].protocol
+    job = Job(protocol, BENCH_METHODS["erm"], 0, "data")
+    before = job.key
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
+        assert replace(job, protocol=replace(protocol, title="new", notes=("new",))).key == before
+    assert replace(job, protocol=replace(protocol, code_version=2)).key != before, "of a benchmark"
+    with monkeypatch.context() as patch:
+        patch.setattr(OBJECTIVES["erm"], "code_version", 2)
+        assert job.key != before, "of an objective"
+    with monkeypatch.context() as patch:
+        patch.setattr(results_module, "CODE_VERSION", results_module.CODE_VERSION + 1)
+        assert job.key != before
+    assert job.key == before
+
+
+def test_a_table_keeps_the_methods_that_were_run_in_its_folder_before(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
+    second = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
+    assert [row for row in second.rows if row.method != "sd"] == first.rows, "with all their seeds"
+    assert {row.method for row in read_rows(tmp_path / "results.json")} == {"erm", "tro-physical", "sd"}
+    assert write_report(second, tmp_path).read_text(encoding="utf-8").count("TRO-physical")
+    other = replace(small, learning_rate=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BENCHMARKS["dg15"], "protocol", other)
+        third = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
+    assert {row.method for row in third.rows} == {"sd"}, "not those with other settings"
+
+
+def test_a_run_that_ends_within_its_warm_up_says_so_in_its_record_and_on_the_page(
+    small: Protocol, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    changes = {"vrex": {"settings": {"penalty": 10.0, "warm_up": 500}}}
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(small, changes=changes))
+    outcome = reproduce("dg15", tmp_path, seeds=1, methods=["vrex", "irm"])
+    warned = {record["method"]: record["warnings"] for record in outcome.records}
+    assert warned["irm"] == []
+    assert len(warned["vrex"]) == 1
+    assert "ends within the warm-up of VREx: it has 32 steps" in warned["vrex"][0]
+    assert "ends within the warm-up of VREx" in write_report(outcome, tmp_path).read_text(encoding="utf-8")
+
+
+def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    first.jobs[0].model_path(tmp_path).unlink()
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 0
+    assert first.jobs[0].model_path(tmp_path).is_file()

@@ -1,0 +1,283 @@
+"""The paper's search: what is tried, what each rule gets, going on where it stopped, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toporo.errors import DataError, DivergedError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.paper import BENCHMARKS, load_dataset, search, sweep
+from toporo.paper.protocols import PENALTIES, Protocol
+from toporo.paper.results import Row
+from toporo.paper.runner import reproduce
+from toporo.paper.search import read_search, search_settings
+from toporo.paper.sweep import SEARCHES, STEPS, make_plan
+
+METHODS = ["erm", "vrex", "tro-physical"]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
+    """Four epochs, and grids of a few settings."""
+    grid = {"erm": ({},), "vrex": ({"penalty": 1.0, "warm_up": 3},), "tro": ({"penalty": 1.0, "step": 0.1},)}
+    monkeypatch.setitem(SEARCHES, "paper", grid)
+    return small
+
+
+def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep.SweepPlan:
+    benchmark = BENCHMARKS[name].under(protocol)
+    (variant,) = benchmark.get_variants()
+    return make_plan(benchmark, variant, load_dataset(name, source="generated"), **options)
+
+
+def test_the_grid_is_the_papers(no_data: None) -> None:
+    plan = plan_of(methods=["tro-physical"])
+    tried = {(t.settings["penalty"], t.settings["step"]) for t in plan.trials}
+    assert tried == {(penalty, step) for penalty in PENALTIES for step in STEPS}
+    assert PENALTIES == (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+    assert STEPS == (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+    assert len(plan.trials) == 30 * 3 * (1 + len(plan.likeness))
+
+
+@pytest.mark.filterwarnings("ignore:the prior is flat")
+@pytest.mark.parametrize("name", ["dg15", "dg60"])
+def test_published_priors_are_there_for_every_fold(name: str, no_data: None) -> None:
+    """Betweenness of the groups around a region held out may be 0 for all: then they count alike."""
+    benchmark, plan = BENCHMARKS[name].under("paper"), plan_of(name, "paper", seeds=1)
+    weights = [benchmark.priors["published-physical"](data).weights for data in plan.data]
+    assert [set(each) for each in weights] == [set(data.train) for data in plan.data]
+    assert any(len(set(each.values())) == 1 for each in weights[1:])
+    assert len(set(weights[0].values())) > 1
+
+
+@pytest.mark.parametrize("protocol", ["fair", "paper"])
+@pytest.mark.parametrize("name", ["dg15", "dg60"])
+def test_every_method_is_tried_with_its_own_settings_too(no_data: None, name: str, protocol: str) -> None:
+    plan = plan_of(name, protocol, seeds=1)
+    tried: dict[str, list[dict[str, Any]]] = {}
+    for trial in plan.trials:
+        if not trial.fold:
+            tried.setdefault(trial.method.name, []).append(trial.settings)
+    table = BENCHMARKS[name].under(protocol).protocol
+    assert set(tried) == set(table.methods) - {"tro-lambda0"}
+    for method, settings in tried.items():
+        assert dict(table.method(method).settings) in settings
+        assert len({json.dumps(one, sort_keys=True) for one in settings}) == len(settings)
+
+
+def test_folds_hold_out_training_groups_alone(no_data: None) -> None:
+    plan = plan_of()
+    whole = plan.data[0]
+    for fold in plan.data[1:]:
+        assert set(fold.train) | set(fold.test) == set(whole.train)
+        assert not set(fold.train) & set(fold.test)
+        assert set(fold.data.groups) == set(whole.train)
+
+
+def test_with_its_own_settings_a_method_has_the_figures_of_the_table(few: Protocol, tmp_path: Path) -> None:
+    found = search_settings("dg15", tmp_path / "search", seeds=2, methods=METHODS)
+    rows = reproduce("dg15", tmp_path / "table", seeds=2, methods=METHODS).rows
+    table: dict[str, Row] = {row.method: row for row in rows if row.selection == "last"}
+    for name, one in found.variants[0].methods.items():
+        assert one.rules["own"].values == pytest.approx(table[name].per_seed, abs=1e-6)
+        assert one.last[0] == pytest.approx(one.rules["own"].values)
+
+
+def test_no_rule_beats_the_oracle_and_regrets_are_what_is_missing(few: Protocol, tmp_path: Path) -> None:
+    found = search_settings("dg15", tmp_path, seeds=2, methods=METHODS)
+    assert list(found.variants[0].methods) == METHODS
+    for one in found.variants[0].methods.values():
+        best = one.rules["oracle"].values
+        for choice in one.rules.values():
+            assert choice.regrets == pytest.approx(np.subtract(best, choice.values), abs=1e-5)
+            assert min(choice.regrets) >= 0
+        assert one.rules["oracle"].regrets == [0.0, 0.0]
+        assert all(map(np.greater_equal, one.epochs["oracle"].values, best))
+    assert read_search(tmp_path / "search.json", "dg15") == found
+
+
+def test_a_lower_error_is_the_better_one(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(few, better="lower"))
+    one = search_settings("dg15", tmp_path, seeds=1, methods=["tro-physical"]).variants[0].methods["tro-physical"]
+    assert one.rules["oracle"].values[0] <= min(value for (value,) in one.last)
+    assert one.rules["own"].regrets[0] >= 0
+
+
+def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
+    few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A summary may know the test groups alone, as that of TPT-48 does."""
+    plain = BENCHMARKS["dg15"].summary
+
+    def strict(values: dict[Any, float], loaded: Any) -> dict[str, Any]:
+        assert set(values) == set(load_dataset("dg15", source="generated").test)
+        return plain(values, loaded)
+
+    monkeypatch.setattr(BENCHMARKS["dg15"], "summary", strict)
+    found = search_settings("dg15", tmp_path, seeds=1, methods=["tro-data"])
+    assert list(found.variants[0].methods) == ["tro-data"]
+
+
+def histories(plan: sweep.SweepPlan, figure: Callable[[sweep.Trial, int], list[list[float]]]) -> dict[str, Any]:
+    return {trial.key: {"history": figure(trial, trial.fold)} for trial in plan.trials}
+
+
+def test_what_looks_equally_good_counts_as_its_mean(few: Protocol) -> None:
+    plan = plan_of(seeds=1, methods=["tro-physical"])
+    own = dict(plan.protocol.method("tro-physical").settings)
+
+    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
+        mine = trial.settings == own
+        return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]] if not fold else [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
+
+    one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
+    assert one.rules["validation"].values == pytest.approx([100 * np.mean([0.9, 0.5])])
+    assert one.rules["validation"].taken[0]["equal"] == 2
+    assert one.epochs["validation"].values == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
+    assert one.epochs["validation"].taken[0]["equal"] == 4
+    assert one.rules["regions"].values == [90.0]
+    assert one.rules["regions"].taken == [{"settings": own, "epoch": 4, "equal": 1}]
+    assert one.rules["own"].values == [90.0]
+
+
+def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
+    plan = plan_of(seeds=1, methods=["tro-physical"])
+    own = dict(plan.protocol.method("tro-physical").settings)
+
+    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
+        good = [[2, 0.5, 0.6], [4, 0.5, 0.6]]
+        if trial.settings == own:
+            return good
+        return [] if fold == 1 else [[2, 1.0, 1.0], [4, 1.0, 1.0]]
+
+    one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
+    assert {rule: choice.values for rule, choice in one.rules.items()} == {rule: [60.0] for rule in one.rules}
+
+
+def test_a_run_that_diverges_ends_there_and_the_others_go_on(
+    few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(seeds=1, methods=["erm", "vrex"])
+    plain = sweep.train_network
+
+    def diverging(*given: Any, on_record: Callable[[Any], None], **how: Any) -> Any:
+        def stop(record: Any) -> None:
+            if record.round == 3:
+                raise DivergedError("the training loss became nan in epoch 3.")
+            on_record(record)
+
+        return plain(*given, on_record=stop if given[3].name == "vrex" else on_record, **how)
+
+    monkeypatch.setattr(sweep, "train_network", diverging)
+    (tmp_path / "search").mkdir()
+    for trial in plan.trials:
+        record = sweep.run_trial(trial, plan.data[trial.fold], tmp_path)
+        assert [at for at, *_ in record["history"]] == ([1, 2] if trial.method.name == "vrex" else [1, 2, 3, 4])
+
+
+def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, calls = sweep._train, []
+
+    def counted(trial: sweep.Trial, *rest: Any) -> Any:
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        calls.append(trial)
+        return train(trial, *rest)
+
+    monkeypatch.setattr(sweep, "_train", counted)
+    with pytest.raises(KeyboardInterrupt):
+        search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS)
+    assert not (tmp_path / "a" / "search.json").exists()
+    assert len(list((tmp_path / "a" / "search").iterdir())) == 3
+    monkeypatch.setattr(sweep, "_train", train)
+    seen: list[tuple[int, int]] = []
+    first = search_settings(
+        "dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, total, _: seen.append((done, total))
+    )
+    assert seen[0][0] == len(calls)
+    assert seen[-1][0] == seen[-1][1]
+    assert first == search_settings("dg15", tmp_path / "b", seeds=1, methods=METHODS)
+    assert (tmp_path / "a" / "search.json").read_bytes() == (tmp_path / "b" / "search.json").read_bytes()
+
+
+def test_a_damaged_record_is_set_aside_and_run_again(few: Protocol, tmp_path: Path) -> None:
+    first = search_settings("dg15", tmp_path, seeds=1, methods=["erm"])
+    damaged = next(iter((tmp_path / "search").iterdir()))
+    damaged.write_text(damaged.read_text()[:-20])
+    with pytest.warns(TopoRoWarning, match="set aside"):
+        assert search_settings("dg15", tmp_path, seeds=1, methods=["erm"]) == first
+
+
+def test_two_processes_give_what_one_gives(few: Protocol, tmp_path: Path) -> None:
+    """Workers do not see what is patched here: the runs say all that they need."""
+    one = search_settings("dg15", tmp_path / "a", seeds=1, methods=["erm", "vrex"])
+    two = search_settings("dg15", tmp_path / "b", seeds=1, methods=["erm", "vrex"], workers=2)
+    assert one == two
+
+
+def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
+    few: Protocol, toporo: Callable[..., Any], tmp_path: Path
+) -> None:
+    asked = ("reproduce", "dg15", "--search", "paper", "--seeds", "1", "--methods", "erm,tro-physical", "--jobs", "1")
+    done = toporo(*asked, "--out", str(tmp_path))
+    assert done.code == 0, done.out + done.err
+    assert "12 runs: 3 folds and all training groups, 1 seed(s); about " in done.out + done.err
+    assert "TRO-physical" in done.out
+    shown = toporo("reproduce", "dg15", "--search", "paper", "--show", str(tmp_path / "search.json"), "--markdown")
+    assert shown.out.startswith("DG-15: test accuracy (%) with settings as each rule chooses them")
+    assert "| TRO-physical | 2 | " in shown.out
+    told = toporo(*asked, "--out", str(tmp_path), "--json")
+    assert json.loads(told.out)["benchmark"] == "dg15"
+    assert "12 of them done before" in told.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("dg15", "--search", "papers"), "unknown search 'papers'"),
+        (("dg15", "--search", "paper", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
+        (("dg15", "--search", "paper", "--once", "irm"), "--search is for dg15, dg60 and tpt48"),
+        (("dg15", "--search", "paper", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
+        (("dg15", "--search", "paper", "--show", "nowhere.json"), "no results in ."),
+    ],
+)
+def test_bad_input_is_a_clear_error(
+    few: Protocol, toporo: Callable[..., Any], tmp_path: Path, asked: tuple[str, ...], message: str
+) -> None:
+    done = toporo("reproduce", *asked, "--out", str(tmp_path / "out"))
+    assert done.code == (2 if "--search is" in message else 1)
+    assert message in " ".join((done.out + done.err).split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_too_few_groups_to_hold_out_are_an_error(no_data: None) -> None:
+    loaded = load_dataset("dg15", source="generated")
+    benchmark = BENCHMARKS["dg15"]
+    (variant,) = benchmark.get_variants()
+    with pytest.raises(DataError, match="dg15 has 2 training groups: a search holds some of them out"):
+        make_plan(benchmark, variant, replace(loaded, train=loaded.train[:2]))
+
+
+def test_images_have_no_search(no_data: None) -> None:
+    benchmark = BENCHMARKS["pacs"]
+    with pytest.raises(SettingError, match="--search is for networks on plain rows; pacs has none"):
+        make_plan(benchmark, benchmark.get_variants()[0], load_dataset("dg15", source="generated"))
+
+
+def test_a_file_of_another_benchmark_is_an_error(few: Protocol, tmp_path: Path) -> None:
+    search_settings("dg15", tmp_path, seeds=1, methods=["erm"])
+    with pytest.raises(DataError, match="has a search of dg15"):
+        read_search(tmp_path / "search.json", "dg60")
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(DataError, match="is not a search of toporo"):
+        read_search(tmp_path / "other.json", "dg15")
+    with pytest.raises(DataError, match="is a file"):
+        search_settings("dg15", tmp_path / "other.json")
+    with pytest.raises(UnknownNameError, match="unknown search"):
+        search_settings("dg15", tmp_path, search="ours")

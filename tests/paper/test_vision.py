@@ -1,0 +1,731 @@
+"""Tables on images and radar tiles: what is trained on what, where priors come from, what is stored and resumed."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import load_file
+from torch import nn
+
+from tests.paper.small_network import SmallNet
+from tests.paper.tiny_floods import ROOT, chip_names, make_chip, write_chip, write_floods
+from tests.paper.tiny_images import write_tiny
+from toporo.data.grouped import GroupedData
+from toporo.data.images import ImageStore, TileStore
+from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.groups import Groups
+from toporo.paper import BENCHMARKS, vision
+from toporo.paper.domainbed import SPECS
+from toporo.paper.flood_chips import apply_scaling, fit_scaling
+from toporo.paper.results import AVERAGE, Job, Outcome, Row, read_about, read_rows
+from toporo.paper.runner import reproduce
+from toporo.paper.sen1floods11 import left_out, validation_rows
+from toporo.paper.tables import caption, make_overview, overview_tables, paper_title
+from toporo.paper.vision import VisionChoices, settle
+from toporo.topology.graph import GroupGraph
+from toporo.topology.learn import learn_topology
+from toporo.topology.prior import Prior
+from toporo.training.steps import StepSettings, Trained
+from toporo.vision import NETWORKS, UNet
+
+DOMAINS = SPECS["pacs"].domains
+TABLE = ("erm", "group-dro", "coral", "sd", "tro-data", "tro-uniform")
+TEST = "test accuracy (%)"
+CHOICES = VisionChoices(
+    device="cpu", network="resnet18", steps=5, evaluate_every=2, per_group=4, size=16, keep_models=True
+)  # fmt: skip
+FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, per_group=2, size=16, keep_models=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small() -> Iterator[None]:
+    """ResNet-18 costs a second a run; nothing here is about it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(NETWORKS, "resnet18", SmallNet)
+        patch.delenv("TOPORO_DATA", raising=False)
+        yield
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Rows that each training was given, in order."""
+
+    outcome: Outcome
+    out: Path
+    data: Path
+    rows: list[GroupedData]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    write_tiny(root, SPECS["pacs"], per_class=5)
+    return root
+
+
+@pytest.fixture(scope="module")
+def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    """The whole table of PACS, two seeds, with two further methods once; and what each training saw."""
+    out, seen, real = tmp_path_factory.mktemp("pacs"), [], vision.train_steps
+
+    def spy(network: nn.Module, objective: Any, data: Any, rows: GroupedData, *rest: Any, **more: Any) -> Trained:
+        seen.append(rows)
+        return real(network, objective, data, rows, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vision, "train_steps", spy)
+        outcome = reproduce("pacs", out, seeds=2, once=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
+    return Trainings(outcome, out, pictures, seen)
+
+
+@pytest.fixture(scope="module")
+def flooded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events of which Ghana has no water and Spain no measurement; the others of the eleven have no chips."""
+    root = tmp_path_factory.mktemp("flooded")
+    bucket = write_floods(root)
+    for chip in chip_names():
+        image, label = make_chip(chip)
+        if chip.startswith("Ghana"):
+            write_chip(bucket, chip, image, np.where(label == 1, 0, label).astype(np.int16))
+        if chip.startswith("Spain"):
+            write_chip(bucket, chip, np.full_like(image, np.nan), label)
+    return root
+
+
+@pytest.fixture(scope="module")
+def floods(flooded: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
+    out = tmp_path_factory.mktemp("floods")
+    outcome = reproduce("sen1floods11", out, seeds=1, methods=["erm", "tro-data"], data=flooded, vision=FLOODS)
+    return Trainings(outcome, out, flooded, [])
+
+
+def record_of(done: Trainings, method: str, seed: int, variant: str) -> tuple[Job, dict[str, Any]]:
+    found = [
+        (job, record)
+        for job, record in zip(done.outcome.jobs, done.outcome.records, strict=True)
+        if (job.method.name, job.seed, job.variant) == (method, seed, variant)
+    ]
+    (one,) = found
+    return one
+
+
+def stored_network(job: Job, out: Path, network: nn.Module) -> nn.Module:
+    """The network with what was stored of it, and nothing else."""
+    tensors = {k: v for k, v in load_file(job.model_path(out)).items() if not k.startswith("sample.")}
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def pixels(store: ImageStore, rows: np.ndarray) -> torch.Tensor:
+    return torch.as_tensor(store.images[rows]).permute(0, 3, 1, 2).float() / 255
+
+
+def without_time(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "timing"}
+
+
+# ---------------------------------------------------------------------- what is trained on what
+
+
+def test_each_domain_is_tested_in_turn_and_the_others_are_trained_on(pacs: Trainings) -> None:
+    jobs = pacs.outcome.jobs
+    assert list(dict.fromkeys(job.variant for job in jobs)) == list(DOMAINS)
+    # In order of the jobs; the topology of TRO-data comes from the stored ERM run and needs no training.
+    assert len(pacs.rows) == len(jobs) == 4 * (6 * 2 + 2)
+    for job, rows in zip(jobs, pacs.rows, strict=True):
+        assert set(rows.groups) == set(DOMAINS) - {job.variant}
+        store = pacs.outcome.loaded[job.variant].store
+        assert isinstance(store, ImageStore)
+        assert {store.names[row].split("/")[0] for row in rows.x} == set(rows.groups)
+
+
+def test_all_methods_of_a_seed_train_on_the_same_four_fifths(pacs: Trainings) -> None:
+    by_place: dict[tuple[str, int], set[tuple[int, ...]]] = {}
+    for job, rows in zip(pacs.outcome.jobs, pacs.rows, strict=True):
+        by_place.setdefault((job.variant, job.seed), set()).add(tuple(rows.x.tolist()))
+    assert all(len(found) == 1 for found in by_place.values())
+    for domain in DOMAINS:
+        (first,), (second,) = by_place[domain, 0], by_place[domain, 1]
+        assert first != second, "another seed, another split"
+        data = pacs.outcome.loaded[domain].data
+        names = np.array(data.ids.names)
+        for group in set(DOMAINS) - {domain}:
+            assert sum(names[list(first)] == group) == 0.8 * sum(names == group) == 12
+
+
+def noisy_copy(source: Path, target: Path, domain: str) -> None:
+    """The same folder with noise for all images of one domain."""
+    shutil.copytree(source, target)
+    rng = np.random.default_rng(1)
+    for path in (path for path in sorted(target.rglob("*")) if path.is_file() and domain in path.parts):
+        Image.fromarray(rng.integers(0, 255, (16, 16, 3), dtype=np.uint8)).save(path)
+
+
+def test_nothing_of_the_test_domain_gets_into_a_network(pacs: Trainings, tmp_path: Path) -> None:
+    """With noise in its place, networks, priors and the choice of the step are the same, to the last bit."""
+    noisy_copy(pacs.data, tmp_path / "data", "sketch")
+    again = reproduce(
+        "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data", vision=CHOICES,
+        test="sketch",
+    )  # fmt: skip
+    for job, record in zip(again.jobs, again.records, strict=True):
+        before, expected = record_of(pacs, job.method.name, 0, "sketch")
+        assert job.key != before.key
+        assert job.model_path(tmp_path / "out").read_bytes() == before.model_path(pacs.out).read_bytes()
+        assert record["prior"] == expected["prior"]
+        chosen = [[epoch["metrics"]["validation"] for epoch in one["history"]] for one in (record, expected)]
+        assert chosen[0] == chosen[1]
+
+
+@pytest.mark.parametrize(("changed", "test"), [("Bolivia", "Bolivia"), ("Bolivia", "India"), ("India", "India")])
+def test_nothing_of_the_test_event_or_of_bolivia_gets_into_a_network(
+    flooded: Path, floods: Trainings, tmp_path: Path, changed: str, test: str
+) -> None:
+    """Its scale, above all: decibels a hundred times as large change nothing but the figures."""
+    shutil.copytree(flooded, tmp_path / "data")
+    for chip in chip_names():
+        if chip.startswith(changed):
+            image, label = make_chip(chip)
+            write_chip(tmp_path / "data/sen1floods11/v1.1", chip, 100 * image, label)
+    again = reproduce(
+        "sen1floods11",
+        tmp_path / "out",
+        seeds=1,
+        methods=["tro-data"],
+        data=tmp_path / "data",
+        vision=FLOODS,
+        test=test,
+    )
+    before, expected = record_of(floods, "tro-data", 0, test)
+    assert again.jobs[0].key != before.key
+    assert again.records[0]["prior"] == expected["prior"]
+    found, wanted = (load_file(p) for p in (again.jobs[0].model_path(tmp_path / "out"), before.model_path(floods.out)))
+    assert set(found) == set(wanted)
+    for name, value in found.items():
+        if name != "sample.water":
+            assert torch.equal(value, wanted[name]), name
+
+
+# ---------------------------------------------------------------------- priors
+
+
+def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Trainings) -> None:
+    """Computed again, from the stored ERM network and the images it was trained on."""
+    for seed in (0, 1):
+        erm, _ = record_of(pacs, "erm", seed, "photo")
+        _, record = record_of(pacs, "tro-data", seed, "photo")
+        benchmark = pacs.outcome.loaded["photo"]
+        assert isinstance(benchmark.store, ImageStore)
+        rows = benchmark.data.select(benchmark.train).split(0.2, seed).train
+        network = stored_network(erm, pacs.out, SmallNet(3, 3, None, 99))
+        with torch.no_grad():
+            features = network.features(pixels(benchmark.store, rows.x)).numpy()  # type: ignore[operator]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TopoRoWarning)  # so few images do not settle a prior
+            graph = learn_topology(features, rows.ids, seed=seed, **pacs.outcome.protocol.data_topology)
+            prior = graph.prior(benchmark.train, measure="betweenness", cautious=True)
+        found = GroupGraph.from_json(json.dumps(record["topology"]))
+        assert set(found.edges) == set(graph.edges)
+        assert [set(draw) for draw in found.redrawn] == [set(draw) for draw in graph.redrawn]
+        assert Prior.from_dict(record["prior"]).saw == ()
+        assert Prior.from_dict(record["prior"]).moved == pytest.approx(prior.moved, abs=1e-6)
+        assert Prior.from_dict(record["prior"]).doubt == prior.doubt
+        assert dict(record["prior"]["weights"]) == pytest.approx(dict(prior.weights), abs=1e-6)
+
+
+def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainings, tmp_path: Path) -> None:
+    alone = reproduce("pacs", tmp_path, seeds=1, methods=["tro-data"], data=pacs.data, vision=CHOICES, test="cartoon")
+    _, expected = record_of(pacs, "tro-data", 0, "cartoon")
+    assert without_time(alone.records[0]) == without_time(expected)
+    later = reproduce("pacs", tmp_path, seeds=1, methods=TABLE, data=pacs.data, vision=CHOICES, test="cartoon")
+    assert later.resumed == 1
+    assert [without_time(r) for r in later.records] == [
+        without_time(record_of(pacs, method, 0, "cartoon")[1]) for method in TABLE
+    ]
+
+
+def test_a_prior_that_is_not_trusted_is_uniform_and_the_record_says_why(pacs: Trainings) -> None:
+    """Fifteen drawings per domain settle nothing: some runs of the table fall back."""
+    priors = {(r["variant"], r["seed"]): r for r in pacs.outcome.records if r["method"] == "tro-data"}
+    doubted = [record for record in priors.values() if record["prior"].get("doubt")]
+    assert doubted
+    for record in doubted:
+        assert set(dict(record["prior"]["weights"]).values()) == {1 / 3}
+        assert any(record["prior"]["doubt"] in text for text in record["warnings"])
+    assert all(record["prior"]["moved"] >= 0 for record in priors.values())
+
+
+def test_a_uniform_prior_is_the_control(pacs: Trainings) -> None:
+    _, record = record_of(pacs, "tro-uniform", 0, "sketch")
+    assert dict(record["prior"]["weights"]) == pytest.approx(dict.fromkeys(DOMAINS[:3], 1 / 3))
+    assert {row.control for row in pacs.outcome.rows if row.method == "tro-uniform"} == {True}
+
+
+# ---------------------------------------------------------------------- figures
+
+
+def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
+    """By hand: the last evaluation is of the network that was kept."""
+    job, record = record_of(pacs, "coral", 1, "sketch")
+    benchmark = pacs.outcome.loaded["sketch"]
+    assert isinstance(benchmark.store, ImageStore)
+    network = stored_network(job, pacs.out, SmallNet(3, 3, None, 99))
+
+    def accuracy(rows: GroupedData) -> dict[str, float]:
+        found: dict[str, list[bool]] = {}
+        with torch.no_grad():
+            guesses = network(pixels(benchmark.store, rows.x)).argmax(dim=1).tolist()  # type: ignore[arg-type]
+        for name, guess, true in zip(rows.ids.names, guesses, rows.y, strict=True):
+            found.setdefault(str(name), []).append(guess == true)
+        return {name: float(np.mean(right)) for name, right in found.items()}
+
+    validation = accuracy(benchmark.data.select(benchmark.train).split(0.2, 1).validation)
+    test = accuracy(benchmark.data.select(("sketch",)))
+    last = record["history"][-1]["metrics"]
+    assert dict(last["by_group"]) == pytest.approx(test)
+    assert dict(last["validation_by_group"]) == pytest.approx(validation)
+    assert last["validation"] == pytest.approx(np.mean(list(validation.values())))
+    assert last["test"] == pytest.approx(test["sketch"])
+    shown = record["samples"]
+    with torch.no_grad():
+        sure, best = network(pixels(benchmark.store, np.array(shown["rows"]))).softmax(dim=1).max(dim=1)
+    assert shown["predicted"] == best.tolist()
+    assert shown["confidence"] == pytest.approx(sure.tolist(), abs=1e-4)
+    assert shown["true"] == benchmark.data.y[shown["rows"]].tolist()
+
+
+def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Trainings) -> None:
+    job, record = record_of(floods, "erm", 0, "India")
+    benchmark = floods.outcome.loaded["India"]
+    store = benchmark.store
+    assert isinstance(store, TileStore)
+    split = validation_rows(benchmark, 0, 0.2)
+    scaling = fit_scaling(store, split.train.x)
+    network = stored_network(job, floods.out, UNet(seed=5))
+
+    def counts(rows: GroupedData) -> tuple[int, int, int, int]:
+        with torch.no_grad():
+            water = network(torch.as_tensor(apply_scaling(store.x[rows.x], scaling))).argmax(dim=1).numpy() == 1
+        true, valid = store.y[rows.x] == 1, store.y[rows.x] >= 0
+        return tuple(int((a & b & valid).sum()) for a in (water, ~water) for b in (true, ~true))  # type: ignore[return-value]
+
+    tp, fp, fn, tn = counts(benchmark.data.select(("India",)))
+    last = record["history"][-1]["metrics"]
+    assert last["test"] == pytest.approx(tp / (tp + fp + fn))
+    assert last["f1"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    assert last["accuracy"] == pytest.approx((tp + tn) / (tp + fp + fn + tn))
+    tp, fp, fn, _ = counts(split.validation)
+    assert last["validation"] == pytest.approx(tp / (tp + fp + fn))
+    shown = load_file(job.model_path(floods.out))["sample.water"]
+    with torch.no_grad():
+        expected = network(torch.as_tensor(apply_scaling(store.x[record["samples"]["rows"]], scaling)))
+    assert torch.allclose(shown.float(), expected.softmax(dim=1)[:, 1], atol=1e-3)
+
+
+def rows_of(rows: list[Row], **wanted: str) -> list[Row]:
+    return [row for row in rows if all(getattr(row, key) == value for key, value in wanted.items())]
+
+
+def test_averages_are_over_the_domains_seed_by_seed(pacs: Trainings) -> None:
+    for rule in ("last", "averaged", "validation", "oracle"):
+        each = [rows_of(pacs.outcome.rows, method="erm", selection=rule, variant=d, metric=TEST)[0] for d in DOMAINS]
+        (mean,) = rows_of(pacs.outcome.rows, method="erm", selection=rule, variant=AVERAGE, metric=TEST)
+        assert mean.per_seed == pytest.approx(np.mean([row.per_seed for row in each], axis=0), abs=1e-5)
+        assert mean.sd == pytest.approx(np.std(mean.per_seed, ddof=1), abs=1e-5)
+        assert mean.paper == 85.7
+    (once,) = rows_of(pacs.outcome.rows, method="irm", selection="last", variant=AVERAGE, metric=TEST)
+    assert (len(once.per_seed), once.sd) == (1, None)
+
+
+def test_a_published_average_does_not_stand_beside_one_of_some_domains(pacs: Trainings, tmp_path: Path) -> None:
+    some = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=CHOICES, test="sketch,photo")
+    assert [row.paper for row in rows_of(some.rows, variant=AVERAGE, metric=TEST)] == [None] * 4
+    heads = [head.text for head in make_overview(some.protocol, some.rows).heads]
+    assert heads == ["method", "photo", "paper", "sketch", "paper", "average"]
+    one = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=CHOICES, test="photo")
+    assert rows_of(one.rows, variant=AVERAGE) == []
+
+
+def test_the_step_that_validation_chose_stands_for_a_method(pacs: Trainings) -> None:
+    """Of several equal ones the first, as everywhere."""
+    overview = make_overview(pacs.outcome.protocol, pacs.outcome.rows)
+    line = next(line for line in overview.lines if line.cells[0].text == "Group DRO")
+    values = []
+    for seed in (0, 1):
+        history = [epoch["metrics"] for epoch in record_of(pacs, "group-dro", seed, "photo")[1]["history"]]
+        best = max(metrics["validation"] for metrics in history)
+        values.append(next(100 * metrics["test"] for metrics in history if metrics["validation"] == best))
+    assert (
+        line.cells[[head.text for head in overview.heads].index("photo")].text
+        == f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
+    )
+    assert [epoch["round"] for epoch in record_of(pacs, "erm", 0, "photo")[1]["history"]] == [2, 4, 5]
+
+
+# ---------------------------------------------------------------------- methods that run once, and another λ
+
+
+def test_a_method_asked_for_once_runs_with_the_first_seed_alone(pacs: Trainings) -> None:
+    assert {job.seed for job in pacs.outcome.jobs if job.method.name in ("irm", "tro-data-10")} == {0}
+    assert record_of(pacs, "tro-data-10", 0, "photo")[1]["prior"] == record_of(pacs, "tro-data", 0, "photo")[1]["prior"]
+    same = reproduce(
+        "pacs", pacs.out / "same", seeds=1, methods=["erm"], once=["erm"], data=pacs.data, vision=CHOICES, test="photo"
+    )
+    assert len(same.jobs) == 1, "one that is in the table already is not run twice"
+
+
+def test_another_penalty_is_another_run_of_tro_alone(pacs: Trainings, tmp_path: Path) -> None:
+    other = reproduce(
+        "pacs", tmp_path, seeds=1, methods=TABLE, data=pacs.data, vision=replace(CHOICES, penalty=20.0), test="photo"
+    )
+    keys = {job.method.name: job.key for job in other.jobs}
+    before = {method: record_of(pacs, method, 0, "photo")[0].key for method in TABLE}
+    assert {method for method in TABLE if keys[method] != before[method]} == {"tro-data", "tro-uniform"}
+    assert {job.method.settings["penalty"] for job in other.jobs if job.method.prior} == {20.0}
+    used = (other.about or {})["settings"]["methods"]["tro-data"]
+    assert (used["penalty"], used["step"]) == (20.0, 0.05), "a step at which the weights settle"
+
+
+def test_without_a_penalty_the_step_is_the_protocols() -> None:
+    protocol, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", penalty=0.0), Path())
+    assert protocol.method("tro-data").settings == {"penalty": 0.0, "step": 0.1}
+
+
+def test_a_short_run_is_told_as_one_and_averaged_from_its_middle() -> None:
+    short, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50), Path())
+    usual, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu"), Path())
+    for protocol in (short, usual):
+        assert protocol.method("irm").settings == {"penalty": 1.0, "warm_up_share": 0.25}, "whatever the run"
+    assert (short.averaging, usual.averaging) == (25, 300)
+    assert any(note.startswith("50 steps per run") for note in short.notes)
+    assert any(note.startswith("2000 steps per run") for note in usual.notes)
+    assert any("began at random" in note for note in usual.notes)
+
+
+@pytest.mark.parametrize(("average", "averaging", "headline"), [
+    ("none", None, "validation"), (7, 7, "averaged"), ("swad", "swad", "averaged"),
+])  # fmt: skip
+def test_how_weights_are_averaged_can_be_chosen(average: int | str, averaging: int | str | None, headline: str) -> None:
+    protocol, _, _ = settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", steps=50, average=average), Path())
+    assert (protocol.averaging, protocol.headline) == (averaging, headline)
+    assert ("averaged" in protocol.rules) == (averaging is not None)
+
+
+def test_averages_of_weights_are_judged_beside_them(pacs: Trainings) -> None:
+    """From step 2 of 5 on: the first evaluation, after 2, has none; what counts is the one after the last."""
+    for record in pacs.outcome.records:
+        metrics = [entry["metrics"] for entry in record["history"]]
+        assert ["averaged_test" in each for each in metrics] == [False, True, True]
+    record = record_of(pacs, "erm", 0, "photo")[1]
+    (row,) = rows_of(pacs.outcome.rows, method="erm", selection="averaged", variant="photo", metric=TEST)
+    assert row.per_seed[0] == pytest.approx(100 * record["history"][-1]["metrics"]["averaged_test"])
+
+
+def test_swads_window_is_found_by_the_loss_of_the_validation_rows(pacs: Trainings, tmp_path: Path) -> None:
+    chosen = replace(CHOICES, average="swad", steps=5, evaluate_every=1)
+    outcome = reproduce("pacs", tmp_path, seeds=1, methods=["erm"], data=pacs.data, vision=chosen, test="photo")
+    metrics = [entry["metrics"] for entry in outcome.records[0]["history"]]
+    losses = [each["validation_loss"] for each in metrics]
+    assert all(0 < loss < 10 for loss in losses)
+    begun = [i for i in range(2, 5) if losses[i - 2] == min(losses[i - 2 : i + 1])]
+    assert ["averaged_test" in each for each in metrics] == [bool(begun) and i >= begun[0] for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"evaluate_every": 0}, {"per_group": 0}, {"penalty": float("nan")}, {"average": 2000}]
+)
+def test_a_setting_out_of_range_is_an_error_not_the_default(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", **wrong), Path())
+
+
+# ---------------------------------------------------------------------- stored, resumed
+
+
+def test_the_folder_has_what_the_outcome_says(pacs: Trainings) -> None:
+    assert read_rows(pacs.out / "results.json") == pacs.outcome.rows
+    about = read_about(pacs.out / "results.json")
+    assert about == json.loads(json.dumps(pacs.outcome.about))
+    assert list((pacs.out / "runs").glob("*.checkpoint")) == []
+
+
+def test_results_say_how_they_came_about(pacs: Trainings) -> None:
+    about = read_about(pacs.out / "results.json")
+    assert about["hardware"] == ["CPU"]
+    assert about["runs"] == len(pacs.outcome.records)
+    assert about["seconds"] == pytest.approx(sum(r["timing"]["seconds"] for r in pacs.outcome.records), abs=0.1)
+    assert about["software"]["torch"] == torch.__version__
+    used = about["settings"]
+    assert [used[key] for key in ("rounds", "unit", "evaluate_every", "per_group", "selection")] == [
+        5, "steps", 2, 4, "averaged",
+    ]  # fmt: skip
+    assert used["network"] == {
+        "name": "resnet18", "norm": "batch", "precision": "fp32", "weights": "a random start"
+    }  # fmt: skip
+    assert set(used["methods"]) == {*TABLE, "irm", "tro-data-10"}
+    assert about["data"] == {"size": 16, "complete": False, "source": "file", "rows": 60}
+    assert about["skipped"] == {}
+    for domain in DOMAINS:
+        priors = [dict(record_of(pacs, "tro-data", seed, domain)[1]["prior"]["weights"]) for seed in (0, 1)]
+        assert about["priors"][domain] == [pytest.approx(prior, abs=1e-4) for prior in priors]
+
+
+class Stop(Exception):
+    """In the middle of a table."""
+
+
+def test_a_table_goes_on_run_by_run_and_gives_the_same_rows(pacs: Trainings, tmp_path: Path) -> None:
+    def run(progress: Callable[..., None] | None = None) -> Outcome:
+        return reproduce(
+            "pacs", tmp_path, seeds=2, methods=TABLE, once=["irm", "tro-data-10"], data=pacs.data, vision=CHOICES,
+            progress=progress,
+        )  # fmt: skip
+
+    def stop(done: int, total: int, job: Job | None, speed: float | None) -> None:
+        if done == 17:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(stop)
+    assert not (tmp_path / "results.json").exists()
+    assert len(list((tmp_path / "runs").glob("*.json"))) - len(list((tmp_path / "runs").glob("*.topology.json"))) == 17
+    torn = next(iter((tmp_path / "runs").glob("erm-*.safetensors")))
+    torn.with_suffix(".json").write_text('{"schema": "toporo.ru')  # as a disk that was full leaves it
+    with pytest.warns(TopoRoWarning, match="set aside"):
+        again = run()
+    assert again.resumed == 16
+    assert again.rows == pacs.outcome.rows
+    assert [without_time(r) for r in again.records] == [without_time(r) for r in pacs.outcome.records]
+    assert run().resumed == len(again.jobs)
+
+
+@pytest.mark.parametrize("text", ["", '"edges": []'], ids=["empty", "edited"])
+def test_a_topology_that_was_damaged_is_learned_again(pacs: Trainings, tmp_path: Path, text: str) -> None:
+    chosen: dict[str, Any] = {"seeds": 1, "data": pacs.data, "vision": CHOICES, "test": "photo"}
+    reproduce("pacs", tmp_path, methods=["erm"], **chosen)
+    (path,) = (tmp_path / "runs").glob("*.topology.json")
+    path.write_text(text and re.sub(r'"edges": \[.*?\]\]', text, path.read_text()))
+    with pytest.warns(TopoRoWarning, match=r"topology\.json is .* set aside as .*\.topology\.json\.damaged"):
+        outcome = reproduce("pacs", tmp_path, methods=["tro-data"], **chosen)
+    assert without_time(outcome.records[0]) == without_time(record_of(pacs, "tro-data", 0, "photo")[1])
+
+
+@pytest.mark.parametrize("method", ["erm", "tro-data"])
+def test_a_run_goes_on_from_its_checkpoint(
+    pacs: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Interrupted after step 4 of 5, it does the last one and comes out the same."""
+    real, settings = vision.train_steps, vision._settings
+    trained: list[int] = []
+
+    def counting(*arguments: Any, evaluate: Callable[..., dict[str, Any]], **more: Any) -> Trained:
+        def stop_at_the_third(network: nn.Module) -> dict[str, Any]:
+            trained.append(1)
+            if len(trained) == 4:  # the second is of the raw weights and of their mean
+                raise Stop
+            return evaluate(network)
+
+        return real(*arguments, evaluate=stop_at_the_third, **more)
+
+    def often(given: Any) -> StepSettings:
+        return replace(settings(given), checkpoint_seconds=0.0)
+
+    monkeypatch.setattr(vision, "train_steps", counting)
+    monkeypatch.setattr(vision, "_settings", often)
+    chosen: dict[str, Any] = {"seeds": 1, "methods": [method], "data": pacs.data, "vision": CHOICES, "test": "photo"}
+    with pytest.raises(Stop):
+        reproduce("pacs", tmp_path, **chosen)
+    assert len(list((tmp_path / "runs").glob("*.checkpoint"))) == 1
+    outcome = reproduce("pacs", tmp_path, **chosen)
+    # TRO-data trains ERM first, of which the last evaluation was left, and then has five of its own.
+    assert len(trained) == 4 + (2 if method == "erm" else 2 + 5)
+    assert without_time(outcome.records[0]) == without_time(record_of(pacs, method, 0, "photo")[1])
+    assert list((tmp_path / "runs").glob("*.checkpoint")) == []
+
+
+def test_networks_are_made_again_where_they_are_wanted_and_were_not_kept(pacs: Trainings, tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {"seeds": 1, "methods": ["erm"], "data": pacs.data, "test": "photo"}
+    without = reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), **chosen)
+    assert load_file(without.jobs[0].model_path(tmp_path)) == {}
+    kept = reproduce("pacs", tmp_path, vision=CHOICES, **chosen)
+    assert kept.resumed == 0
+    assert set(load_file(kept.jobs[0].model_path(tmp_path))) == {"hidden.weight", "hidden.bias", "fc.weight", "fc.bias"}
+    assert kept.rows == without.rows
+    again = reproduce("pacs", tmp_path, vision=replace(CHOICES, keep_models=False), **chosen)
+    assert again.resumed == 1, "one that was kept serves where none is wanted"
+
+
+# ---------------------------------------------------------------------- floods
+
+
+def test_events_that_cannot_be_tested_are_skipped_with_the_reason(floods: Trainings) -> None:
+    assert list(floods.outcome.loaded) == ["Bolivia", "India", "Mekong"]
+    skipped = read_about(floods.out / "results.json")["skipped"]
+    assert "no water" in skipped["Ghana"]
+    assert "no measurement" in skipped["Spain"]
+    assert "name no chip" in skipped["Nigeria"]
+    assert set(floods.outcome.loaded) | set(skipped) == {v.name for v in BENCHMARKS["sen1floods11"].protocol.variants}
+    assert {row.variant for row in floods.outcome.rows} == {"Bolivia", "India", "Mekong", AVERAGE}
+
+
+@pytest.mark.parametrize(
+    ("event", "message"), [("Ghana", "no water"), ("Spain", "no measurement"), ("Nigeria", "name no chip")]
+)
+def test_one_that_cannot_be_tested_is_an_error_where_it_was_asked_for(
+    flooded: Path, tmp_path: Path, event: str, message: str
+) -> None:
+    with pytest.raises(NothingToTestError, match=message):
+        reproduce("sen1floods11", tmp_path / "out", data=flooded, vision=FLOODS, test=event)
+    with pytest.raises(DataError, match="no water"):
+        reproduce("sen1floods11", tmp_path / "out", data=flooded, vision=FLOODS, test="Ghana,Spain")
+    assert not (tmp_path / "out").exists()
+
+
+def test_chips_left_out_are_named_in_the_results(floods: Trainings) -> None:
+    """Whatever event they are of, and whichever event was held out first."""
+    dropped = read_about(floods.out / "results.json")["data"]["dropped"]
+    spain = [chip for chip in chip_names() if chip.startswith("Spain")]
+    assert dropped == dict.fromkeys(spain, "no measurement: every pixel is NaN")
+
+
+def test_a_chip_of_the_event_never_trained_on_is_named_where_that_is_tested(flooded: Path, tmp_path: Path) -> None:
+    bucket = Path(shutil.copytree(flooded, tmp_path / "data")) / ROOT
+    bolivia = next(chip for chip in chip_names() if chip.startswith("Bolivia"))
+    image, label = make_chip(bolivia)
+    write_chip(bucket, bolivia, image, np.full_like(label, -1))
+    said: dict[str, list[str]] = {}
+    for test in ("India", "India,Bolivia"):
+        lines = said.setdefault(test, [])
+        outcome = reproduce(
+            "sen1floods11", tmp_path / test, seeds=1, methods=["erm"], data=tmp_path / "data", vision=FLOODS, test=test,
+            say=lines.append,
+        )  # fmt: skip
+        assert (bolivia in (outcome.about or {})["data"]["dropped"]) is ("Bolivia" in test)
+    (alone,), (both,) = said.values()
+    assert alone.startswith("left out, without a usable pixel: Spain_500 (no measurement: every pixel is NaN), ")
+    assert both.startswith(f"left out, without a usable pixel: {bolivia} (no label: every pixel is −1), Spain_500 (")
+
+
+def test_of_many_chips_left_out_some_are_said(floods: Trainings) -> None:
+    chips = [f"Spain_{number}" for number in range(10, 22)]
+    one = replace(floods.outcome.loaded["India"], about={"dropped": dict.fromkeys(chips, "no label")})
+    said = left_out([one])
+    assert said.count("Spain_") == 5
+    assert said.endswith("Spain_14 (no label), … (12 in all; results.json names them)")
+
+
+@pytest.mark.parametrize("per_class", [1, 2, 3])
+def test_few_images_have_as_many_neighbours_as_there_are_others(per_class: int, tmp_path: Path) -> None:
+    """The command line has no option for neighbours; a topology of so few says little, and the run says that."""
+    write_tiny(tmp_path / "data", SPECS["pacs"], per_class=per_class)
+    outcome = reproduce(
+        "pacs", tmp_path / "out", seeds=1, methods=["erm", "tro-data"], data=tmp_path / "data",
+        vision=replace(CHOICES, steps=1), test="photo",
+    )  # fmt: skip
+    erm, tro = outcome.records
+    trained_on = 3 * (3 * per_class - round(0.2 * 3 * per_class))
+    graph = GroupGraph.from_json(json.dumps(tro["topology"]))
+    assert graph.origin is not None
+    assert graph.origin.details["neighbors"] == min(15, trained_on - 1)
+    assert len(graph.components()) == 1
+    warned = [text for text in erm["warnings"] if "--size" in text]
+    assert warned == [text for text in tro["warnings"] if "--size" in text], "who uses a topology says what it is worth"
+    assert bool(warned) is (trained_on <= 15)
+    if warned:
+        assert f"learned from {trained_on} training rows" in warned[0]
+
+
+def test_too_few_images_or_tiles_to_validate_on_are_an_error_before_the_first_run(tmp_path: Path) -> None:
+    write_tiny(tmp_path / "data", SPECS["pacs"], per_class=1, classes=("cat", "dog"))
+    with pytest.raises(
+        DataError, match=r"too few images .* 20% aside: art_painting \(2\), cartoon \(2\), .*least 3 .*add"
+    ):
+        reproduce("pacs", tmp_path / "out", data=tmp_path / "data", vision=CHOICES, test="photo")
+    write_floods(tmp_path / "data", counts={"train": 2})
+    with pytest.raises(DataError, match=r"too few tiles .* Ghana \(2\), .*training event: .*smaller tiles with --size"):
+        reproduce("sen1floods11", tmp_path / "out", data=tmp_path / "data", vision=replace(FLOODS, size=32))
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_an_event_without_water_is_trained_on_all_the_same(floods: Trainings) -> None:
+    assert set(floods.outcome.loaded["India"].train) == {"Ghana", "Mekong"}
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def test_captions_say_how_much_of_the_data_there_was(pacs: Trainings, floods: Trainings) -> None:
+    about: dict[str, Any] = dict(pacs.outcome.about or {})
+    part = pacs.outcome.parts[0]
+    assert "a folder of 60 images, not as many as were published." in caption(part.protocol, part.rows, about)
+    about["data"] = {**about["data"], "complete": True}
+    assert "60 images, as many per domain as were published." in caption(part.protocol, part.rows, about)
+    about["data"] = {**about["data"], "complete": None}
+    assert caption(part.protocol, part.rows, about).endswith("5 steps; from a folder of 60 images.")
+    assert "checksum is not the published one" not in caption(part.protocol, part.rows)
+    event, flooded = floods.outcome.parts[0], dict(floods.outcome.about or {})
+    assert "all 20 chips of lists that are not the official ones" in caption(event.protocol, event.rows, flooded)
+    flooded["data"] = {**flooded["data"], "chips": {"found": 14, "listed": 446}}
+    assert "a subset of the data, 14 of 446 chips." in caption(event.protocol, event.rows, flooded)
+    flooded["data"]["chips"] = {"found": 446, "listed": 446}
+    published = [replace(row, source="published") for row in event.rows]
+    assert "all 446 chips of the official lists." in caption(event.protocol, published, flooded)
+
+
+def test_the_papers_column_names_only_what_the_paper_has() -> None:
+    assert paper_title(BENCHMARKS["sen1floods11"].protocol) == "paper: validation IoU / IoU"
+    assert paper_title(BENCHMARKS["pacs"].protocol) == "paper"
+
+
+def test_an_overview_of_many_events_is_in_parts_that_fit(floods: Trainings) -> None:
+    """All eleven events with spreads: nothing is cut off, and the paper's column stays with its event's."""
+    protocol = BENCHMARKS["sen1floods11"].protocol
+    rows = [
+        replace(row, variant=variant.name, mean=0.123, sd=0.045, paper=variant.paper.get("erm", {}).get("IoU"))
+        for variant in protocol.variants
+        for row in floods.outcome.rows
+        if row.variant == "India"
+    ]
+    tables = overview_tables(protocol, rows)
+    assert len(tables) == 2
+    heads = [[str(column.header) for column in table.columns] for table in tables]
+    assert heads[0][:3] == ["method", "Bolivia held out", "paper"]
+    assert [head for part in heads for head in part[1:]] == [
+        head.text for head in make_overview(protocol, rows).heads[1:]
+    ]
+    console = Console(width=132, record=True, file=io.StringIO())
+    console.print(*tables)
+    text = console.export_text()
+    assert text.count("0.123 ± 0.045") == 2 * 11
+    assert text.count("┓") == 2, "the right edge is there"
+
+
+# ---------------------------------------------------------------------- the other refusals
+
+
+def test_a_network_of_another_task_or_none_is_refused() -> None:
+    with pytest.raises(SettingError, match="unet does not fit pacs; it takes resnet18, resnet50"):
+        settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", network="unet"), Path())
+    with pytest.raises(UnknownNameError, match="resnet34"):
+        settle(BENCHMARKS["pacs"], VisionChoices(device="cpu", network="resnet34"), Path())
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_protocols_on_images_name_the_domains_of_their_data(name: str) -> None:
+    protocol = BENCHMARKS[name].protocol
+    assert Groups([variant.options["test"] for variant in protocol.variants]).names == SPECS[name].domains
+    for variant in protocol.variants:
+        assert set(variant.paper) <= set(protocol.known)

@@ -1,0 +1,267 @@
+"""Segmentation networks: one interface, weights from the seed alone, fit for compilation and mixed precision."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.vision.pixels import count_pixels, iou, pixel_loss
+from toporo.vision.segmentation import FCN, UNet, _enlarge
+
+MAKE = {
+    "unet": lambda **settings: UNet(**({"base": 4, "levels": 2} | settings)),
+    "fcn-group": lambda **settings: FCN(depth=18, **settings),
+    "fcn-batch": lambda **settings: FCN(depth=18, norm="batch", **settings),
+    "fcn-frozen": lambda **settings: FCN(depth=18, norm="frozen", **settings),
+}
+every_network = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
+
+
+def inputs(n=2, channels=2, height=32, width=32, seed=0):
+    return torch.randn(n, channels, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def parameters(model):
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def convolutions(model):
+    return [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d | torch.nn.ConvTranspose2d)]
+
+
+@every_network
+def test_logits_for_every_pixel_and_features_for_every_sample(make):
+    model, x = make(outputs=3).eval(), inputs(height=32, width=48)
+    logits, features = model.with_features(x)
+    assert logits.shape == (2, 3, 32, 48)
+    assert features.shape == (2, model.width)
+    assert torch.equal(model(x), logits)
+    assert torch.equal(model.features(x), features)
+
+
+@every_network
+def test_predict_keeps_no_graph(make):
+    model, x = make().eval(), inputs()
+    assert model(x).requires_grad
+    assert not model.predict(x).requires_grad
+    assert torch.equal(model.predict(x), model(x).detach())
+
+
+@every_network
+def test_initial_weights_depend_on_the_seed_alone(make):
+    torch.manual_seed(1)
+    first = parameters(make(seed=4))
+    torch.manual_seed(2)
+    assert torch.equal(parameters(make(seed=4)), first)
+    assert torch.isfinite(first).all()
+    for one, other in zip(convolutions(make(seed=4)), convolutions(make(seed=5)), strict=True):
+        assert not torch.equal(one.weight, other.weight)
+
+
+@every_network
+def test_building_a_model_leaves_the_global_random_state_alone(make):
+    before = torch.get_rng_state()
+    make()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_layers_of_an_fcn_are_drawn_independently(seed):
+    """From one seed twice, the layers on top would begin with the very numbers of the ResNet's first."""
+    model = FCN(depth=18, seed=seed)
+    first, top = (layer.weight.flatten()[:3000] for layer in (model.body.conv1, model.reduce))
+    assert abs(torch.corrcoef(torch.stack([first, top]))[0, 1]) < 0.1
+
+
+def test_initial_weights_have_the_scale_of_their_fan_in():
+    model = UNet(base=32, levels=1)
+    for layer, fan_in in ((model.down[1][0], 32 * 9), (model.join[0][0], 64 * 9), (model.up[0], 64)):
+        assert layer.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.05)
+        assert layer.bias is None or not layer.bias.any()
+    assert 0.8 * 32**-0.5 < model.head.weight.abs().max() <= 32**-0.5
+
+
+@every_network
+def test_every_parameter_learns(make):
+    """A layer that lies idle would still be saved, decayed and counted."""
+    model = make()
+    pixel_loss(model(inputs()), torch.ones(2, 32, 32).long()).sum().backward()
+    idle = [name for name, value in model.named_parameters() if value.grad is None or not value.grad.any()]
+    assert not idle
+
+
+@every_network
+def test_the_layout_of_memory_does_not_change_the_answer(make):
+    model, x = make().eval(), inputs()
+    expected = model(x)
+    model.to(memory_format=torch.channels_last)
+    torch.testing.assert_close(model(x.to(memory_format=torch.channels_last)), expected, rtol=1e-4, atol=1e-4)
+
+
+@every_network
+def test_mixed_precision_comes_close_and_trains(make):
+    model, x = make().eval().to(memory_format=torch.channels_last), inputs()
+    exact = model.predict(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, features = model.with_features(x.to(memory_format=torch.channels_last))
+    assert logits.dtype == torch.bfloat16
+    assert (logits - exact).abs().mean() < 0.05 * exact.std()
+    (pixel_loss(logits, torch.ones(2, 32, 32).long()).sum() + features.float().mean()).backward()
+    assert all(torch.isfinite(value.grad).all() for value in model.parameters())
+
+
+@every_network
+def test_the_input_may_be_of_any_float_type(make):
+    model, x = make().eval(), inputs().bfloat16()
+    assert torch.equal(model(x), model(x.float()))
+    assert torch.equal(model(x.double()), model(x.float()))
+
+
+@every_network
+def test_compiles_whole_and_once_for_all_networks_of_an_architecture(make):
+    """Runs over seeds and methods build the same network again and again; compiling each anew would cost minutes."""
+    compiled = []
+
+    def count(graph, _):
+        compiled.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    run = torch.compile(lambda model, x: model.with_features(x), backend=count, fullgraph=True, dynamic=False)
+    x = inputs()
+    for seed in (0, 1):
+        torch.manual_seed(0)
+        found = run(make(seed=seed), x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(found, make(seed=seed).with_features(x))
+    assert len(compiled) == 1
+
+
+@every_network
+def test_nothing_is_read_back_while_training(make):
+    """A tensor on the meta device has no values: whatever looked at one (and made a GPU wait) would fail."""
+    model = make().to("meta")
+    logits, features = model.with_features(inputs().to("meta"))
+    (logits.sum() + features.sum()).backward()
+    assert all(value.grad is not None for value in model.parameters())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device; this machine has none")
+@every_network
+def test_a_step_is_captured_as_a_graph_and_replayed(make):
+    model, x = make().cuda().eval().to(memory_format=torch.channels_last), inputs().cuda()
+    y = torch.ones(2, 32, 32, device="cuda").long()
+
+    def step():
+        model.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            logits, _ = model.with_features(x)
+        loss = pixel_loss(logits, y)
+        loss.sum().backward()
+        return loss
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    model.zero_grad(set_to_none=True)
+    with torch.cuda.graph(graph):
+        captured = step()
+    x.copy_(inputs(seed=1))
+    graph.replay()
+    torch.testing.assert_close(captured.clone(), step(), rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["unet", "fcn-group"])
+def test_a_sample_is_judged_by_itself(name):
+    """Normalised by the batch, a tile's flood would depend on the tiles it happens to come with."""
+    model, x = MAKE[name](), inputs(n=3)
+    model.eval()
+    torch.testing.assert_close(model(x)[:1], model(x[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_is_for_training_only():
+    model, x = FCN(depth=18), inputs()
+    torch.manual_seed(0)
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.equal(model(x), model(x))
+
+
+def test_an_fcn_keeps_an_eighth_of_the_resolution_and_takes_any_size():
+    model = FCN(depth=18).eval()
+    assert model.body.maps(inputs()).shape == (2, model.width, 4, 4)
+    assert model(inputs(height=37, width=21)).shape == (2, 2, 37, 21)
+
+
+def test_an_fcn_of_depth_50_has_the_size_of_its_model():
+    """ResNet-50 for two channels without its last layer, 512 × 2048 × 9 weights, a norm, and 512 × 2 + 2 on top."""
+    resnet = 25_557_032 - (2048 * 1000 + 1000) - 64 * 49
+    assert sum(value.numel() for value in FCN().parameters()) == resnet + 512 * 2048 * 9 + 2 * 512 + 512 * 2 + 2
+
+
+@pytest.mark.parametrize("size", [(32, 32), (29, 41), (4, 5), (3, 9)])
+def test_enlarging_is_torchs_bilinear_interpolation(size):
+    x = inputs(height=4, width=5).double().requires_grad_()
+    found, expected = _enlarge(x, torch.Size(size)), F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(found, expected)
+    slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(*(torch.autograd.grad(out, x, slope)[0] for out in (found, expected)))
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_every_height_of_a_unet_reaches_the_logits_by_itself(level):
+    """Cut at a height, the way through the depths is closed: shores come across from the heights above it."""
+    model, x = UNet(base=4, levels=3), inputs()
+    whole = model.predict(x)
+    with torch.no_grad():
+        model.up[2 - level].weight.zero_()
+    cut = model.predict(x)
+    assert not torch.allclose(cut, whole, atol=1e-3)
+    assert cut.std((2, 3)).min() > 0.01
+
+
+def test_a_unet_learns_to_see_water():
+    """Water is dark in the first channel, under noise; one pixel is not enough to tell, its surroundings are."""
+    generator = torch.Generator().manual_seed(0)
+    y = (F.interpolate(torch.randn(12, 1, 4, 4, generator=generator), scale_factor=8)[:, 0] > 0).long()
+    x = torch.randn(12, 2, 32, 32, generator=generator)
+    x[:, 0] -= 1.5 * y
+    model, unlabelled = UNet(base=8, levels=2), torch.rand(y.shape, generator=generator) < 0.3
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(25):
+        optimizer.zero_grad()
+        pixel_loss(model(x[:8]), torch.where(unlabelled, -1, y)[:8]).mean().backward()
+        optimizer.step()
+    codes = torch.zeros(4, dtype=torch.long)
+    pixelwise = iou(count_pixels(x[8:, 0] < -0.75, y[8:], codes, 1))[0]
+    assert iou(count_pixels(model.predict(x[8:]).argmax(1), y[8:], codes, 1))[0] > max(0.85, pixelwise + 0.1)
+
+
+@every_network
+@pytest.mark.parametrize("shape", [(2, 3, 32, 32), (2, 32, 32), (2, 1, 32, 32)])
+def test_another_number_of_channels_is_refused(make, shape):
+    with pytest.raises(DataError, match=r"made for\s+2 channels; found \(2, "):
+        make()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("size", [(30, 32), (32, 36), (0, 32), (4, 4)])
+def test_a_size_that_does_not_halve_often_enough_is_refused(size):
+    with pytest.raises(DataError, match=rf"multiples of 8.*found\s+{size[0]} and {size[1]}"):
+        UNet(base=2, levels=3)(torch.zeros(1, 2, *size))
+
+
+@pytest.mark.parametrize("name", ["outputs", "channels", "base", "levels"])
+def test_a_unet_of_nothing_is_refused(name):
+    with pytest.raises(SettingError, match=f"{name} = 0: expected at least 1"):
+        UNet(**{name: 0})
+
+
+def test_an_fcn_refuses_what_its_resnet_refuses():
+    with pytest.raises(SettingError, match="depth = 34"):
+        FCN(depth=34)
+    with pytest.raises(UnknownNameError, match="unknown norm 'layer'"):
+        FCN(norm="layer")
