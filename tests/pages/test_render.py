@@ -12,7 +12,8 @@ from jinja2 import UndefinedError
 
 from tests.pages.page import Page
 from toporo.pages.charts import COLORS
-from toporo.pages.render import Grid, Section, Verdict, night_colors, render
+from toporo.pages.render import Section, Verdict, night_colors, render
+from toporo.pages.table import Table
 from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 
 PAGES = ("benchmark.html", "doctor.html", "model.html", "theory.html")
@@ -21,9 +22,9 @@ SECTION = Section(
     "Title",
     "Text",
     "<svg></svg>",
-    grids=(
-        Grid(("a", "b"), (("x", "1"), ("total", "2")), words=("a",), marked={1: "total"}),
-        Grid(("c",), (("3",),), title="More", folded=True, wide=True),
+    tables=(
+        Table(("a", "b"), (("x", "1"), ("total", "2")), words=("a",), row_styles={1: "total"}),
+        Table(("c",), (("3",),), title="More", folded=True, wide=True),
     ),
     statement="Claim",
     findings=("Seen",),

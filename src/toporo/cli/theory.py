@@ -6,20 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from toporo.cli.common import Quiet, option, register, say, say_data, working
 from toporo.errors import SettingError
-from toporo.pages.render import Grid
 from toporo.paper.study import run_study
 from toporo.paper.theory.page import tables, write_theory_report
 from toporo.paper.theory.results import StudySettings, TheoryStudy
 from toporo.progress import make_console
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @register("theory")
@@ -59,7 +55,7 @@ def theory(
     else:
         console = make_console(width=None if sys.stdout.isatty() else 150)
         for table in tables(study):
-            console.print(_rich(table))
+            console.print(table.to_rich())
         for sentence in study.bounds[0].breakdowns[0].assumptions:
             console.print(f"- {sentence}", style="dim")
     say(f"results: {out / 'theory.json'}\nreport:  {report}", err=as_json)
@@ -78,14 +74,3 @@ def _check_folder(out: Path) -> None:
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise SettingError(f"--out {out}: {parent} cannot be written to. Choose another folder.")
-
-
-def _rich(grid: Grid) -> Table:
-    from rich.table import Table
-
-    table = Table(title=grid.title, title_justify="left", title_style="bold")
-    for column in grid.columns:
-        table.add_column(column, justify="left" if column in grid.words else "right")
-    for i, row in enumerate(grid.rows):
-        table.add_row(*row, style="bold" if i in grid.marked else None, end_section=i + 1 in grid.marked)
-    return table

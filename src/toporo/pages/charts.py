@@ -26,7 +26,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from toporo.errors import DataError
-from toporo.pages.render import GREYS, Grid, Section
+from toporo.pages.render import GREYS, Section
+from toporo.pages.table import Table
 from toporo.text import printable, short_name
 from toporo.topology.draw import mark_group
 
@@ -203,16 +204,16 @@ def _name_series(figure: Figure) -> None:
 
 
 def figure_section(
-    name: str, title: str, text: str, figure: Figure, grids: tuple[Grid, ...] = (), **rest: Any
+    name: str, title: str, text: str, figure: Figure, tables: tuple[Table, ...] = (), **rest: Any
 ) -> Section:
     """A section around a figure.
 
     Parameters
     ----------
-    name, title, text, grids, rest : of the section.
+    name, title, text, tables, rest : of the section.
     figure : what it shows.
     """
-    return Section(name, title, text, to_svg(name, figure), grids, **{"alt": alternative(figure)} | rest)
+    return Section(name, title, text, to_svg(name, figure), tables, **{"alt": alternative(figure)} | rest)
 
 
 def alternative(figure: Figure) -> str:

@@ -15,7 +15,8 @@ import toporo
 from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.model_words import interval_text, number, quoted, said
-from toporo.pages.render import Grid, Section, Verdict, render
+from toporo.pages.render import Section, Verdict, render
+from toporo.pages.table import Table
 from toporo.tables.contest import CONTROL, YOURS, Contest, Entrant, Judgement, compare, metric_name
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.resample import Interval, clear
@@ -88,18 +89,18 @@ def _section(contest: Contest, *, test: bool) -> Section:
     figure = contest_figure(contest, shown, test=test)
     name, title = ("test", "In the test groups") if test else ("regions", "In regions held out")
     left_out = [entrant for entrant in contest.entrants if entrant.regions is None]
-    grids = [_grid(contest, shown, judged)]
+    tables = [_grid(contest, shown, judged)]
     if left_out and not test:
         rows = tuple((entrant.name, entrant.note) for entrant in left_out)
-        grids.append(Grid(("model", "why"), rows, ("model", "why"), "Left out"))
-    return charts.figure_section(name, title, text, figure, tuple(grids))
+        tables.append(Table(("model", "why"), rows, ("model", "why"), "Left out"))
+    return charts.figure_section(name, title, text, figure, tuple(tables))
 
 
 def _error(judged: Judgement | None) -> float:
     return math.inf if judged is None or math.isnan(judged.error.value) else judged.error.value
 
 
-def _grid(contest: Contest, shown: list[Entrant], judged: dict[str, Judgement | None]) -> Grid:
+def _grid(contest: Contest, shown: list[Entrant], judged: dict[str, Judgement | None]) -> Table:
     metric, classes = metric_name(contest.metric), contest.task == "classification"
     titles = [
         "model",
@@ -117,7 +118,7 @@ def _grid(contest: Contest, shown: list[Entrant], judged: dict[str, Judgement | 
             name = f"{entrant.name} ({entrant.note})" if entrant.note else entrant.name
             numbers = [interval_text(each.error), *share, number(each.ratio), interval_text(each.difference)]
             rows.append((name, entrant.kind, *(_plain(cell) for cell in numbers)))
-    return Grid(tuple(titles), tuple(rows), ("model", "kind"), wide=True)
+    return Table(tuple(titles), tuple(rows), ("model", "kind"), wide=True)
 
 
 def _plain(cell: str) -> str:
@@ -217,7 +218,7 @@ def against_section(judged: Evaluation, name: str, other: Evaluation) -> Section
     )
     over = "groups" if gain.over is None else "groups not trained on"
     figure = _gain_figure(shown, [gain.gains[name] for name in shown], f"gain in {metric}", gain.gain, over)
-    grid = Grid(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
+    grid = Table(titles, rows, ("group", titles[3]), title, folded=len(rows) > 12, wide=True)
     return charts.figure_section("against", f"Beside {names[1]}", text, figure, (grid,))
 
 

@@ -22,7 +22,8 @@ from toporo.doctor.results import (
 )
 from toporo.files import write_text
 from toporo.pages import charts
-from toporo.pages.render import Grid, Section, Verdict, render
+from toporo.pages.render import Section, Verdict, render
+from toporo.pages.table import Table
 from toporo.text import many, short_name
 from toporo.topology.draw import TEST_COLOR
 from toporo.types import Array
@@ -170,7 +171,7 @@ def _groups_section(diagnosis: Diagnosis) -> Section:
         "Groups",
         "Recognised: the share of a group's rows that a classifier of groups gets right. Prior: the default weight of "
         "a training group. Hops: edges to the nearest training group. Targets of test groups are not looked at.",
-        grids=(Grid(table.columns, table.rows, words, marked=test),),
+        tables=(Table(table.columns, table.rows, words, row_styles=test),),
     )
 
 

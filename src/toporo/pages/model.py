@@ -35,7 +35,8 @@ from toporo.pages.model_words import (
     test_hops,
     verdict,
 )
-from toporo.pages.render import Grid, Section, render
+from toporo.pages.render import Section, render
+from toporo.pages.table import Table
 from toporo.tables.contest import compare, constant_in_words, metric_name, unfair
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
@@ -272,7 +273,7 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
         "all rows together": evaluation.pooled,
         f"worst group: {evaluation.worst.group}": evaluation.worst.metrics,
     }
-    groups = Grid(
+    groups = Table(
         ("group", "trained on", "edges away", "rows", *map(metric_name, evaluation.overall)),
         tuple(
             (
@@ -300,11 +301,11 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
     )
 
 
-def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Grid:
+def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Table:
     """Metrics with their intervals, one line per title."""
     metrics = list(next(iter(lines.values())))
     rows = tuple((title, *(interval_text(values[m]) for m in metrics)) for title, values in lines.items())
-    return Grid((over, *map(metric_name, metrics)), rows, words=(over,), wide=len(metrics) > 3)
+    return Table((over, *map(metric_name, metrics)), rows, words=(over,), wide=len(metrics) > 3)
 
 
 def _hop_section(evaluation: Evaluation) -> Section:
@@ -383,7 +384,7 @@ def _effects_section(model: TableModel) -> Section | None:
         "class."
     )
     columns = ("class", "input", "change of its score")
-    return Section("effects", title, text, grids=(fold(columns, rows, columns[:2], f"All {len(effects)} classes"),))
+    return Section("effects", title, text, tables=(fold(columns, rows, columns[:2], f"All {len(effects)} classes"),))
 
 
 # ---------------------------------------------------------------- tables
@@ -404,19 +405,19 @@ def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
             del cells[title]
     lines = list(zip(*cells.values(), strict=True))
     grid = fold(list(cells), lines, ["group"], f"All {len(rows)} training groups")
-    return Section("table", "Every training group", "Heaviest first.", grids=(grid,))
+    return Section("table", "Every training group", "Heaviest first.", tables=(grid,))
 
 
 def _columns_section(model: TableModel) -> Section:
     used = [(c.name, c.role, c.kind, c.note) for c in model.columns if c.role != "left out"]
     unused = tuple((c.name, c.kind, c.note) for c in model.columns if c.role == "left out")
     titles = ("column", "role", "kind", "note")
-    grids = [fold(titles, used, titles, f"{len(used)} columns used")]
+    tables = [fold(titles, used, titles, f"{len(used)} columns used")]
     if unused:
         why = ("column", "kind", "why")
-        grids.append(Grid(why, unused, why, f"Left out: {len(unused)}", folded=len(unused) > LONG))
+        tables.append(Table(why, unused, why, f"Left out: {len(unused)}", folded=len(unused) > LONG))
     text = f"They become {many(len(model.encoder.names), 'input')} of the model."
-    return Section("columns", "Columns of the training table", text, grids=tuple(grids))
+    return Section("columns", "Columns of the training table", text, tables=tuple(tables))
 
 
 def _settings(model: TableModel, evaluation: Evaluation | None) -> list[tuple[str, str]]:

@@ -25,7 +25,8 @@ from toporo.pages.model_words import (
     said,
     test_hops,
 )
-from toporo.pages.render import Grid, Section
+from toporo.pages.render import Section
+from toporo.pages.table import Table
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.text import hops_text, many, short_name
@@ -51,15 +52,15 @@ class Parts:
     last: Callable[[], Sequence[Section | None]]
 
 
-def fold(columns: Sequence[str], rows: Sequence[tuple[str, ...]], words: Sequence[str], title: str) -> Grid:
+def fold(columns: Sequence[str], rows: Sequence[tuple[str, ...]], words: Sequence[str], title: str) -> Table:
     """A table that is folded, and has a title then, if it is long.
 
     Parameters
     ----------
-    columns, rows, words, title : as of a :class:`~toporo.pages.render.Grid`.
+    columns, rows, words, title : as of a :class:`~toporo.pages.table.Table`.
     """
     long = len(rows) > LONG
-    return Grid(tuple(columns), tuple(rows), tuple(words), title if long else "", folded=long)
+    return Table(tuple(columns), tuple(rows), tuple(words), title if long else "", folded=long)
 
 
 def kriged_parts(
@@ -187,4 +188,4 @@ def _last(table: CoefficientTable) -> list[Section | None]:
     )
     if len(slopes) < len(table.inputs):
         text += f" The {len(slopes)} of {len(table.inputs)} slopes that vary most."
-    return [Section("table", "Every group", text, grids=(replace(grid, wide=True),))]
+    return [Section("table", "Every group", text, tables=(replace(grid, wide=True),))]

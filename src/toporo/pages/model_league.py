@@ -16,7 +16,8 @@ from toporo.pages import model_figures as figures
 from toporo.pages.charts import figure_section
 from toporo.pages.model_kriged import FAR, MOST_PANELS, Parts, fold, some_names
 from toporo.pages.model_words import about_evaluation, evaluated, fitted, no_control, number, said, test_hops
-from toporo.pages.render import Grid, Section
+from toporo.pages.render import Section
+from toporo.pages.table import Table
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.text import hops_text, short_name
@@ -83,7 +84,7 @@ def _first(model: TableModel, table: LeagueTable) -> list[Section | None]:
         "over those of a safe mean of a few candidates: below 1 is better. Votes are drawn towards it, and a candidate "
         "that is far off in any part of the groups has none.",
         figures.league_figure(table.rows),
-        (Grid(titles, tuple(rows), words=("candidate", "note")),),
+        (Table(titles, tuple(rows), words=("candidate", "note")),),
     )
     return [league, None if model.graph is None else _effect_section(model, model.graph, table)]
 
@@ -127,7 +128,7 @@ def _last(model: TableModel, table: LeagueTable) -> list[Section | None]:
             f"of “{short_name(model.classes[1], 40)}”" if len(model.classes) == 2 else "root mean square over classes"
         )
         text += f" Effects are on log-odds, {which}."
-    return [Section("table", "Every group", text, grids=(fold(titles, lines, ["group"], f"All {len(lines)} groups"),))]
+    return [Section("table", "Every group", text, tables=(fold(titles, lines, ["group"], f"All {len(lines)} groups"),))]
 
 
 def _size(effect: Any) -> float:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 import toporo
+from toporo.pages.table import Table
 from toporo.text import printable
 from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 
@@ -33,29 +33,6 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table of text, for a page or the terminal.
-
-    Attributes
-    ----------
-    columns, rows : titles, and one cell per column in every row; the first names what the row is about.
-    words : titles of the columns that hold no numbers.
-    title : above the table; what is clicked where it is folded.
-    folded : whether the table opens at a click.
-    wide : whether it may leave the column of text.
-    marked : rows, by number, to the class that styles them.
-    """
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: tuple[str, ...] = ()
-    title: str = ""
-    folded: bool = False
-    wide: bool = False
-    marked: Mapping[int, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Section:
     """A titled part of a page, in the order in which it is shown; all but the title may be missing.
 
@@ -66,7 +43,7 @@ class Section:
     text : how to read it.
     svg : its figure.
     alt : what the figure shows, for those who cannot see it.
-    grids : its tables.
+    tables : its tables.
     statement : what is claimed, before anything else.
     findings : sentences below the figure.
     assumptions : what the section rests on, at its end.
@@ -76,7 +53,7 @@ class Section:
     title: str
     text: str = ""
     svg: str = ""
-    grids: tuple[Grid, ...] = ()
+    tables: tuple[Table, ...] = ()
     statement: str = ""
     findings: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()

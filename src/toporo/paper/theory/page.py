@@ -18,7 +18,8 @@ from matplotlib.ticker import MaxNLocator
 from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
-from toporo.pages.render import Grid, Section, Verdict, render
+from toporo.pages.render import Section, Verdict, render
+from toporo.pages.table import Table
 from toporo.paper.theory.bound import BoundBreakdown
 from toporo.paper.theory.results import CHOICES, ConvergenceCase, MethodBounds, StationarityCurves, TheoryStudy
 from toporo.paper.theory.stationarity import StationarityRates
@@ -123,7 +124,7 @@ def _verdict_of(study: TheoryStudy) -> Verdict:
 # ---------------------------------------------------------------- tables
 
 
-def tables(study: TheoryStudy) -> tuple[Grid, Grid, Grid, Grid]:
+def tables(study: TheoryStudy) -> tuple[Table, Table, Table, Table]:
     """One table per theorem, of Theorem 2 one more for its bound."""
     return (
         _convergence_table(study.convergence),
@@ -133,7 +134,7 @@ def tables(study: TheoryStudy) -> tuple[Grid, Grid, Grid, Grid]:
     )
 
 
-def _convergence_table(cases: Sequence[ConvergenceCase]) -> Grid:
+def _convergence_table(cases: Sequence[ConvergenceCase]) -> Table:
     last = cases[0].runs[0].horizons[-1]
     rows = []
     for case in cases:
@@ -159,7 +160,7 @@ def _convergence_table(cases: Sequence[ConvergenceCase]) -> Grid:
     constants = (Formula("G_θ"), Formula("G_q"))
     columns = ("loss", "λ", "constants", *constants, f"gap, T = {last}", "bound", "bound / gap", "slope", BELOW)
     title = "Theorem 1: duality gap of averaged projected SGD"
-    return Grid(columns, tuple(rows), words=("loss", BELOW), title=title)
+    return Table(columns, tuple(rows), words=("loss", BELOW), title=title)
 
 
 def _signed(number: float) -> str:
@@ -167,7 +168,7 @@ def _signed(number: float) -> str:
     return f"{number:.2f}".replace("-", "−")
 
 
-def _stationarity_table(curves: Sequence[StationarityCurves]) -> Grid:
+def _stationarity_table(curves: Sequence[StationarityCurves]) -> Table:
     last = curves[0].gradient_norm.shape[1]
     quantities = ("‖∇R‖", "sub-optimality of q")
     columns = ("method", *(f"{quantity}, epoch {epoch}" for quantity in quantities for epoch in (1, last)))
@@ -183,10 +184,10 @@ def _stationarity_table(curves: Sequence[StationarityCurves]) -> Grid:
         for each in curves
     )
     title = "Theorem 2: stationarity of a network in training"
-    return Grid(columns, rows, words=("method",), title=title)
+    return Table(columns, rows, words=("method",), title=title)
 
 
-def rates_table(rates: Sequence[StationarityRates]) -> Grid:
+def rates_table(rates: Sequence[StationarityRates]) -> Table:
     """Both sides of Theorem 2 at the largest T, and how fast they fall."""
     rows = []
     for each in rates:
@@ -211,17 +212,17 @@ def rates_table(rates: Sequence[StationarityRates]) -> Grid:
     last = rates[0].horizons[-1]
     sides = (f"left, T = {last}", "right (bound)", "right / left", "slope, left", "slope, right", "rate")
     title = "Our bound for Theorem 2: descent and ascent with its steps"
-    return Grid(("quantity", "λ", *sides, LEFT_BELOW), tuple(rows), words=("quantity", LEFT_BELOW), title=title)
+    return Table(("quantity", "λ", *sides, LEFT_BELOW), tuple(rows), words=("quantity", LEFT_BELOW), title=title)
 
 
-def _bound_table(bounds: Sequence[MethodBounds]) -> Grid:
+def _bound_table(bounds: Sequence[MethodBounds]) -> Table:
     """The nearest and the farthest test group, every method."""
     shown = [(word, method, method.breakdowns[at]) for at, word in ((0, "near"), (-1, "far")) for method in bounds]
     columns = ("term", *(f"{word} group {each.test_group}: {method.method}" for word, method, each in shown))
     cells = [_bound_cells(each) for _, _, each in shown]
     rows = tuple((title, *(column[title] for column in cells)) for title in cells[0])
     title = "Theorem 3: bound on the risk in an unseen group"
-    return Grid(columns, rows, words=("term",), title=title, marked={list(cells[0]).index("total"): "total"})
+    return Table(columns, rows, words=("term",), title=title, row_styles={list(cells[0]).index("total"): "total"})
 
 
 def _bound_cells(b: BoundBreakdown) -> dict[str, str]:
@@ -364,7 +365,7 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
 def _sections(study: TheoryStudy) -> list[Section]:
     first, second, rates, third = (replace(table, title="") for table in tables(study))
     columns, *rows = (tuple(map(Formula, row)) for row in DEPARTURES)
-    departures = Grid(columns, tuple(rows), words=columns, title="Where this departs from the paper's bound, and why")
+    departures = Table(columns, tuple(rows), words=columns, title="Where this departs from the paper's bound, and why")
     settings = study.settings
     sections = [
         charts.figure_section(
@@ -377,7 +378,7 @@ def _sections(study: TheoryStudy) -> list[Section]:
             "seeds, shaded from the smallest to the largest. Dashed: the bound with the same constants. Certified "
             "constants bound the gradients on the whole ball; estimated ones are the largest met in pilot runs.",
             figure=convergence_figure(study.convergence),
-            grids=(first,),
+            tables=(first,),
             findings=_convergence_findings(study),
             assumptions=(
                 "The losses are convex in θ: linear models with the squared or the logistic loss.",
@@ -399,7 +400,7 @@ def _sections(study: TheoryStudy) -> list[Section]:
             f"batches, {many(settings.training_seeds, 'seed')}. Both quantities are computed over all training rows "
             "after each epoch.",
             figure=stationarity_figure(study.stationarity),
-            grids=(second,),
+            tables=(second,),
             findings=_stationarity_findings(study.stationarity),
             assumptions=(
                 "This is a measurement, no guarantee: the theorem's rate is for SGD with its own step sizes and smooth "
@@ -418,7 +419,7 @@ def _sections(study: TheoryStudy) -> list[Section]:
             "sub-optimality over all iterates and seeds, computed over all rows. Dashed: right, the bound. For its "
             "formula and proof see help(toporo.paper.theory.stationarity).",
             figure=rate_figure(study.rates),
-            grids=(rates,),
+            tables=(rates,),
             findings=_rate_findings(study.rates),
             assumptions=(
                 "The bound is ours, not the paper's: its constants and proof follow the standard argument for problems "
@@ -442,7 +443,7 @@ def _sections(study: TheoryStudy) -> list[Section]:
             "below the error rate. "
             + " ".join(f"Weights of {method.method}: {_weights(method)}." for method in study.bounds),
             figure=bound_figure(study.bounds),
-            grids=(third, departures),
+            tables=(third, departures),
             findings=_bound_findings(study.bounds),
             assumptions=(*study.bounds[0].breakdowns[0].assumptions, CHOICES["bound"]),
         ),

@@ -1,0 +1,96 @@
+"""One table of text that renders to HTML (``base.html``), Markdown and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+class Cell(str):
+    """Text of a cell, or the title of a column, with a CSS class.
+
+    ``"best"`` is bold everywhere; ``"oracle"`` is pale on a page. A style may be several classes, separated by spaces.
+
+    >>> Cell("0.95 ± 0.01", "best")
+    '0.95 ± 0.01'
+    """
+
+    style: str
+
+    def __new__(cls, text: str, style: str = "") -> Cell:
+        """Attach the style to the text."""
+        cell = super().__new__(cls, text)
+        cell.style = style
+        return cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    columns : titles.
+    rows : one cell per column, the name of the row first. Cells are text, :class:`Cell` where they have a style.
+    words : titles of the columns that hold words; the others hold numbers and are aligned to the right.
+    title : heading, or the text to click where the table is folded.
+    folded : show the title only, until it is clicked.
+    wide : allow the table to be wider than the column of text.
+    row_styles : CSS classes by row number. ``"control"`` marks a control, ``"start"`` begins a section, ``"total"`` is
+        bold.
+
+    >>> print(Table(("method", "error"), (("ERM", "0.9"), ("TRO", Cell("0.8", "best"))), ("method",)).to_markdown())
+    | method | error |
+    |---|---:|
+    | ERM | 0.9 |
+    | TRO | **0.8** |
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...] = ()
+    title: str = ""
+    folded: bool = False
+    wide: bool = False
+    row_styles: Mapping[int, str] = field(default_factory=dict)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown; the best cells are bold and controls are marked."""
+        lines = [self.columns, tuple("---" if column in self.words else "---:" for column in self.columns)]
+        for number, row in enumerate(self.rows):
+            name = f"{row[0]} (control)" if self._has(number, "control") else row[0]
+            lines.append((name, *(f"**{cell}**" if _is_best(cell) else cell for cell in row[1:])))
+        header, rule, *body = lines
+        return "\n".join([f"| {' | '.join(header)} |", f"|{'|'.join(rule)}|", *(f"| {' | '.join(r)} |" for r in body)])
+
+    def to_rich(self) -> RichTable:
+        """Return the table for a terminal."""
+        from rich.markup import escape
+        from rich.table import Table as RichTable
+
+        table = RichTable(title=escape(self.title), title_justify="left", title_style="bold")
+        for column in self.columns:
+            table.add_column(escape(column), justify="left" if column in self.words else "right")
+        for number, (name, *cells) in enumerate(self.rows):
+            if self._has(number, "start") or self._has(number, "total"):
+                table.add_section()
+            shown = [f"[bold]{escape(cell)}[/]" if _is_best(cell) else escape(cell) for cell in cells]
+            label = f"{name} (control)" if self._has(number, "control") else name
+            table.add_row(escape(label), *shown, style="bold" if self._has(number, "total") else None)
+        return table
+
+    def style_of(self, column: int, cell: str) -> str:
+        """Return the CSS classes of a cell, or of a title, in a column given by its number."""
+        words = "words" if self.columns[column] in self.words else ""
+        return f"{getattr(cell, 'style', '')} {words}".strip()
+
+    def _has(self, row: int, style: str) -> bool:
+        return style in self.row_styles.get(row, "").split()
+
+
+def _is_best(cell: str) -> bool:
+    return isinstance(cell, Cell) and "best" in cell.style.split()
