@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-PACKAGES = ("objectives", "robust", "theory", "training")
+PACKAGES = ("objectives", "paper.theory", "robust", "training")
 
 
 def offered():
