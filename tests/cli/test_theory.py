@@ -58,9 +58,9 @@ def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unwritten")
 def test_json_is_all_that_is_printed(asked: list[StudySettings], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["theory", "--out", str(tmp_path), "--json", "--quick", "--seeds", "2"])
-    assert json.loads(done.stdout) == json.loads(json.dumps(tiny_study().to_dict()))
+    assert json.loads(done.stdout) == json.loads(tiny_study().to_json())
     assert "report.html" in done.stderr
-    assert asked == [StudySettings.quick(seeds=2, training_seeds=1)]
+    assert asked == [StudySettings.quick(2)]
 
 
 @pytest.mark.usefixtures("unwritten")

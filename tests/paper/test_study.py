@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,26 @@ import pytest
 from tests.paper.theory.cases import spiral, tiny_study
 from toporo.paper import load_dataset
 from toporo.paper.study import RATE_PENALTIES, run_study
-from toporo.paper.theory import BallProblem, SigmoidProblem, measure_stationarity
+from toporo.paper.theory import BallProblem, measure_stationarity
 from toporo.paper.theory import page as theory
 from toporo.paper.theory.results import StudySettings
 
 
 def test_the_study_is_complete() -> None:
     study = tiny_study()
-    assert [(case.loss, case.penalty) for case in study.convergence] == [
+    assert [(runs[0].problem.loss, runs[0].problem.penalty) for runs in study.problems] == [
         ("squared", 0.0), ("squared", 1.0), ("logistic", 0.0), ("logistic", 1.0)
     ]  # fmt: skip
-    for case in study.convergence:
-        assert [run.constants.how for run in case.runs] == ["certified", "estimated"]
-        assert all(run.holds and run.covered for run in case.runs)
+    for runs in study.problems:
+        assert [run.constants.how for run in runs] == ["certified", "estimated"]
+        assert all(run.gap.holds and run.covered for run in runs)
     for curves in study.stationarity:
         assert curves.gradient_norm.shape == curves.dual_suboptimality.shape == (1, 2)
         assert (curves.gradient_norm > 0).all()
     assert [rates.constants.penalty for rates in study.rates] == [1.0, 10.0]
-    assert all(rates.holds and rates.gradient_norm.shape == (3, 2) for rates in study.rates)
+    for rate in (rate for rates in study.rates for rate in rates.rates.values()):
+        assert rate.holds
+        assert rate.values.shape == (3, 2)
     dro, tro = study.bounds
     assert [b.test_group for b in dro.breakdowns] == [b.test_group for b in tro.breakdowns]
     assert dro.breakdowns[0].emd < dro.breakdowns[1].emd  # near and far are near and far
@@ -39,7 +40,7 @@ def test_the_study_is_complete() -> None:
 def test_the_same_settings_give_the_same_bytes_and_every_part_is_counted() -> None:
     seen: list[tuple[int, int]] = []
     again = run_study(tiny_study().settings, progress=lambda *step: seen.append(step))
-    assert json.dumps(again.to_dict()) == json.dumps(tiny_study().to_dict())
+    assert again.to_json() == tiny_study().to_json()
     assert seen == [(i, 12) for i in range(1, 13)]
 
 
@@ -51,9 +52,7 @@ def test_the_page_of_results_has_both_sides_of_theorem_2() -> None:
         BallProblem.from_data(spiral(), loss="logistic", ball_radius=1.0, penalty=penalty, prior=prior)
         for penalty in RATE_PENALTIES
     ]
-    rates = tuple(
-        measure_stationarity(SigmoidProblem(each), settings.horizons, seeds=range(settings.seeds)) for each in problems
-    )
+    rates = tuple(measure_stationarity(each, settings.horizons, range(settings.seeds)) for each in problems)
     table = theory.rates_table(rates)
     text = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     for row in (table.columns, *table.rows):

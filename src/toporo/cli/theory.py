@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,7 +13,7 @@ from toporo.cli.common import Quiet, option, register, say, say_data, working
 from toporo.errors import SettingError
 from toporo.paper.study import run_study
 from toporo.paper.theory.page import tables, write_theory_report
-from toporo.paper.theory.results import StudySettings, TheoryStudy
+from toporo.paper.theory.results import StudySettings
 from toporo.progress import make_console
 
 
@@ -49,9 +48,10 @@ def theory(
     """
     _check_folder(out)
     with working("studying", "no file was left half-written", quiet=as_json or quiet):
-        study, report = _run(out, seeds, quick)
+        study = run_study(_settings(seeds, quick))
+        report = write_theory_report(study, out)
     if as_json:
-        say_data(json.dumps(study.to_dict(), indent=1, ensure_ascii=False))
+        say_data(study.to_json())
     else:
         console = make_console(width=None if sys.stdout.isatty() else 150)
         for table in tables(study):
@@ -61,14 +61,14 @@ def theory(
     say(f"results: {out / 'theory.json'}\nreport:  {report}", err=as_json)
 
 
-def _run(out: Path, seeds: int | None, quick: bool) -> tuple[TheoryStudy, Path]:
-    changes: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "training_seeds": min(seeds, 1 if quick else 3)}
-    study = run_study(StudySettings.quick(**changes) if quick else StudySettings(**changes))
-    return study, write_theory_report(study, out)
+def _settings(seeds: int | None, quick: bool) -> StudySettings:
+    if quick:
+        return StudySettings.quick() if seeds is None else StudySettings.quick(seeds)
+    return StudySettings() if seeds is None else StudySettings(seeds=seeds, training_seeds=min(seeds, 3))
 
 
 def _check_folder(out: Path) -> None:
-    """What would keep the results from being written is an error before the work, not after."""
+    """Raise before the work where the results cannot be written."""
     if out.exists() and not out.is_dir():
         raise SettingError(f"--out {out}: that is not a folder. Give the name of one; it is made if need be.")
     parent = next(folder for folder in (out, *out.absolute().parents) if folder.exists())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch.nn.functional as F
+from torch import nn
 
 from toporo.data.grouped import GroupedData
 from toporo.machine import one_thread
@@ -15,9 +16,14 @@ from toporo.paper.base import load_dataset
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.theory.ball import BallProblem, solve_saddle
 from toporo.paper.theory.bound import bound_breakdown
-from toporo.paper.theory.convergence import certified_constants, compare_constants, estimated_constants
-from toporo.paper.theory.results import ConvergenceCase, MethodBounds, StationarityCurves, StudySettings, TheoryStudy
-from toporo.paper.theory.stationarity import SigmoidProblem, Stationarity, StationarityRates, measure_stationarity
+from toporo.paper.theory.convergence import Convergence, certified_constants, estimated_constants, measure_convergence
+from toporo.paper.theory.results import MethodBounds, StudySettings, TheoryStudy, TrainingCurves
+from toporo.paper.theory.stationarity import (
+    Stationarity,
+    StationarityRates,
+    measure_stationarity,
+    training_stationarity,
+)
 from toporo.progress import Progress, Report
 from toporo.topology.prior import Prior
 from toporo.training import MLP, TrainSettings, train
@@ -39,7 +45,10 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
     # Inputs in the unit ball: with R = 1 the ball binds, and the rate of the theorem is the rate that is seen.
     scale = float(np.linalg.norm(data.x, axis=1).max())
     scaled = GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)
-    shown = _shown_groups(benchmark, settings)
+    shown = [
+        GroupedData.from_arrays(rows.x / scale, 2.0 * rows.y - 1.0, rows.ids)
+        for rows in (benchmark.data.select([name]) for name in _shown_groups(benchmark, settings))
+    ]
     steps = 4 + 2 * settings.training_seeds + len(RATE_PENALTIES) + 2 * len(shown)
     with Progress("theory", steps, progress) as bar, one_thread(torch=True):
         bar.say("Theorem 1: projected SGD against the bound")
@@ -49,7 +58,7 @@ def run_study(settings: StudySettings | None = None, *, progress: bool | Report 
         bar.say("Theorem 2: descent and ascent against the bound")
         rates = _rates(scaled, prior, settings, bar)
         bar.say("Theorem 3: bounds for unseen groups")
-        bounds = _bounds(scaled, benchmark, prior, scale, shown, settings, bar)
+        bounds = _bounds(scaled, prior, shown, settings, bar)
     return TheoryStudy(settings, benchmark.source, benchmark.train, cases, curves, rates, bounds)
 
 
@@ -60,66 +69,61 @@ def _shown_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Nam
     return ordered if settings.every_group else [ordered[0], ordered[-1]]
 
 
-def _convergence(
-    data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress
-) -> tuple[ConvergenceCase, ...]:
-    cases = []
+def _convergence(data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress) -> tuple[Convergence, ...]:
+    results = []
     for loss in ("squared", "logistic"):
         for penalty in (0.0, PENALTY):
             problem = BallProblem.from_data(
                 data, loss=loss, ball_radius=settings.ball_radius, penalty=penalty, prior=prior
             )
-            constants = (certified_constants(problem), estimated_constants(problem))
-            runs = compare_constants(problem, settings.horizons, constants, seeds=range(settings.seeds))
-            cases.append(ConvergenceCase(loss, penalty, settings.ball_radius, runs))
+            for constants in (certified_constants(problem), estimated_constants(problem)):
+                results.append(measure_convergence(problem, constants, settings.horizons, range(settings.seeds)))
             bar.step()
-    return tuple(cases)
+    return tuple(results)
 
 
 def _stationarity(
     data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress
-) -> tuple[StationarityCurves, ...]:
+) -> tuple[TrainingCurves, ...]:
     results = []
     for method in ("group DRO", f"TRO (λ={PENALTY:g})"):
-        curves: dict[str, list[list[float]]] = {"gradient_norm": [], "dual_suboptimality": []}
+        curves = []
         for seed in range(settings.training_seeds):
             objective: WeightedObjective = (
                 GroupDRO(data.groups, step=0.1) if method == "group DRO" else TRO(prior, PENALTY, step=0.1)
             )
+
+            def measure(model: nn.Module, objective: WeightedObjective = objective) -> dict[str, float]:
+                return training_stationarity(model, objective, data, _cross_entropy)._asdict()
+
             history = train(
                 MLP(data.x.shape[1], 2, seed=seed),
                 objective,
                 data,
                 _cross_entropy,
                 TrainSettings(rounds=settings.epochs, per_group=10, seed=seed),
-                evaluate=Stationarity(objective, data, _cross_entropy),
+                evaluate=measure,
             )
-            for key, values in curves.items():
-                values.append([record.metrics[key] for record in history])
+            curves.append([[record.metrics[name] for name in Stationarity._fields] for record in history])
             bar.step()
-        results.append(StationarityCurves(method, *(np.array(values) for values in curves.values())))
+        norms, gaps = np.moveaxis(np.array(curves), 2, 0)
+        results.append(TrainingCurves(method, norms, gaps))
     return tuple(results)
 
 
 def _rates(data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress) -> tuple[StationarityRates, ...]:
     results = []
     for penalty in RATE_PENALTIES:
-        rows = BallProblem.from_data(
+        problem = BallProblem.from_data(
             data, loss="logistic", ball_radius=settings.ball_radius, penalty=penalty, prior=prior
         )
-        results.append(measure_stationarity(SigmoidProblem(rows), settings.horizons, seeds=range(settings.seeds)))
+        results.append(measure_stationarity(problem, settings.horizons, range(settings.seeds)))
         bar.step()
     return tuple(results)
 
 
 def _bounds(
-    data: GroupedData,
-    benchmark: BenchmarkData,
-    prior: Prior,
-    scale: float,
-    shown: Sequence[Name],
-    settings: StudySettings,
-    bar: Progress,
+    data: GroupedData, prior: Prior, shown: Sequence[GroupedData], settings: StudySettings, bar: Progress
 ) -> tuple[MethodBounds, ...]:
     results = []
     for method, penalty in (("group DRO", 0.0), (f"TRO (λ={PENALTY:g})", PENALTY)):
@@ -132,21 +136,17 @@ def _bounds(
         )
         point = solve_saddle(problem)
         breakdowns = []
-        for name in shown:
-            rows = benchmark.data.rows(name)
+        for test in shown:
             breakdowns.append(
                 bound_breakdown(
                     point.theta,
-                    data,
                     point.weights,
-                    benchmark.data.x[rows] / scale,
+                    data,
+                    test,
                     ball_radius=settings.bound_ball_radius,
-                    test_group=name,
-                    test_labels=2.0 * benchmark.data.y[rows] - 1.0,
                     delta=settings.delta,
                     signs=settings.signs,
                     classifier=settings.classifier,
-                    emd={"scales": 5},
                 )
             )
             bar.step()
