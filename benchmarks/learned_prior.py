@@ -44,7 +44,7 @@ def on_draw(shape: str, rows: int, test: list[str], seed: int) -> tuple[bool, fl
         given = tr.GroupGraph.from_edges(pairwise(NAMES)).prior(train, test or None, **asked)
         true = np.array(list(given.weights.values()))
     prior = np.array(list(learned.prior(train, test or None, **asked).weights.values()))
-    doubted = bool(learned.prior(train, test or None, cautious=True, **asked).doubt)
+    doubted = bool(learned.prior(train, test or None, cautious=True, **asked).fallback_reason)
     return doubted, float(np.linalg.norm(prior - true)), float(np.linalg.norm(even - true))
 
 

@@ -16,7 +16,7 @@ import toporo as tr
 
 # %%
 # A few north-eastern states and their neighbours. Say we have data from five and must predict for three more.
-borders = tr.GroupGraph.from_neighbors(
+borders = tr.GroupGraph.from_edges(
     {
         "NY": ["VT", "MA", "CT", "NJ", "PA"],
         "PA": ["NJ", "DE", "MD", "WV", "OH"],

@@ -54,11 +54,11 @@ def test_a_file_says_what_stands_between_its_cells_and_names_are_text(tmp_path: 
 
 
 def test_a_graph_keeps_all_else() -> None:
-    graph = GroupGraph("ab", {("a", "b"): 2.0}, stability={("a", "b"): 0.5}, redrawn=[{("a", "b"): 1.0}])
-    placed = graph.with_positions({"a": (0, 1)})
-    assert (placed, placed.stability, placed.redrawn) == (graph, graph.stability, graph.redrawn)
+    graph = GroupGraph("ab", {("a", "b"): 2.0}, bootstrap_edges=[{("a", "b"): 1.0}])
+    placed = graph.replace(positions={"a": (0, 1)})
+    assert (placed, placed.stability, placed.bootstrap_edges) == (graph, graph.stability, graph.bootstrap_edges)
     assert placed.positions == {"a": (0.0, 1.0)}
-    assert placed.with_positions(None).positions is None
+    assert placed.replace(positions=None).positions is None
 
 
 def test_groups_without_coordinates_are_named_and_drawn_among_their_neighbours() -> None:

@@ -21,6 +21,7 @@ from toporo.topology import GroupGraph
 
 EDGES = [("a", "b", 1.0), ("b", "c", 2.5)]
 EXPECTED = GroupGraph.from_edges(EDGES)
+CHAIN = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
 MATRIX = np.array([[0, 1.0, 0], [1.0, 0, 2.5], [0, 2.5, 0]])
 
 
@@ -101,7 +102,7 @@ def test_polygons_are_no_edges(given: Any) -> None:
 def test_spatial_weights_are_not_taken_for_lengths() -> None:
     with pytest.raises(GraphError, match=r"the graph is a W of weights, .* pass its attribute \.neighbors"):
         as_graph(W())
-    assert as_graph(W().neighbors).isolated == ("z",)
+    assert as_graph(W().neighbors).isolates == ("z",)
 
 
 LONE = {"from": ["a", "b", "z"], "to": ["b", "c", None], "length": [1.0, 2.5, None]}
@@ -132,7 +133,7 @@ def test_the_sign_between_names_need_not_be_in_the_first_line(tmp_path: Path, li
     (tmp_path / "edges.txt").write_text(lines)
     graph = as_graph(tmp_path / "edges.txt")
     assert graph.edges == EXPECTED.edges
-    assert len(graph.isolated) == 1
+    assert len(graph.isolates) == 1
 
 
 def test_neighbours_without_lengths() -> None:
@@ -173,6 +174,82 @@ def test_a_packed_file_that_is_none_or_damaged(tmp_path: Path) -> None:
         as_graph(file)
     with pytest.raises(GraphError, match="no file of a known kind"):
         as_graph(tmp_path / "edges.json.gz")
+
+
+@pytest.fixture
+def csv_file(tmp_path: Path) -> Any:
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "edges.csv"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "NY,PA\nPA,OH\nOH,IN\n",
+        "source,target\nNY,PA\nPA,OH\nOH,IN\n",
+        "From,To\r\nNY,PA\r\nPA,OH\r\nOH,IN",
+        "source,target,length\nNY,PA,1\nPA,OH,1.0\nOH,IN,1e0\n",
+        '\n"NY", PA \n\n,\nPA,OH\nOH,IN\n\n',
+        b"\xef\xbb\xbfNY,PA\nPA,OH\nOH,IN\n",
+        b"\xef\xbb\xbfsource,target\nNY,PA\nPA,OH\nOH,IN\n",
+    ],
+    ids=["plain", "header", "CRLF", "header and lengths", "quotes, spaces, empty lines", "BOM", "BOM and header"],
+)
+def test_csv_dialects(content: str | bytes, csv_file: Any) -> None:
+    assert as_graph(csv_file(content)) == CHAIN
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "NY,PA\nHI\nPA,OH\nOH,IN\n",
+        "source,target\nHI,\nNY,PA\nPA,OH\nOH,IN\n",
+        "NY,PA,1\nPA,OH,1\nOH,IN,1\nHI,,\n",
+        "HI\nNY,PA\nPA,OH\nOH,IN\nNY\n",
+    ],
+    ids=["name alone", "empty cell", "empty cells", "first, and one that has edges"],
+)
+def test_csv_groups_without_an_edge(content: str, csv_file: Any) -> None:
+    graph = as_graph(csv_file(content))
+    assert graph == CHAIN.replace(names=[*CHAIN.names, "HI"])
+    assert graph.isolates == ("HI",)
+
+
+def test_a_group_alone_on_the_first_line_is_no_header(csv_file: Any) -> None:
+    assert as_graph(csv_file("target\nNY,PA\n")).names == ("NY", "PA", "target")
+
+
+@pytest.mark.parametrize("content", ["a,b\nb,c\n", "group1,group2\ngroup2,group3\n", "u,v\nv,w\n"])
+def test_csv_first_edge_is_no_header_when_its_names_come_again(content: str, csv_file: Any) -> None:
+    """An edge lost in silence changes every centrality."""
+    assert len(as_graph(csv_file(content)).edges) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("NY\nOH\n", r"edges\.csv, line 1: found \['NY'\], expected two group names"),
+        ("NY,PA\nOH;IN\n", r"line 2: found \['OH;IN'\].*or one name for a group without an edge"),
+        ("NY,PA\nHI,,2\n", r"line 2: found \['HI', '', '2'\]"),
+        ("NY,PA\n\nOH,IN,1,2\n", r"line 3: found"),
+        ("NY,PA\n,OH\n", r"line 2: found \['', 'OH'\]"),
+        ("NY,PA,far\n", r"line 1: the length 'far' is not a number.*If this line is a header"),
+        ("NY,PA,0\n", r"'NY'–'PA' has length 0: a length is positive"),
+        ("NY,PA,nan\n", r"'NY'–'PA' has length nan: a length is positive"),
+        ("NY,NY\n", r"'NY' has an edge to itself"),
+        ("NY,PA,1\nPA,NY,2\n", r"'PA'–'NY' is given twice with different lengths \(1 and 2\)"),
+        ("", r"edges\.csv holds no edges"),
+        ("source,target\n", r"edges\.csv holds no edges"),
+        (b"\x89PNG\r\n\x1a\n\x00\xff", r"edges\.csv is not a text file in UTF-8"),
+    ],
+)
+def test_csv_errors_name_the_line_or_the_edge(content: str | bytes, message: str, csv_file: Any) -> None:
+    with pytest.raises(GraphError, match=message):
+        as_graph(csv_file(content))
 
 
 def test_a_typed_file_without_edges(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_public_face_is_pinned() -> None:
         "GraphHopSplit", "GroupDROClassifier", "GroupDRORegressor", "GroupGraph", "GroupIds", "GroupedData", "Groups",
         "Kriged", "KrigedClassifier", "KrigedRegressor", "LeaveRegionOut", "Prior",
         "RobustClassifier", "RobustRegressor", "TROClassifier", "TRORegressor", "TopoRoError",
-        "TopoRoWarning", "choice", "compare_models", "data", "diffusion_emd", "doctor",
+        "TopoRoWarning", "as_graph", "choice", "compare_models", "data", "diffusion_emd", "doctor",
         "estimators", "fit_table", "group_batches", "learn_topology",
         "load_dataset", "load_images", "load_model", "objectives", "paper", "robust", "tables",
         "topology", "training", "vision", "write_model_report",

@@ -37,6 +37,7 @@ _HOME = {
     "TRORegressor": "toporo.estimators",
     "TopoRoError": "toporo.errors",
     "TopoRoWarning": "toporo.errors",
+    "as_graph": "toporo.graphs",
     "compare_models": "toporo.tables",
     "diffusion_emd": "toporo.topology.diffusion",
     "fit_table": "toporo.tables",

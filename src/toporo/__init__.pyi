@@ -27,6 +27,7 @@ from toporo.estimators import RobustClassifier as RobustClassifier
 from toporo.estimators import RobustRegressor as RobustRegressor
 from toporo.estimators import TROClassifier as TROClassifier
 from toporo.estimators import TRORegressor as TRORegressor
+from toporo.graphs import as_graph as as_graph
 from toporo.groups import GroupIds as GroupIds
 from toporo.groups import Groups as Groups
 from toporo.pages.model import write_model_report as write_model_report

@@ -64,7 +64,7 @@ class Coordinates:
         if self.degrees:
             shrink = math.cos(math.radians(float(np.mean([latitude for _, latitude in known.values()]))))
             known = {name: (longitude * shrink, latitude) for name, (longitude, latitude) in known.items()}
-        return graph.with_positions(known)
+        return graph.replace(positions=known)
 
 
 def read_coordinates(source: Any) -> Coordinates:

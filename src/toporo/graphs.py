@@ -1,10 +1,11 @@
-"""Group graphs from any form that people have them in: every function that takes a graph takes it in here."""
+"""Group graphs from any form: every function that takes a graph converts it with :func:`as_graph`."""
 
 from __future__ import annotations
 
+import csv
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,18 @@ from toporo.groups import is_missing, plain_name
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
-#: File names' endings to what the file holds.
+#: Kinds of files by suffix.
 SUFFIXES = {".json": "json", ".csv": "text", ".tsv": "text", ".txt": "text", ".parquet": "parquet"}
 SUFFIXES |= dict.fromkeys((".feather", ".arrow", ".ipc"), "feather")
 #: Edges read at a time.
 MOST_EDGES = 1 << 20
-#: What may stand between the cells of a text file of edges: the first that occurs, in the first line that has one. A
-#: space only if no line has another, as it may be part of a name.
+#: Delimiters of a text file of edges: the first that occurs, in the first line that has one. A space only if no line
+#: has another, as it may be part of a name.
 DELIMITERS = ("\t", ",", ";")
+#: Words that a header of a text file of edges consists of.
+HEADERS = {"source", "target", "from", "to", "a", "b", "u", "v", "src", "dst", "group", "neighbor", "neighbour"}
+HEADERS |= {f"{word}{gap}{i}" for word in ("group", "node", "state") for gap in ("", "_") for i in (1, 2, "a", "b")}
+HEADERS |= {"length", "weight", "distance"}
 EXPECTED = (
     "expected a GroupGraph, the path of a file, a list of edges (a, b) or (a, b, length), a data frame of edges, "
     "a networkx graph or {group: its neighbours}"
@@ -32,7 +37,7 @@ EXPECTED = (
 
 
 def as_graph(given: Any) -> GroupGraph:
-    """A graph from any form that a graph may have.
+    """Convert a graph from any form.
 
     Parameters
     ----------
@@ -41,7 +46,9 @@ def as_graph(given: Any) -> GroupGraph:
         - a :class:`~toporo.GroupGraph`;
         - the path of a graph written by ``to_json`` (.json), or of a file of edges (.csv, .tsv, .txt, also with .gz,
           .parquet, .feather): two columns of names and optionally one of lengths. A group without an edge has a line
-          of its own, with its name alone or with an empty second cell. In text files all names are text;
+          of its own, with its name alone or with an empty second cell. In text files all names are text, and the first
+          line is taken for a header if it reads like one (``source,target``, ``from,to,length``, …) and none of its
+          cells is a name further down;
         - edges: pairs, triples, ``(a,)`` for a group without an edge, ``{(a, b): length}``, or an array of two or
           three columns;
         - a pandas or polars data frame, or a pyarrow table, of edges; or a square one of who touches whom, whose rows
@@ -57,7 +64,7 @@ def as_graph(given: Any) -> GroupGraph:
     if isinstance(given, GroupGraph):
         return given
     if isinstance(given, str | os.PathLike):
-        return _read(given)
+        return _read_graph(given)
     if hasattr(given, "is_directed") and hasattr(given, "nodes"):
         return GroupGraph.from_networkx(given)
     if _is_geometry(given):
@@ -69,11 +76,6 @@ def as_graph(given: Any) -> GroupGraph:
         )
     if hasattr(given, "columns") and hasattr(given, "shape"):
         return _from_frame(given)
-    if isinstance(given, Mapping):
-        pairs = bool(given) and all(isinstance(key, tuple) and len(key) == 2 for key in given)
-        if pairs and all(isinstance(value, int | float | np.number) for value in given.values()):
-            return GroupGraph.from_edges(given)
-        return GroupGraph.from_neighbors(given)
     if isinstance(given, np.ndarray) or hasattr(given, "toarray"):
         return GroupGraph.from_edges(_edge_rows(given))
     if isinstance(given, Iterable):
@@ -82,28 +84,33 @@ def as_graph(given: Any) -> GroupGraph:
 
 
 def with_text_names(graph: GroupGraph) -> GroupGraph:
-    """The graph for a table, whose group names are text: 1 becomes ``"1"``."""
-    written = {name: _written(name) for name in graph.names}
-    if all(name == text for name, text in written.items()):
+    """Return the graph for a table, whose group names are text: 1 becomes ``"1"``."""
+    text = {name: _as_text(name) for name in graph.names}
+    if all(name == written for name, written in text.items()):
         return graph
-    if len(set(written.values())) < len(written):
-        twice = [name for name, text in written.items() if list(written.values()).count(text) > 1]
+    if len(set(text.values())) < len(text):
+        twice = [name for name, written in text.items() if list(text.values()).count(written) > 1]
         raise GraphError(f"groups of the graph are the same when written as text: {listed(twice)}. Rename some.")
-    return GroupGraph(
-        written.values(),
-        {(written[a], written[b]): length for (a, b), length in graph.edges.items()},
-        origin=graph.origin,
-        positions={written[name]: at for name, at in graph.positions.items()} if graph.positions else None,
+    return graph.replace(
+        names=text.values(),
+        edges={(text[a], text[b]): length for (a, b), length in graph.edges.items()},
+        positions={text[name]: at for name, at in (graph.positions or {}).items()},
+        bootstrap_edges=[
+            {(text[a], text[b]): length for (a, b), length in draw.items()} for draw in graph.bootstrap_edges
+        ],
     )
 
 
-def _written(name: Name) -> str:
-    """A name as a table has it: whole numbers have no decimals."""
+def _as_text(name: Name) -> str:
+    """Write a name as a table has it: whole numbers have no decimals."""
     return str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
 
 
-def _read(path: str | os.PathLike[str]) -> GroupGraph:
-    """A graph from a file; its ending says what it holds."""
+# ---------------------------------------------------------------- files
+
+
+def _read_graph(path: str | os.PathLike[str]) -> GroupGraph:
+    """Read a graph from a file of the kind that its suffix names."""
     file = Path(path)
     name = file.name.lower()
     kind = SUFFIXES.get(Path(name.removesuffix(".gz")).suffix)
@@ -119,19 +126,53 @@ def _read(path: str | os.PathLike[str]) -> GroupGraph:
     if kind == "json":
         return GroupGraph.from_json(file)
     if kind == "text":
-        return GroupGraph.from_csv(file, delimiter=delimiter_of(file))
+        return _read_edges(file)
     try:
         with open_table(file) as table:
-            portions = list(table.batches(range(len(table.names)), MOST_EDGES))
+            batches = list(table.batches(range(len(table.names)), MOST_EDGES))
     except DataError as error:
         raise GraphError(str(error)) from None
-    places = range(len(table.names))
-    columns = [[cell for portion in portions for cell in portion[place].to_pylist()] for place in places]
+    columns = [[cell for batch in batches for cell in batch[place].to_pylist()] for place in range(len(table.names))]
     return _from_columns(list(table.names), columns, str(file))
 
 
+def _read_edges(file: Path) -> GroupGraph:
+    """Read a text file of edges: a line has two names and optionally a length, or the name of a group without edges."""
+    delimiter = delimiter_of(file)
+    try:
+        with open_text(file) as stream:
+            reader = csv.reader(stream, delimiter=delimiter)
+            lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+    except UnicodeDecodeError:
+        raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
+    except (OSError, EOFError, zlib.error, csv.Error) as error:  # not packed, not whole, or a cell without end
+        raise GraphError(f"cannot read {file}: {error}.") from None
+    if lines and _is_header([row for _, row in lines]):
+        lines = lines[1:]
+    if not lines:
+        raise GraphError(f"{file} holds no edges: expected lines such as NY,PA or NY,PA,1.5.")
+    has_edges = any(any(row[1:2]) for _, row in lines)
+    edges: list[list[Any]] = []
+    for n, row in lines:
+        # A file of single cells is no graph, and a cell with another delimiter in it no name.
+        alone = not any(row[1:]) and (len(row) > 1 or (has_edges and not any(sign in row[0] for sign in DELIMITERS)))
+        if len(row) > 3 or not row[0] or not (alone or any(row[1:2])):
+            raise GraphError(
+                f"{file}, line {n}: found {row!r}, expected two group names and optionally a length "
+                f"(separated by {delimiter!r}), or one name for a group without an edge."
+            )
+        try:
+            edges.append([*row[:2], *map(float, filter(None, row[2:]))] if any(row[1:]) else row[:1])
+        except ValueError:
+            raise GraphError(
+                f"{file}, line {n}: the length {row[2]!r:.50} is not a number. If this line is a header, call its "
+                "columns source, target and length."
+            ) from None
+    return GroupGraph.from_edges(edges)
+
+
 def delimiter_of(file: Path) -> str:
-    """The sign between cells; what is not text is refused by its reader, which says why."""
+    """Find the delimiter of a text file; what is not text is refused by its reader, which says why."""
     spaces = False
     try:
         with open_text(file) as stream:
@@ -144,13 +185,17 @@ def delimiter_of(file: Path) -> str:
     return " " if spaces else ","
 
 
+def _is_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first of some rows reads like a header; a name alone is a group."""
+    names = {cell for row in rows[1:] for cell in row[:2]}
+    return len(rows[0]) > 1 and all(cell.lower() in HEADERS and cell not in names for cell in rows[0])
+
+
 # ---------------------------------------------------------------- frames and arrays
-
-
 def _from_frame(frame: Any) -> GroupGraph:
-    """Edges, or who touches whom."""
-    if hasattr(frame, "index") and _labelled_alike(frame):
-        return GroupGraph.from_adjacency(frame)
+    """Build a graph from a frame of edges or a square one."""
+    if hasattr(frame, "index") and _is_square(frame):
+        return GroupGraph.from_adjacency(frame[list(frame.index)].to_numpy(), list(frame.index))
     names, columns = _columns(frame)
     if any(_is_geometry(cell) for column in columns for cell in column):
         raise _geometry_error(frame)
@@ -171,25 +216,24 @@ def _geometry_error(given: Any) -> GraphError:
 
 
 def _from_columns(names: list[Any], columns: list[list[Any]], where: str) -> GroupGraph:
-    if _first_names_rows(names, columns):
-        matrix = np.array(columns[1:], dtype=object).T
-        return GroupGraph.from_adjacency(matrix, names=columns[0])
+    """Build a graph from two columns of names and optionally one of lengths, or a square table without an index."""
+    if len(columns) > 1 and columns[0] == names[1:] and len(set(names[1:])) == len(names) - 1:
+        return GroupGraph.from_adjacency(np.array(columns[1:], dtype=object).T, columns[0])
     if len(columns) not in (2, 3):
         raise GraphError(
             f"{where} has {len(columns)} column(s), {listed(names)}: expected two of names and optionally one of "
             "lengths, or a square one whose rows are labelled like its columns."
         )
     edges: Iterable[tuple[Any, ...]] = zip(*columns, strict=True)
-    return GroupGraph.from_edges([edge[:1] if all(map(_is_empty, edge[1:])) else edge for edge in edges])
+    return GroupGraph.from_edges(edge[:1] if all(map(_is_empty, edge[1:])) else edge for edge in edges)
 
 
 def _is_empty(cell: object) -> bool:
-    """Whether a cell of a frame holds nothing."""
     return is_missing(cell) or (isinstance(cell, str) and not cell.strip())
 
 
 def _columns(frame: Any) -> tuple[list[Any], list[list[Any]]]:
-    """Names and values of the columns of a pandas or polars frame or a pyarrow table."""
+    """Return names and values of the columns of a pandas or polars frame or a pyarrow table."""
     if hasattr(frame, "column_names"):  # pyarrow, whose .columns are the values
         return list(frame.column_names), [column.to_pylist() for column in frame.columns]
     names = list(frame.columns)
@@ -198,45 +242,37 @@ def _columns(frame: Any) -> tuple[list[Any], list[list[Any]]]:
     return names, [frame[name].to_list() for name in names]
 
 
-def _labelled_alike(frame: Any) -> bool:
-    """Whether a pandas frame's rows are its columns, and it holds numbers that could be an adjacency matrix.
+def _is_square(frame: Any) -> bool:
+    """Whether a pandas frame has the same labels on its rows and columns, and could be an adjacency matrix.
 
     Three edges without a header also have the rows 0, 1, 2 and the columns 0, 1, 2: those are not symmetric.
     """
     rows, columns = list(frame.index), list(frame.columns)
     if len(rows) != len(columns) or set(rows) != set(columns):
         return False
-    if rows != list(range(len(rows))):
-        return True
-    values = frame.to_numpy()
-    return values.dtype.kind in "fiub" and bool((values == values.T).all())
+    return rows != list(range(len(rows))) or _is_symmetric(frame.to_numpy())
 
 
-def _first_names_rows(names: list[Any], columns: list[list[Any]]) -> bool:
-    """Whether the first column says what the others are called: a square table without an index."""
-    return len(columns) > 1 and columns[0] == names[1:] and len(set(names[1:])) == len(names) - 1
+def _is_symmetric(array: Any) -> bool:
+    """Whether an array is a symmetric matrix of numbers."""
+    return array.dtype.kind in "fiub" and array.shape == array.T.shape and bool((array == array.T).all())
 
 
-def _edge_rows(array: Any) -> Any:
-    if hasattr(array, "toarray") or array.ndim != 2:
-        shape, edges = array.shape, None
-    else:
-        numbers = array.dtype.kind in "fiub"
-        square = array.shape[0] == array.shape[1] and numbers and bool((array == array.T).all())
-        shape, edges = array.shape, None if square or array.shape[1] not in (2, 3) else array.tolist()
-    if edges is None:
+def _edge_rows(array: Any) -> list[list[Any]]:
+    """Return the rows of an array of two or three columns, unless it may be an adjacency matrix."""
+    if hasattr(array, "toarray") or array.ndim != 2 or array.shape[1] not in (2, 3) or _is_symmetric(array):
         raise GraphError(
-            f"the graph is an array of shape {tuple(shape)}, which does not say what its rows are called: use "
+            f"the graph is an array of shape {tuple(array.shape)}, which does not say what its rows are called: use "
             "GroupGraph.from_adjacency(matrix, names=[...]), or give edges in two or three columns."
         )
-    return edges
+    return list(array.tolist())
 
 
 # ---------------------------------------------------------------- graph and data
 
 
 def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[Name, ...] | None:
-    """The test groups as names (None where there are none); all groups must be in the graph, none in both."""
+    """Return the names of the test groups, or None; all groups must be in the graph, and none in both sets."""
     remedy = "Add them and their edges, or a line with the name alone, or leave their rows out of the data"
     _require(graph, train, "training group(s)", f"{remedy} (toporo fit --skip-unknown-groups).")
     if test is None:

@@ -66,7 +66,7 @@ def test_fit_says_how_many_rows_are_in_effect_and_what_was_taken_from_few(toporo
     told = json.loads(toporo(*asked, "--overwrite", "--json").out)
     assert told["rows_in_effect"] == model.rows_in_effect_
     assert told["ridge"] == model.ridge_
-    assert told["prior_capped"] == model.prior_.capped > 0
+    assert told["prior_capped_mass"] == model.prior_.capped_mass > 0
     done = toporo(*asked, "--overwrite", "--method", "group-dro", "--ridge", "0.5")
     assert "fewer than 10 per column" in done.err
     assert load_model(files / "model").estimator.ridge_ == 0.5

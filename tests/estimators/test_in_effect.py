@@ -37,7 +37,7 @@ def test_three_rows_have_no_quarter_of_the_weight_unless_asked_for() -> None:
     model = TRORegressor(penalty=1.0).fit(x, y, groups=groups)
     assert model.group_weights_["tiny"] == pytest.approx(3 / 90)
     assert model.prior_.weights["tiny"] == pytest.approx(3 / 90)
-    assert model.prior_.capped == pytest.approx(0.25 - 3 / 90)
+    assert model.prior_.capped_mass == pytest.approx(0.25 - 3 / 90)
     assert model.fit_.relative_gap < 1e-6
 
 

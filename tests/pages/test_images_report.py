@@ -27,8 +27,7 @@ from toporo.paper import BENCHMARKS, sections
 from toporo.paper import domainbed as images
 from toporo.paper.report import write_report
 from toporo.paper.results import AVERAGE, Outcome, Row
-from toporo.topology.graph import GroupGraph
-from toporo.topology.structure import Origin
+from toporo.topology.graph import GroupGraph, Origin
 
 EACH = ("learned", "weights", "groups", "steps", "samples")
 
@@ -216,7 +215,7 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
 
     def run(record: dict[str, Any]) -> dict[str, Any]:
         draws = [line] * 20 if record["seed"] else [line, bent] * 10
-        graph = GroupGraph(names, line, origin=Origin("learned"), redrawn=draws)
+        graph = GroupGraph(names, line, origin=Origin("learned"), bootstrap_edges=draws)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TopoRoWarning)
             prior = graph.prior(names, measure="betweenness", cautious=True)
@@ -228,7 +227,7 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
         "The prior was trusted in 2 of 3 seeds: resampling the rows moves it by at most 0.00, and it is at least 0.30 "
         "from uniform.",
         "The prior was not trusted in 1 of 3 seeds, and is uniform there: resampling the points moves the learned "
-        "prior by 0.36, and it is 0.30 from uniform: it is not to be told from chance.",
+        "prior by 0.36, and it is 0.30 from uniform: it is not distinguishable from chance.",
     ]
     (section,) = sections.learned_section(now, "domain")
     a, b, c = names

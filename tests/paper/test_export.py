@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from toporo.errors import UnknownNameError
+from toporo.graphs import as_graph
 from toporo.paper import load_dataset
 from toporo.paper.base import export
-from toporo.topology import GroupGraph
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -46,7 +46,7 @@ def test_tpt48_is_years_in_degrees(real_data: Path, tmp_path: Path) -> None:
     later = benchmark.data.y.mean(axis=1) * deviation + mean
     assert np.allclose([float(row["rest_of_year"]) for row in table], later, atol=0.0051)
     (tmp_path / "borders.csv").write_text(found.edges)
-    assert GroupGraph.from_csv(tmp_path / "borders.csv") == benchmark.graph
+    assert as_graph(tmp_path / "borders.csv") == benchmark.graph
     assert found.test.split() == list(benchmark.test)
 
 

@@ -239,10 +239,10 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
             prior = graph.prior(benchmark.train, measure="betweenness", cautious=True)
         found = GroupGraph.from_json(json.dumps(record["topology"]))
         assert set(found.edges) == set(graph.edges)
-        assert [set(draw) for draw in found.redrawn] == [set(draw) for draw in graph.redrawn]
+        assert [set(draw) for draw in found.bootstrap_edges] == [set(draw) for draw in graph.bootstrap_edges]
         assert Prior.from_dict(record["prior"]).saw == ()
-        assert Prior.from_dict(record["prior"]).moved == pytest.approx(prior.moved, abs=1e-6)
-        assert Prior.from_dict(record["prior"]).doubt == prior.doubt
+        assert Prior.from_dict(record["prior"]).bootstrap_rms == pytest.approx(prior.bootstrap_rms, abs=1e-6)
+        assert Prior.from_dict(record["prior"]).fallback_reason == prior.fallback_reason
         assert dict(record["prior"]["weights"]) == pytest.approx(dict(prior.weights), abs=1e-6)
 
 
@@ -260,12 +260,12 @@ def test_the_prior_is_the_same_whether_or_not_the_erm_run_is_there(pacs: Trainin
 def test_a_prior_that_is_not_trusted_is_uniform_and_the_record_says_why(pacs: Trainings) -> None:
     """Fifteen drawings per domain settle nothing: some runs of the table fall back."""
     priors = {(r["variant"], r["seed"]): r for r in pacs.outcome.records if r["method"] == "tro-data"}
-    doubted = [record for record in priors.values() if record["prior"].get("doubt")]
+    doubted = [record for record in priors.values() if record["prior"].get("fallback_reason")]
     assert doubted
     for record in doubted:
         assert set(dict(record["prior"]["weights"]).values()) == {1 / 3}
-        assert any(record["prior"]["doubt"] in text for text in record["warnings"])
-    assert all(record["prior"]["moved"] >= 0 for record in priors.values())
+        assert any(record["prior"]["fallback_reason"] in text for text in record["warnings"])
+    assert all(record["prior"]["bootstrap_rms"] >= 0 for record in priors.values())
 
 
 def test_a_uniform_prior_is_the_control(pacs: Trainings) -> None:

@@ -41,8 +41,8 @@ def fit(table: Any, **settings: Any) -> TableModel:
 def test_a_stable_graph_keeps_its_prior(test: tuple[str, ...]) -> None:
     model = fit(CHAIN, test_groups=test)
     prior = model.estimator.prior_
-    assert prior.doubt == ""
-    assert prior.moved < 0.2
+    assert prior.fallback_reason == ""
+    assert prior.bootstrap_rms < 0.2
     assert prior.measure == ("harmonic" if test else "betweenness")
     stable, sure = model.explain().remarks
     assert re.search(r"edges stay in (9\d|100) % of 20 resamples of the rows, on average", stable)
@@ -58,8 +58,8 @@ def test_an_unstable_one_is_warned_of_and_spread_evenly(test: tuple[str, ...]) -
     prior = model.estimator.prior_
     assert prior.measure == "uniform"
     assert len(set(prior.weights.values())) == 1
-    assert prior.even == 0.0
-    assert "not to be told from chance" in prior.doubt
+    assert prior.uniform_share == 0.0
+    assert "not distinguishable from chance" in prior.fallback_reason
     words = model.explain().remarks[1]
     assert "it is the same for all groups" in words
     assert words.endswith(f"--prior {'harmonic' if test else 'betweenness'} takes it anyhow.")
@@ -91,16 +91,16 @@ def test_votes_are_warned_too() -> None:
     graph = learn_topology(features, names, scales=4, resamples=10)
     prior = learned_prior(graph, ["s0", "s1", "s2", "s3", "s4"], ["s5", "s6"])
     assert prior is not None
-    assert prior.doubt
+    assert prior.fallback_reason
 
 
 def test_an_estimator_that_learns_its_graph_doubts_it_too() -> None:
     x = np.column_stack([NOISE[f"x{i}"] for i in range(3)])
     with pytest.warns(TopoRoWarning, match="another sample would give another prior"):
         model = TRORegressor(graph="learn").fit(x, NOISE["y"], groups=NOISE["site"])
-    assert model.prior_.doubt
+    assert model.prior_.fallback_reason
     again = fit(CHAIN, graph=model.topology_, learn_graph=False, penalty=math.inf, prior="uniform")
-    assert again.estimator.prior_.doubt == ""
+    assert again.estimator.prior_.fallback_reason == ""
 
 
 def test_a_graph_without_resamples_says_so() -> None:
@@ -108,7 +108,7 @@ def test_a_graph_without_resamples_says_so() -> None:
     graph = learn_topology(features, names, scales=4, resamples=0)
     model = fit(CHAIN, graph=graph, learn_graph=False)
     assert "How stable it is was not measured" in model.explain().remarks[0]
-    assert model.estimator.prior_.moved is None
+    assert model.estimator.prior_.bootstrap_rms is None
     assert fit(CHAIN, learn_graph=False).explain().remarks == ()
 
 

@@ -106,7 +106,8 @@ def edge_lines(ax: Axes) -> LineCollection:
 
 def test_edges_that_more_resamples_keep_are_thicker_and_darker() -> None:
     kept = {("a", "b"): 1.0, ("b", "c"): 0.0, ("c", "d"): 0.5}
-    graph = GroupGraph("abcd", dict.fromkeys(kept, 1.0), stability=kept)
+    draws = [{("a", "b"): 1.0, ("c", "d"): 1.0}, {("a", "b"): 1.0}]
+    graph = GroupGraph("abcd", dict.fromkeys(kept, 1.0), bootstrap_edges=draws)
     ax = graph.plot()
     lines, at = edge_lines(ax), layout(graph)
     found = {
@@ -125,7 +126,7 @@ def test_edges_that_more_resamples_keep_are_thicker_and_darker() -> None:
 
 
 def test_the_legend_of_the_edges_is_in_the_picture_and_leaves_that_of_the_groups_alone() -> None:
-    graph = GroupGraph("ab", {("a", "b"): 1.0}, stability={("a", "b"): 0.9})
+    graph = GroupGraph("ab", {("a", "b"): 1.0}, bootstrap_edges=[{("a", "b"): 1.0}])
     ax = graph.plot(train=["a"], test=["b"])
     figure = ax.figure
     figure.canvas.draw()

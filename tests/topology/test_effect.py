@@ -7,11 +7,11 @@ import pytest
 
 from toporo.groups import Groups
 from toporo.topology.effect import (
+    cap_weights,
+    effective_rows,
     groups_in_effect,
     heaviest,
-    hold,
     most_weight,
-    own_rows,
     rows_in_effect,
     too_few,
     weights_in_words,
@@ -34,15 +34,15 @@ def test_it_is_kishs_count_of_the_rows_weights() -> None:
     mass = np.bincount(ids.codes, shares)
     w = shares * ids.groups.align(weights)[ids.codes] / mass[ids.codes]
     kish = w.sum() ** 2 / (w**2).sum()
-    assert rows_in_effect(weights, own_rows(ids.codes, ids.groups, shares)) == pytest.approx(kish)
+    assert rows_in_effect(weights, effective_rows(ids.codes, ids.groups, shares)) == pytest.approx(kish)
 
 
 def test_rows_weighed_alike_are_all_in_effect() -> None:
     ids = Groups.of(list("aaabbc"))
-    own = own_rows(ids.codes, ids.groups)
+    own = effective_rows(ids.codes, ids.groups)
     assert own == {"a": 3, "b": 2, "c": 1}
     assert rows_in_effect({"a": 3 / 6, "b": 2 / 6, "c": 1 / 6}, own) == pytest.approx(6)
-    assert own_rows(ids.codes, ids.groups, np.full(6, 0.3)) == pytest.approx(own)
+    assert effective_rows(ids.codes, ids.groups, np.full(6, 0.3)) == pytest.approx(own)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,15 +75,15 @@ def test_what_is_taken_goes_to_the_others_in_proportion() -> None:
     prior = Prior({"a": 0.4, "b": 0.2, "c": 0.4})
     held = prior.within({"a": 0.1, "b": 1.0, "c": 1.0})
     assert held.weights == pytest.approx({"a": 0.1, "b": 0.3, "c": 0.6})
-    assert held.capped == pytest.approx(0.3)
+    assert held.capped_mass == pytest.approx(0.3)
     assert Prior.from_dict(held.to_dict()) == held
-    assert "capped" not in prior.to_dict()
+    assert prior.to_dict()["capped_mass"] == 0.0
 
 
 def test_limits_that_bite_one_after_the_other() -> None:
-    assert hold(np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.4, 0.9])) == pytest.approx([0.2, 0.4, 0.4])
-    assert hold(np.array([1.0, 0.0, 0.0]), np.array([0.2, 0.4, 0.8])) == pytest.approx([0.2, 0.8 / 3, 1.6 / 3])
-    assert hold(np.array([0.5, 0.5]), np.array([0.3, 0.7])) == pytest.approx([0.3, 0.7])
+    assert cap_weights(np.array([0.6, 0.3, 0.1]), np.array([0.2, 0.4, 0.9])) == pytest.approx([0.2, 0.4, 0.4])
+    assert cap_weights(np.array([1.0, 0.0, 0.0]), np.array([0.2, 0.4, 0.8])) == pytest.approx([0.2, 0.8 / 3, 1.6 / 3])
+    assert cap_weights(np.array([0.5, 0.5]), np.array([0.3, 0.7])) == pytest.approx([0.3, 0.7])
 
 
 def test_words() -> None:

@@ -91,7 +91,7 @@ def test_percentile_is_of_the_whole_flattened_matrix(given_distances: GroupDista
     bound = np.percentile(matrix.flatten(), percentile)
     graph = quiet_cut(given_distances, "percentile", percentile=percentile)
     expected = np.where((matrix < bound) & (matrix > 0), matrix, 0.0)
-    np.testing.assert_array_equal(graph.adjacency(weighted=True), expected)
+    np.testing.assert_array_equal(nx.to_numpy_array(graph.to_networkx()), expected)
 
 
 @quick
@@ -101,7 +101,7 @@ def test_knn_keeps_what_is_near_from_either_side(given_distances: GroupDistances
     rank = matrix.argsort(axis=1).argsort(axis=1)  # 0 is the group itself
     near = (rank >= 1) & (rank <= k)
     graph = quiet_cut(given_distances, "knn", nearest_groups=k)
-    np.testing.assert_array_equal(graph.adjacency(), near | near.T)
+    np.testing.assert_array_equal(nx.to_numpy_array(graph.to_networkx(), weight=None), near | near.T)
 
 
 @quick
@@ -166,7 +166,7 @@ def test_ties_keep_what_is_as_short_as_the_way_around(given_distances: GroupDist
     expected = matrix <= 1.1 * np.maximum(around, np.maximum(kth[:, None], kth[None, :]))
     np.fill_diagonal(expected, False)
     graph = cut_graph(given_distances, "mst-knn-ties", nearest_groups=k)
-    np.testing.assert_array_equal(graph.adjacency(), expected)
+    np.testing.assert_array_equal(nx.to_numpy_array(graph.to_networkx(), weight=None), expected)
     assert set(graph.edges) >= set(cut_graph(given_distances, "mst-knn", nearest_groups=k).edges)
     assert len(graph.components()) == 1
 
@@ -328,7 +328,7 @@ def test_stability_is_how_often_the_cut_of_a_draw_has_the_edge() -> None:
     assert found.graph.stability == {
         edge: pytest.approx(sum(edge in cut.edges for cut in cuts) / 6) for edge in found.graph.edges
     }
-    assert list(found.graph.redrawn) == [pytest.approx(cut.edges, rel=1e-3) for cut in cuts]
+    assert list(found.graph.bootstrap_edges) == [pytest.approx(cut.edges, rel=1e-3) for cut in cuts]
 
 
 @pytest.mark.filterwarnings("ignore:the learned topology is not informative")
@@ -336,15 +336,15 @@ def test_three_groups_without_meaning_have_a_uniform_prior_and_three_in_a_row_a_
     """Three alike are a chain by the spanning tree, which one is its middle being chance."""
     x, g = noise(groups=3, size=40)
     names = list(range(3))
-    with pytest.warns(TopoRoWarning, match="not to be told from chance"):
+    with pytest.warns(TopoRoWarning, match="not distinguishable from chance"):
         chance = learn_topology(x, g, scales=4).prior(names)
-    assert learn_topology(x, g, scales=4).prior(names, cautious=False).uneven > 0.29
+    assert learn_topology(x, g, scales=4).prior(names, cautious=False).distance_to_uniform > 0.29
     assert set(chance.weights.values()) == {1 / 3}
     x, g = chain()
     graph = learn_topology(x[g < "d"], g[g < "d"], scales=4, cut="mst-knn-ties")
     prior = graph.prior("abc")  # no warning: pytest would raise it
     assert prior.weights["b"] == pytest.approx(2 / 3)
-    assert (prior.moved, prior.doubt) == (0.0, "")
+    assert (prior.bootstrap_rms, prior.fallback_reason) == (0.0, "")
     assert GroupGraph.from_json(graph.to_json()).prior("abc") == prior
 
 

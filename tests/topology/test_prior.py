@@ -47,7 +47,7 @@ def test_the_default_is_the_prior_of_the_estimators(test: str | None, measure: s
     prior = CHAIN.prior("abc", test)
     top = max(prior.centrality, key=prior.centrality.__getitem__)
     assert prior.weights == pytest.approx(dict.fromkeys("abc", 1 / 6) | {top: 2 / 3})
-    assert (prior.measure, prior.normalization, prior.even) == (measure, "sum", 0.5)
+    assert (prior.measure, prior.normalization, prior.uniform_share) == (measure, "sum", 0.5)
     assert prior == PriorMaker("auto", CHAIN, with_test=test is not None).prior(Groups("abc"), test)
 
 
@@ -146,7 +146,7 @@ EQUAL = MIDDLE_A | MIDDLE_B
 def resampled(*redrawn: tuple[int, dict[Any, float]]) -> GroupGraph:
     """A chain with b in the middle; of its resamples, so many have these edges."""
     draws = [edges for count, edges in redrawn for _ in range(count)]
-    return GroupGraph("abc", MIDDLE_B, origin=Origin("learned"), redrawn=draws)
+    return GroupGraph("abc", MIDDLE_B, origin=Origin("learned"), bootstrap_edges=draws)
 
 
 @pytest.mark.parametrize(
@@ -165,18 +165,18 @@ def test_a_cautious_prior_is_uniform_where_resamples_do_not_bear_it_out(
 ) -> None:
     """Its squared distance from uniform, 0.0884, must be twice the mean square of its moves."""
     plain = graph.prior("abc", measure="betweenness")
-    assert plain.uneven == pytest.approx(0.2973, abs=1e-4)
+    assert plain.distance_to_uniform == pytest.approx(0.2973, abs=1e-4)
     if trusted:
         prior = graph.prior("abc", measure="betweenness", cautious=True)  # no warning: pytest would raise it
         assert prior.weights == plain.weights
-        assert (prior.measure, prior.doubt) == ("betweenness", "")
+        assert (prior.measure, prior.fallback_reason) == ("betweenness", "")
     else:
         with pytest.warns(TopoRoWarning, match=rf"moves the learned prior by {moved:.2f}, .*0\.30 from uniform"):
             prior = graph.prior("abc", measure="betweenness", cautious=True)
         assert prior.weights == Prior.uniform("abc").weights
         assert (prior.measure, prior.normalization, prior.temperature) == ("uniform", None, None)
-        assert "not to be told from chance" in prior.doubt
-    assert prior.moved == pytest.approx(moved, abs=1e-3)
+        assert "not distinguishable from chance" in prior.fallback_reason
+    assert prior.bootstrap_rms == pytest.approx(moved, abs=1e-3)
     assert prior.centrality == {"a": 0.0, "b": 1.0, "c": 0.0}
     assert Prior.from_dict(json.loads(json.dumps(prior.to_dict()))) == prior
 
@@ -190,21 +190,21 @@ def test_the_default_prior_is_cautious_where_there_are_resamples() -> None:
 
 
 def test_groups_that_are_equally_central_need_no_resample_to_be_uniform() -> None:
-    graph = GroupGraph("abc", EQUAL, origin=Origin("learned"), redrawn=[EQUAL, MIDDLE_A])
+    graph = GroupGraph("abc", EQUAL, origin=Origin("learned"), bootstrap_edges=[EQUAL, MIDDLE_A])
     with pytest.warns(TopoRoWarning, match="the prior is flat") as caught:
         prior = graph.prior("abc", cautious=True)
     assert len(caught) == 1
-    assert (prior.doubt, prior.uneven) == ("", pytest.approx(0.0))
+    assert (prior.fallback_reason, prior.distance_to_uniform) == ("", pytest.approx(0.0))
 
 
 def test_a_resample_that_leads_to_no_test_group_says_that_all_are_alike() -> None:
     apart = {("a", "b"): 1.0, ("b", "c"): 1.0}
     edges = apart | {("c", "x"): 1.0}
     origin = Origin("learned", saw_test_inputs=True)
-    graph = GroupGraph("abcx", edges, origin=origin, redrawn=[edges] * 9 + [apart])
+    graph = GroupGraph("abcx", edges, origin=origin, bootstrap_edges=[edges] * 9 + [apart])
     prior = graph.prior("abc", "x")  # no warning of pieces
     assert prior.weights == pytest.approx({"a": 1 / 6, "b": 1 / 6, "c": 2 / 3})
-    assert prior.moved == pytest.approx((2 / 3 / 10) ** 0.5)
+    assert prior.bootstrap_rms == pytest.approx((2 / 3 / 10) ** 0.5)
 
 
 def test_a_given_graph_is_taken_at_its_word_and_a_learned_one_without_resamples_is_not() -> None:
@@ -367,7 +367,7 @@ STORED = Prior.uniform("ab").to_dict()
     "content",
     [
         {},
-        {key: value for key, value in STORED.items() if key != "centrality"},
+        {key: value for key, value in STORED.items() if key != "weights"},
         STORED | {"weights": [["a", 1.0]]},
         STORED | {"weights": [["a", "much"], ["b", 0.5]]},
         STORED | {"weights": [[None, 0.5], ["b", 0.5]]},
@@ -386,8 +386,8 @@ def test_spreading_mixes_with_the_uniform_prior_and_keeps_count(share: float, ag
     raw = np.random.default_rng(seed).dirichlet([0.3] * 5)
     prior = Prior(dict(zip("abcde", raw, strict=True)), measure="harmonic", saw_test_adjacency=True)
     twice = prior.spread(share).spread(again)
-    assert twice.weights == pytest.approx(prior.spread(twice.even).weights, abs=1e-9)
-    assert 1 - twice.even == pytest.approx((1 - share) * (1 - again), abs=1e-12)
+    assert twice.weights == pytest.approx(prior.spread(twice.uniform_share).weights, abs=1e-9)
+    assert 1 - twice.uniform_share == pytest.approx((1 - share) * (1 - again), abs=1e-12)
     assert (twice.measure, twice.saw) == ("harmonic", ("test adjacency",))
     assert Prior.from_dict(twice.to_dict()) == twice
     assert prior.spread(1.0).weights == pytest.approx(dict.fromkeys("abcde", 0.2))

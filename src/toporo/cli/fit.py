@@ -317,9 +317,9 @@ def summary(model: TableModel) -> dict[str, Any]:
         ],
         "ridge": getattr(model.estimator, "ridge_", None),
         "rows_in_effect": getattr(model.estimator, "rows_in_effect_", None),
-        "prior_capped": getattr(model.estimator.prior_, "capped", 0.0),
-        "prior_moved": getattr(model.estimator.prior_, "moved", None),
-        "prior_doubt": getattr(model.estimator.prior_, "doubt", ""),
+        "prior_capped_mass": getattr(model.estimator.prior_, "capped_mass", 0.0),
+        "prior_bootstrap_rms": getattr(model.estimator.prior_, "bootstrap_rms", None),
+        "prior_fallback_reason": getattr(model.estimator.prior_, "fallback_reason", ""),
         "prior_saw": list(model.estimator.prior_.saw) if model.estimator.prior_ is not None else [],
         "groups": None,
         "league": None,
@@ -347,8 +347,8 @@ def _show(model: TableModel, verbose: bool) -> None:
     prior = model.estimator.prior_
     if prior is not None:
         saw = f"; of the test groups it saw {' and '.join(SAW[what] for what in prior.saw)}" if prior.saw else ""
-        even = f", {100 * prior.even:g} % of it even" if prior.even else ""
-        even += f", {100 * prior.capped:.2g} % taken from groups of few rows" if prior.capped else ""
+        even = f", {100 * prior.uniform_share:g} % of it even" if prior.uniform_share else ""
+        even += f", {100 * prior.capped_mass:.2g} % taken from groups of few rows" if prior.capped_mass else ""
         tell(f"Prior: {prior.measure}{even} ({prior.effective_groups:.1f} groups in effect{saw}).")
     choice = model.estimator.penalty_scores_
     if choice:

@@ -47,9 +47,8 @@ from toporo.tables.read import Points, read_points
 from toporo.text import many, number, printable
 from toporo.topology.cuts import CUTS
 from toporo.topology.diffusion import GroupDistances
-from toporo.topology.graph import GroupGraph
+from toporo.topology.graph import GroupGraph, Origin
 from toporo.topology.learn import Learned, learn
-from toporo.topology.structure import Origin
 
 KERNELS = ("auto", "dense", "knn")
 #: Edges shown; --verbose, --out and --json have all.
@@ -302,8 +301,7 @@ def _learn(points: Points, test: list[str], scaled: bool, **settings: Any) -> Le
     graph = learned.graph
     details = dict(graph.origin.details) | {"features": list(points.names), "standardised": scaled}
     origin = Origin(graph.origin.kind, graph.origin.saw_test_inputs, details)
-    graph = GroupGraph(graph.names, graph.edges, origin=origin, stability=graph.stability, redrawn=graph.redrawn)
-    return replace(learned, graph=graph)
+    return replace(learned, graph=graph.replace(origin=origin))
 
 
 def _write_distances(path: Path, distances: GroupDistances) -> None:
@@ -318,14 +316,14 @@ def _edges(graph: GroupGraph, test: list[str], most: int | None) -> Table:
     def shown(name: object) -> Text:
         return Text(printable(f"{name} (test)" if name in test else str(name), keep=""))
 
-    table = Table()
+    table, stability = Table(), graph.stability
     table.add_column("group", overflow="fold")
     table.add_column("group", overflow="fold")
     table.add_column("distance", justify="right", no_wrap=True)
-    if graph.stability is not None:
+    if stability is not None:
         table.add_column("stability", justify="right", no_wrap=True)
     for (a, b), length in list(graph.edges.items())[:most]:
-        kept = [] if graph.stability is None else [f"{graph.stability[a, b]:.0%}".replace("%", " %")]
+        kept = [] if stability is None else [f"{stability[a, b]:.0%}".replace("%", " %")]
         table.add_row(shown(a), shown(b), f"{length:.4f}" if length >= 1e-3 else number(length), *kept)
     return table
 
@@ -344,8 +342,8 @@ def _how(graph: GroupGraph, test: list[str]) -> list[str]:
         lines.append(f"Stability: the share of {how['resamples']} resamples of the points that keep the edge.")
     else:
         lines.append("Stability was not measured: --resamples 20 does that.")
-    if graph.isolated:
-        lines.append(f"Without an edge: {listed(graph.isolated)}.")
+    if graph.isolates:
+        lines.append(f"Without an edge: {listed(graph.isolates)}.")
     if graph.origin.saw_test_inputs:
         lines.append(f"Inputs of the test groups were seen: {listed(test)}.")
     return lines

@@ -230,7 +230,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
         alone = len(rows.groups) == 1
         prior = None if alone else maker.prior(rows.groups, test)
         self._remember(rows, maker, prior, test)
-        if prior is not None and prior.doubt:
+        if prior is not None and prior.fallback_reason:
             maker = replace(maker, doubted=True)
         if alone and named:
             warn(f"all {rows.count} rows are of one group, {rows.groups.names[0]!r}: {self._ordinary()}.")
@@ -347,7 +347,7 @@ class GroupEstimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn 
             )
             for name in groups
         ]
-        return GroupTable.of(table, self.rows_in_effect_, 0.0 if self.prior_ is None else self.prior_.capped)
+        return GroupTable.of(table, self.rows_in_effect_, 0.0 if self.prior_ is None else self.prior_.capped_mass)
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the graph with the groups' weights as sizes, or without a graph the weights as bars.

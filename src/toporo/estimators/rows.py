@@ -19,7 +19,7 @@ from toporo.groups import GroupIds, Groups, is_missing
 from toporo.robust.group_losses import chunks, in_chunks, members_of, refuse_infinite, weighted_rows
 from toporo.robust.logistic import row_losses
 from toporo.text import many
-from toporo.topology.effect import PER_COLUMN, heaviest, own_rows, rows_in_effect, too_few, weights_in_words
+from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name
 
 #: The one group of rows that came without any.
@@ -188,7 +188,7 @@ class Rows:
     @property
     def in_effect(self) -> dict[Name, float]:
         """Rows in effect by group: fewer where they do not count alike."""
-        return own_rows(self.ids.codes, self.groups, self.weights)
+        return effective_rows(self.ids.codes, self.groups, self.weights)
 
     def take(self, places: npt.NDArray[np.intp]) -> Rows:
         """Some of the rows, of every group at least one, on the same scales."""
@@ -245,7 +245,7 @@ class WeighedRows:
     @property
     def in_effect(self) -> dict[Name, float]:
         """Rows in effect by group: fewer where they do not count alike."""
-        return own_rows(self.ids.codes, self.ids.groups, self.shares)
+        return effective_rows(self.ids.codes, self.ids.groups, self.shares)
 
     @property
     def mass(self) -> Array:

@@ -51,7 +51,7 @@ from toporo.estimators.rows import (
 from toporo.groups import GroupIds, Groups
 from toporo.robust.divergences import best_response, get_divergence
 from toporo.robust.group_losses import as_weights, refuse_infinite
-from toporo.topology.effect import hold
+from toporo.topology.effect import cap_weights
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -151,7 +151,7 @@ class RobustEstimator(MetaEstimatorMixin, BaseEstimator, ABC):  # type: ignore[m
         q, self.losses_ = self._start(table), None
         if self.weights == "tro" and not alone:
             q, losses = self._respond(table, q)
-            q = q if most is None else hold(q, names.align(most))
+            q = q if most is None else cap_weights(q, names.align(most))
             self.losses_ = names.named(losses)
         self.group_weights_ = names.named(q)
         self.estimator_ = _fitted(self.estimator, table, q)

@@ -115,7 +115,7 @@ class TopologyRuns:
     @property
     def kept(self) -> dict[Edge, float]:
         """The share of all runs' resamples that join two groups, largest first; empty where nothing was resampled."""
-        draws = [draw for graph in self.graphs for draw in graph.redrawn]
+        draws = [draw for graph in self.graphs for draw in graph.bootstrap_edges]
         return {edge: count / len(draws) for edge, count in Counter(chain.from_iterable(draws)).most_common()}
 
     @property
@@ -194,7 +194,7 @@ def draw_counted_edges(ax: Axes, at: Mapping[Any, Any], learned: TopologyRuns) -
 
 def _prior_bars(ax: Axes, priors: Sequence[Prior], what: str = "group") -> None:
     """The weight of every training group in a prior; of several priors, bars are means and dots the single ones."""
-    first = next((prior for prior in priors if not prior.doubt), priors[0])  # one that says how it was made
+    first = next((prior for prior in priors if not prior.fallback_reason), priors[0])  # one that says how it was made
     names = list(first.weights)
     by_name = [[prior.weights[name] for prior in priors] for name in names]
     ax.bar(range(len(names)), [float(np.mean(weights)) for weights in by_name], color=TRAIN_COLOR, width=0.7)

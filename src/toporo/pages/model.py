@@ -108,7 +108,7 @@ def describe_model(
     """
     parts = _parts(model, evaluation, source, against)
     estimator, prior = model.estimator, model.estimator.prior_
-    kept = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped")
+    kept = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped_mass")
     plain: dict[str, Any] = _plain({
         "task": model.task,
         "target": model.target,

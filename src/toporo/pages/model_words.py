@@ -176,13 +176,13 @@ def _prior(model: TableModel) -> str:
     if prior is None:
         return "There is one group, so there is no worst case: this is an ordinary regression."
     if prior.measure == "uniform":
-        but = f", but for {100 * prior.capped:.2g} % taken from groups of few rows" if prior.capped else ""
+        but = f", but for {100 * prior.capped_mass:.2g} % taken from groups of few rows" if prior.capped_mass else ""
         return f"The prior is the same for all groups{but}: no topology takes part."
     how = prior.normalization or ""
-    if prior.even:
-        how += f", {100 * prior.even:g} % of it even"
-    if prior.capped:
-        how += f", {100 * prior.capped:.2g} % taken from groups of few rows"
+    if prior.uniform_share:
+        how += f", {100 * prior.uniform_share:g} % of it even"
+    if prior.capped_mass:
+        how += f", {100 * prior.capped_mass:.2g} % taken from groups of few rows"
     if prior.temperature is not None:
         how += f", temperature {prior.temperature:g}"
     kind = "" if model.graph is None else f" in the {model.graph.origin.kind} graph"

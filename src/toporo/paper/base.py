@@ -242,7 +242,7 @@ def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: s
     rows = benchmark.table(loaded)
     return BenchmarkTable(
         table=_csv([rows.header, *rows.rows]),
-        edges=_csv([["source", "target"], *loaded.graph.edges, *([name, ""] for name in loaded.graph.isolated)]),
+        edges=_csv([["source", "target"], *loaded.graph.edges, *([name, ""] for name in loaded.graph.isolates)]),
         test="".join(f"{name}\n" for name in loaded.test),
         group=rows.group,
         target=rows.target,

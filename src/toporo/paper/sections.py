@@ -402,17 +402,18 @@ def topology_words(part: VariantOutcome, what: str) -> list[str]:
 
 def _trust_words(priors: Sequence[Prior]) -> list[str]:
     """In how many runs resamples bear the prior out, where that was measured."""
-    measured = [(prior, prior.moved) for prior in priors if prior.moved is not None]
+    measured = [(prior, prior.bootstrap_rms) for prior in priors if prior.bootstrap_rms is not None]
     seeds = many(len(measured), "seed")
-    doubts = [prior.doubt for prior, _ in measured if prior.doubt]
-    trusted = [(moved, prior.uneven) for prior, moved in measured if not prior.doubt and prior.uneven >= FLAT]
+    doubts = [prior.fallback_reason for prior, _ in measured if prior.fallback_reason]
+    followed = [(prior.distance_to_uniform, rms) for prior, rms in measured if not prior.fallback_reason]
+    trusted = [(distance, rms) for distance, rms in followed if distance >= FLAT]
     even = len(measured) - len(doubts) - len(trusted)
     sentences = []
     if trusted:
-        moved, uneven = max(moved for moved, _ in trusted), min(uneven for _, uneven in trusted)
+        distance, rms = min(distance for distance, _ in trusted), max(rms for _, rms in trusted)
         sentences.append(
-            f"The prior was trusted in {len(trusted)} of {seeds}: resampling the rows moves it by at most {moved:.2f}, "
-            f"and it is at least {uneven:.2f} from uniform."
+            f"The prior was trusted in {len(trusted)} of {seeds}: resampling the rows moves it by at most {rms:.2f}, "
+            f"and it is at least {distance:.2f} from uniform."
         )
     if even:
         sentences.append(f"The prior is uniform in {even} of {seeds}: the graph makes none more central than another.")

@@ -102,7 +102,7 @@ def border_graph() -> GroupGraph:
     at: dict[Name, tuple[float, float]] = {
         code: (round(state.longitude * narrowing, 3), state.latitude) for code, state in STATES.items()
     }
-    return GroupGraph(STATES, dict.fromkeys(BORDERS, 1.0), positions=at)
+    return GroupGraph(STATES, [(a, b, 1.0) for a, b in BORDERS], positions=at)
 
 
 def get_split(split: str | StateSplit) -> StateSplit:

@@ -175,10 +175,10 @@ def fit_table(
         if places is not None and topology is not None:
             topology = places.place(topology)
         aim = list(ready.test_groups)
-        if model == "auto" and topology is not None and topology.redrawn and aim:
+        if model == "auto" and topology is not None and topology.bootstrap_edges and aim:
             prior = learned_prior(topology, ids.groups.names, aim)  # type: ignore[arg-type]  # names in tables are text
-            if prior is not None and prior.doubt:
-                doubt = f"another sample would give another prior: {prior.doubt}"
+            if prior is not None and prior.fallback_reason:
+                doubt = f"another sample would give another prior: {prior.fallback_reason}"
                 warn(f"{doubt}. Candidates weigh all groups alike instead.")
         refits = _refits(model, ready.task, intervals, len(ids.groups))
         estimator = _estimator(ready.task, model, ids, topology, aim, wanted)

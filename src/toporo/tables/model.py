@@ -508,24 +508,24 @@ class TableModel:
         if self.graph is None or self.graph.origin.kind != "learned":
             return ()
         details, edges = self.graph.origin.details, many(len(self.graph.edges), "edge")
-        if self.graph.stability is None:
+        stability = self.graph.stability
+        if stability is None:
             return (
                 f"The graph was learned ({edges}). How stable it is was not measured, as that would take long: toporo "
                 "topology --resamples 20 does, and --graph takes what it writes.",
             )
-        kept = 100 * float(np.mean(list(self.graph.stability.values()))) if self.graph.stability else 100.0
-        count = details.get("resamples", len(self.graph.redrawn))
+        kept = 100 * float(np.mean(list(stability.values()))) if stability else 100.0
+        count = details.get("resamples", len(self.graph.bootstrap_edges))
         said = f"The graph was learned: its {edges} stay in {kept:.0f} % of {count} resamples of the rows, on average."
         prior: Prior | None = self.estimator.prior_ or self._votes_prior()
-        if prior is None or prior.moved is None:
+        if prior is None or prior.bootstrap_rms is None:
             return (said,)
-        if not prior.doubt:
-            return (said, f"Another sample would give much the same prior: resampling moves it by {prior.moved:.2f}.")
+        if not prior.fallback_reason:
+            same = f"Another sample would give much the same prior: resampling moves it by {prior.bootstrap_rms:.2f}."
+            return (said, same)
         keep = "" if self.by_group else f" --prior {default_measure(self.test_groups or None)} takes it anyhow."
-        return (
-            said,
-            f"Another sample would give another prior, so it is the same for all groups: {prior.doubt}.{keep}",
-        )
+        reason = prior.fallback_reason
+        return (said, f"Another sample would give another prior, so it is the same for all groups: {reason}.{keep}")
 
     def _votes_prior(self) -> Prior | None:
         """What candidates that weigh groups go by; None where they do not."""
@@ -754,6 +754,8 @@ def _model(stored: StoredModel, arrays: dict[str, Any]) -> TableModel:
     strange = [c for c in stored.columns if c.role not in ROLES or c.kind not in KINDS]
     if strange:
         raise DataError(f"unknown role {strange[0].role!r:.50} or kind {strange[0].kind!r:.50} of a column.")
+    if stored.target not in {column.name for column in stored.columns}:
+        raise DataError(f"its target {stored.target!r:.50} is not among its columns.")
     encoder = Encoder.from_dict(stored.preprocessing)
     rows, own = (
         {name.removeprefix(head): arrays.pop(name) for name in list(arrays) if name.startswith(head)}

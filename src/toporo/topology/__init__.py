@@ -7,9 +7,8 @@ from typing import Any
 
 from toporo.topology.centrality import MEASURES, centrality
 from toporo.topology.cuts import CUTS
-from toporo.topology.graph import GroupGraph
+from toporo.topology.graph import GroupGraph, Origin
 from toporo.topology.prior import Prior, make_prior
-from toporo.topology.structure import Origin
 
 __all__ = [
     "CUTS",

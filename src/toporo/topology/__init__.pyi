@@ -4,8 +4,8 @@ from toporo.topology.cuts import CUTS as CUTS
 from toporo.topology.diffusion import GroupDistances as GroupDistances
 from toporo.topology.diffusion import diffusion_emd as diffusion_emd
 from toporo.topology.graph import GroupGraph as GroupGraph
+from toporo.topology.graph import Origin as Origin
 from toporo.topology.learn import cut_graph as cut_graph
 from toporo.topology.learn import learn_topology as learn_topology
 from toporo.topology.prior import Prior as Prior
 from toporo.topology.prior import make_prior as make_prior
-from toporo.topology.structure import Origin as Origin

@@ -1,9 +1,9 @@
-r"""How central each training group is.
+r"""Centrality of training groups.
 
-Every measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures
-from the training groups to them (the paper's physical topology); without (``test`` is None), among the training groups
-(its data-driven topology), and ``graph`` is then the subgraph of the training groups. ``weighted`` says whether edge
-lengths count. Names are checked before it is called. ``@register("name")`` adds one.
+A measure is a function ``(graph, train, test, weighted) -> {training group: value}``. With test groups it measures from
+the training groups to them (the paper's physical topology). Without (``test`` is None) it measures among the training
+groups (the paper's data-driven topology), and ``graph`` is the subgraph of the training groups. ``weighted`` says
+whether edge lengths count. Names are checked before the call. ``@register("name")`` adds a measure.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from scipy.sparse.linalg import spsolve
 
 from toporo.errors import GraphError, GroupMismatchError, SettingError, listed, warn
 from toporo.registry import Registry
-from toporo.topology.structure import GraphStructure
+from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
 Values: TypeAlias = dict[Name, float]
-Measure: TypeAlias = Callable[[GraphStructure, list[Name], list[Name] | None, bool], Values]
+Measure: TypeAlias = Callable[[GroupGraph, list[Name], list[Name] | None, bool], Values]
 
-#: Name of a measure to its function; entry points of the group ``toporo.centralities`` add to it.
+#: Measures by name; entry points of the group ``toporo.centralities`` add to them.
 MEASURES: Registry[Measure] = Registry("centrality measure", "toporo.centralities")
 register = MEASURES.register
 
 
 def centrality(
-    graph: GraphStructure,
+    graph: GroupGraph,
     train: Iterable[Name],
     test: Iterable[Name] | None = None,
     *,
     measure: str = "betweenness",
     weighted: bool = False,
 ) -> Values:
-    """Centrality of each training group.
+    """Return the centrality of each training group.
 
     Parameters
     ----------
@@ -53,27 +53,26 @@ def centrality(
     {'NY': 0.0, 'PA': 1.0, 'OH': 2.0}
     """
     function = MEASURES[measure]
-    inside = graph.require(train, what="training group(s)")
-    outside = graph.require(test, what="test group(s)") if test is not None else None
-    if len(inside) < 2:
-        raise GraphError(f"only {len(inside)} training group(s): {listed(inside)}. Centrality compares at least two.")
-    if outside is not None:
-        _check_test(graph, inside, outside)
+    train = graph.require(train, what="training group(s)")
+    if len(train) < 2:
+        raise GraphError(f"only {len(train)} training group(s): {listed(train)}. Centrality compares at least two.")
+    if test is None:
+        graph = graph.subgraph(train)
     else:
-        graph = graph.subgraph(inside)
-    isolated = [name for name in inside if not graph.neighbors(name)]
-    if isolated:
-        among = "" if outside is not None else " to another training group"
+        test = graph.require(test, what="test group(s)")
+        _check_test(graph, train, test)
+    isolates = [name for name in train if not graph.neighbors(name)]
+    if isolates:
         warn(
-            f"training group(s) without any edge{among}: {listed(isolated)}. Their centrality is the lowest possible; "
-            "add their edges, or leave them out."
+            f"training group(s) without any edge{' to another training group' if test is None else ''}: "
+            f"{listed(isolates)}. Their centrality is the lowest possible; add their edges, or leave them out."
         )
-    return function(graph, inside, outside, weighted)
+    return function(graph, train, test, weighted)
 
 
 @register("betweenness")
-def betweenness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
-    r"""How many shortest paths pass through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
+def betweenness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    r"""Count the shortest paths through a group: :math:`c_e = \sum_{s,t} \sigma(s,t|e) / \sigma(s,t)`.
 
     s runs over training groups and t over test groups (every pair once), or over unordered pairs of training groups
     when there are no test groups. End points do not count. These are raw path counts, not normalised.
@@ -89,8 +88,8 @@ def betweenness(graph: GraphStructure, train: list[Name], test: list[Name] | Non
 
 
 @register("degree")
-def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
-    """How many groups touch a group: of all groups, or without test groups of the training groups.
+def degree(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    """Count the neighbours of a group: among all groups, or without test groups among the training groups.
 
     With ``weighted``, a neighbour counts as 1 / length.
     """
@@ -98,10 +97,10 @@ def degree(graph: GraphStructure, train: list[Name], test: list[Name] | None, we
 
 
 @register("closeness")
-def closeness(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
-    """One over the mean distance to the test groups (or the other training groups); unreachable ones do not count.
+def closeness(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    """Invert the mean distance to the test groups (or the other training groups); unreachable ones do not count.
 
-    As usual for graphs in pieces, the value is multiplied by the fraction of targets that can be reached.
+    As usual for disconnected graphs, the value is multiplied by the fraction of targets that can be reached.
     """
     import networkx as nx
 
@@ -117,8 +116,8 @@ def closeness(graph: GraphStructure, train: list[Name], test: list[Name] | None,
 
 
 @register("harmonic")
-def harmonic(graph: GraphStructure, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
-    r"""Where a random walk from the test groups first enters the training set.
+def harmonic(graph: GroupGraph, train: list[Name], test: list[Name] | None, weighted: bool = False) -> Values:
+    r"""Compute where a random walk from the test groups first enters the training set.
 
     The walk starts at a test group drawn uniformly and steps to a neighbour drawn uniformly (with ``weighted``,
     in proportion to 1 / length) until it meets a training group. With transition blocks :math:`P_{UU}, P_{UE}` of the
@@ -128,28 +127,26 @@ def harmonic(graph: GraphStructure, train: list[Name], test: list[Name] | None, 
     if test is None:
         raise SettingError("the harmonic measure walks from the test groups: name them with test=[...].")
     reach = graph.hops(train)
-    starts = [name for name in test if reach[name] < math.inf]
-    absorbing = {name: column for column, name in enumerate(train)}
-    walking = [name for name in graph.names if name not in absorbing and reach[name] < math.inf]
-    row_of = {name: row for row, name in enumerate(walking)}
-    stay = sparse.lil_array((len(walking), len(walking)))
-    enter = np.zeros((len(walking), len(train)))
-    for name, row in row_of.items():
-        conductance = {o: 1.0 / length if weighted else 1.0 for o, length in graph.neighbors(name).items()}
+    code_of = {name: code for code, name in enumerate(graph.names)}
+    inside = [code_of[name] for name in train]
+    outside = [code_of[name] for name, hops in reach.items() if 0 < hops < math.inf]
+    walk = sparse.lil_array((len(graph), len(graph)))
+    for name, row in code_of.items():
+        conductance = {other: 1.0 / length if weighted else 1.0 for other, length in graph.neighbors(name).items()}
         total = sum(conductance.values())
         for other, value in conductance.items():
-            if other in absorbing:
-                enter[row, absorbing[other]] = value / total
-            else:
-                stay[row, row_of[other]] = value / total
-    start = np.zeros(len(walking))
-    start[[row_of[name] for name in starts]] = 1.0 / len(starts)
-    # One solve with the transposed system instead of one a training group: start^T (I - P_UU)^-1 P_UE.
-    visits = spsolve(sparse.csc_array(sparse.eye_array(len(walking)) - stay).T.tocsc(), start)
-    return {name: float(value) for name, value in zip(train, np.atleast_1d(visits) @ enter, strict=True)}
+            walk[row, code_of[other]] = value / total
+    steps = walk.tocsr()[outside]
+    starts = [code_of[name] for name in test if reach[name] < math.inf]
+    start = np.isin(outside, starts) / len(starts)
+    # One solve with the transposed system instead of one per training group: start^T (I - P_UU)^-1 P_UE.
+    visits = spsolve((sparse.eye_array(len(outside)) - steps[:, outside]).T.tocsc(), start)
+    values = np.atleast_1d(visits) @ steps[:, inside]
+    return {name: float(value) for name, value in zip(train, values, strict=True)}
 
 
-def _check_test(graph: GraphStructure, train: list[Name], test: list[Name]) -> None:
+def _check_test(graph: GroupGraph, train: list[Name], test: list[Name]) -> None:
+    """Check that test groups are apart from the training groups, and that a path leads to some of them."""
     if not test:
         raise GraphError("the list of test groups is empty: name at least one, or pass test=None.")
     both = [name for name in test if name in set(train)]
@@ -159,15 +156,15 @@ def _check_test(graph: GraphStructure, train: list[Name], test: list[Name]) -> N
             "take them out of one of the two."
         )
     reach = graph.hops(train)
-    lost = [name for name in test if reach[name] == math.inf]
-    if len(lost) == len(test):
+    unreached = [name for name in test if reach[name] == math.inf]
+    if len(unreached) == len(test):
         raise GraphError(
             f"no path leads from any training group to any test group: the graph has {len(graph.components())} "
             f"pieces, and the test groups ({listed(test)}) lie in others than the training groups. Add edges that join "
             "them, or use a prior that needs no test groups (test=None)."
         )
-    if lost:
+    if unreached:
         warn(
-            f"no path leads from the training groups to test group(s) {listed(lost)}: the graph is disconnected, and "
-            "they do not count towards centrality."
+            f"no path leads from the training groups to test group(s) {listed(unreached)}: the graph is disconnected, "
+            "and they do not count towards centrality."
         )

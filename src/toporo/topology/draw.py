@@ -10,8 +10,8 @@ import numpy as np
 
 from toporo.groups import plain_name
 from toporo.text import printable
+from toporo.topology.graph import GroupGraph
 from toporo.topology.states import state_places
-from toporo.topology.structure import GraphStructure
 from toporo.types import Array, Name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def add_hits(ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float]) -> Non
 
 
 def draw_graph(
-    graph: GraphStructure,
+    graph: GroupGraph,
     ax: Axes | None = None,
     *,
     train: Iterable[Name] | None = None,
@@ -157,15 +157,16 @@ def _emptiest_corner(places: Iterable[Any]) -> Corner:
     return max(corners, key=lambda corner: float(np.hypot(*(points - corners[corner]).T).min()))
 
 
-def _draw_edges(graph: GraphStructure, drawn: Any, at: Mapping[Name, Any], ax: Axes) -> None:
+def _draw_edges(graph: GroupGraph, drawn: Any, at: Mapping[Name, Any], ax: Axes) -> None:
     """Edges alike, or, where it is known, the thicker and darker the more resamples keep them."""
     import networkx as nx
 
-    if not graph.stability:
+    stability = graph.stability
+    if not stability:
         nx.draw_networkx_edges(drawn, at, ax=ax, edge_color=EDGE_COLOR, width=0.8, alpha=0.6)
         return
-    pairs = sorted(graph.stability, key=graph.stability.__getitem__)  # firm ones on top
-    styles = [_style(graph.stability[pair]) for pair in pairs]
+    pairs = sorted(stability, key=stability.__getitem__)  # firm ones on top
+    styles = [_style(stability[pair]) for pair in pairs]
     colors = [(FIRM_COLOR, opacity) for _, opacity in styles]
     nx.draw_networkx_edges(drawn, at, edgelist=pairs, ax=ax, edge_color=colors, width=[width for width, _ in styles])
 
@@ -192,7 +193,7 @@ def _stability_legend(ax: Axes) -> None:
 
 
 def _names(
-    graph: GraphStructure,
+    graph: GroupGraph,
     at: Mapping[Name, Point],
     ax: Axes,
     reach: Mapping[Name, float],
@@ -218,7 +219,7 @@ def shown_name(name: Name) -> str:
 # ---------------------------------------------------------------- where groups stand
 
 
-def known_places(graph: GraphStructure) -> dict[Name, Point]:
+def known_places(graph: GroupGraph) -> dict[Name, Point]:
     """Where groups lie: the graph's own positions, else those of the states that all groups, or most, are named after.
 
     Empty where neither is known; a few groups may be without a place.
@@ -226,7 +227,7 @@ def known_places(graph: GraphStructure) -> dict[Name, Point]:
     return dict(graph.positions) if graph.positions else state_places(graph.names)
 
 
-def layout(graph: GraphStructure) -> dict[Name, Point]:
+def layout(graph: GroupGraph) -> dict[Name, Point]:
     """Where the groups stand on a drawing, the same at every call.
 
     Groups with a place (:func:`known_places`) stand there, north up; the few without one at the mean of their
@@ -237,7 +238,7 @@ def layout(graph: GraphStructure) -> dict[Name, Point]:
     return {name: at[name] for name in graph.names}
 
 
-def _completed(graph: GraphStructure, known: Mapping[Name, Point]) -> dict[Name, Point]:
+def _completed(graph: GroupGraph, known: Mapping[Name, Point]) -> dict[Name, Point]:
     """All places, from those of most."""
     at = dict(known)
     points = np.array(list(known.values()))
@@ -259,7 +260,7 @@ def _completed(graph: GraphStructure, known: Mapping[Name, Point]) -> dict[Name,
     return at
 
 
-def _in_pieces(graph: GraphStructure) -> dict[Name, Point]:
+def _in_pieces(graph: GroupGraph) -> dict[Name, Point]:
     """Connected pieces, each drawn for itself, in rows; one unit is about the distance of two groups."""
     parts = graph.components()
     if len(parts) == 1:
@@ -281,7 +282,7 @@ def _in_pieces(graph: GraphStructure) -> dict[Name, Point]:
     return at
 
 
-def _piece(graph: GraphStructure) -> dict[Name, Point]:
+def _piece(graph: GroupGraph) -> dict[Name, Point]:
     """Where the groups of one piece stand."""
     import networkx as nx
 

@@ -1,11 +1,11 @@
-r"""How many rows weights of groups leave in effect, and how much weight a group's rows can bear.
+r"""Effective numbers of rows and groups under weights of groups, and the weight that a group's rows can bear.
 
 A row of group e, of which there are :math:`n_e`, weighs :math:`q_e / n_e`, so by Kish's count a fit rests on
 
 .. math:: \frac{(\sum_i w_i)^2}{\sum_i w_i^2} = \Big(\sum_e q_e^2 / n_e\Big)^{-1}
 
 rows. Ten per column are a usual minimum. Where no row weighs more than 1/T, :math:`q_e \le n_e / T`, at least T rows
-are in effect: one limit per group is all that it takes.
+are in effect, so one limit per group is enough.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from toporo.types import Array, Name
 PER_COLUMN = 10
 #: However few rows there are, a row may weigh this many times its share.
 TIMES = 2.0
-#: Counts that differ by less, relative to their size, are the same.
+#: Counts that differ by less, relative to their size, are equal.
 ROUNDING = 1e-9
 
 
-def own_rows(codes: Any, groups: Groups, shares: Array | None = None) -> dict[Name, float]:
-    """Rows in effect within every group: their number, or fewer where they do not count alike.
+def effective_rows(codes: Any, groups: Groups, shares: Array | None = None) -> dict[Name, float]:
+    """Count the rows in effect within each group: their number, or fewer if they weigh differently.
 
     Parameters
     ----------
-    codes, groups : every row's group.
-    shares : how much a row counts within its group; None: all alike.
+    codes, groups : the group of each row.
+    shares : weight of each row within its group; None if all are equal.
     """
     if shares is None:
         return groups.named(np.bincount(codes, minlength=len(groups)).astype(np.float64))
@@ -42,11 +42,7 @@ def own_rows(codes: Any, groups: Groups, shares: Array | None = None) -> dict[Na
 
 
 def rows_in_effect(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> float:
-    """Kish's count of rows, from weights of groups and their rows.
-
-    Parameters
-    ----------
-    weights, rows : by group; the weights sum to one.
+    """Count rows by Kish's formula from weights of groups, which sum to one, and their numbers of rows.
 
     >>> round(rows_in_effect({"a": 0.75, "b": 0.25}, {"a": 2886, "b": 3}), 1)
     47.6
@@ -55,52 +51,42 @@ def rows_in_effect(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> f
 
 
 def groups_in_effect(weights: Iterable[float]) -> float:
-    """The exponential of the entropy: how many groups count, were they to count alike.
-
-    Parameters
-    ----------
-    weights : of the groups; they sum to one.
-    """
+    """Return the exponential of the entropy of weights that sum to one: m for m equal weights."""
     values = np.asarray([value for value in weights if value > 0])
     return float(np.exp(-(values * np.log(values)).sum()))
 
 
 def too_few(rows: float, columns: int) -> bool:
-    """Whether so many rows in effect are fewer than ten per column.
-
-    Parameters
-    ----------
-    rows, columns : how many there are.
-    """
+    """Return whether there are fewer than ten rows in effect per column."""
     return rows < (1.0 - ROUNDING) * PER_COLUMN * columns
 
 
 def most_weight(rows: Mapping[Any, float], columns: int) -> dict[Name, float] | None:
-    """The most weight that every group's rows can bear: at least ten rows per column are then in effect.
+    """Return the most weight of each group that leaves at least ten rows in effect per column.
 
     The intercept is a column too. Where there are fewer than twice as many rows, a row may have twice its share of all
-    weight, so at least half of the rows are in effect. None where it limits no group.
+    weight, so at least half of the rows are in effect. None if no group is limited.
 
     Parameters
     ----------
-    rows, columns : rows in effect by group, and columns of features.
+    rows, columns : rows in effect by group, and the number of features.
 
     >>> round(most_weight({"a": 2886, "b": 3}, 1)["b"], 3)
     0.15
     """
-    heaviest = max(1.0 / (PER_COLUMN * (columns + 1)), TIMES / sum(rows.values()))
-    most = {name: heaviest * count for name, count in rows.items()}
+    heaviest_row = max(1.0 / (PER_COLUMN * (columns + 1)), TIMES / sum(rows.values()))
+    most = {name: heaviest_row * count for name, count in rows.items()}
     return most if min(most.values()) < 1.0 else None
 
 
-def hold(weights: Array, most: Array) -> Array:
-    """Weights of which none is above its limit; those below keep their proportions.
+def cap_weights(weights: Array, most: Array) -> Array:
+    """Cap weights at limits, and raise those below their limits in proportion.
 
     Parameters
     ----------
     weights, most : by group; the weights sum to one, the limits to one at least.
 
-    >>> hold(np.array([0.25, 0.25, 0.5]), np.array([0.1, 0.9, 0.9])).round(3)
+    >>> cap_weights(np.array([0.25, 0.25, 0.5]), np.array([0.1, 0.9, 0.9])).round(3)
     array([0.1, 0.3, 0.6])
     """
     free = np.ones(len(weights), bool)
@@ -115,24 +101,18 @@ def hold(weights: Array, most: Array) -> Array:
 
 
 def heaviest(weights: Mapping[Any, float], rows: Mapping[Any, float]) -> list[Name]:
-    """Up to three groups by which most rows in effect are lost, those first that lose most.
+    """Return up to three groups whose weights cost the most rows in effect, the costliest first.
 
     Parameters
     ----------
-    weights, rows : by group: its weight, and its rows in effect.
+    weights, rows : weight and rows in effect by group.
     """
-    pulls = {name: weight**2 / rows[name] for name, weight in weights.items() if weight > 0}
-    return sorted(pulls, key=lambda name: (-pulls[name], str(name)))[:3]
+    costs = {name: weight**2 / rows[name] for name, weight in weights.items() if weight > 0}
+    return sorted(costs, key=lambda name: (-costs[name], str(name)))[:3]
 
 
 def weights_in_words(names: Iterable[Any], weights: Mapping[Any, float], sizes: Mapping[Any, int]) -> str:
-    """Groups with their weights and rows.
-
-    Parameters
-    ----------
-    names : which.
-    weights, sizes : by group.
-    """
+    """List ``names`` with their weights and numbers of rows."""
     shown = {name: 100 * weights[name] for name in names}
     return ", ".join(
         f"{name!r} ({share:.{0 if share >= 1 else 2}f} % in {many(sizes[name], 'row')})"

@@ -1,159 +1,179 @@
-"""Which groups are related: an undirected graph whose nodes are group names.
+"""Group graph: an undirected graph whose nodes are group names.
 
-An edge may carry a *length* (a distance between the two groups, 1 unless said otherwise). Hops count edges and ignore
-lengths; weighted measures use them.
+An edge has a *length*, a distance between two groups, which is 1 unless given. Hops count edges and ignore lengths;
+weighted measures use them.
 """
 
 from __future__ import annotations
 
-import csv
 import json
+import math
 import os
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
-from toporo.errors import DataError, GraphError, listed
-from toporo.files import open_text, parse_json, write_text
-from toporo.groups import is_missing, name_from_json, name_to_json, named_from_json, plain_name
-from toporo.schema import Finite, Positive, Share, as_type
-from toporo.topology.draw import draw_graph
-from toporo.topology.prior import Prior, make_prior
-from toporo.topology.structure import GraphStructure, Origin
+from toporo.checks import as_number
+from toporo.errors import DataError, GraphError, GroupMismatchError, listed
+from toporo.files import parse_json, write_text
+from toporo.groups import Groups, is_missing, name_from_json, name_to_json, named_from_json, plain_name
+from toporo.schema import Finite, Positive, as_type
 from toporo.types import Name
 
 if TYPE_CHECKING:
     import networkx as nx
     from matplotlib.axes import Axes
 
+    from toporo.topology.prior import Prior
+
+Edge: TypeAlias = tuple[Name, Name]
+Position: TypeAlias = tuple[float, float]
+
 SCHEMA = "toporo.graph/1"
+#: The largest coordinate of a position.
+FARTHEST = 1e100
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The source of a graph; a prior made from the graph repeats it, so every result states what it saw.
+
+    Attributes
+    ----------
+    kind : ``"given"`` (a physical graph) or ``"learned"`` (cut from distances between groups' data).
+    saw_test_inputs : whether inputs of test groups took part in learning it.
+    details : how it was learned: features, kernel, scales, cut, …
+    """
+
+    kind: str = "given"
+    saw_test_inputs: bool = False
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StoredGraph(msgspec.Struct):
-    """What :meth:`GroupGraph.to_json` writes."""
+    """The JSON form of a graph."""
 
     groups: list[Any]
     edges: list[tuple[Any, Any, float]]
     origin: Origin = Origin()
     positions: list[tuple[Any, tuple[Finite, Finite]]] = []
-    stability: list[tuple[Any, Any, Share]] | None = None
-    redrawn: list[tuple[Any, Any, list[Positive | None]]] = []
+    bootstrap_edges: list[tuple[Any, Any, list[Positive | None]]] = []
 
 
-class GroupGraph(GraphStructure):
+class GroupGraph:
     """An undirected graph over groups, keyed by group name.
 
-    Build one with :meth:`from_edges`, :meth:`from_adjacency`, :meth:`from_networkx`, :meth:`from_neighbors`,
-    :meth:`from_csv` or :meth:`from_json`, or learn one from data with :func:`toporo.learn_topology`.
+    Build one with :meth:`from_edges`, :meth:`from_adjacency` or :meth:`from_networkx`, read one from a file or a data
+    frame with :func:`toporo.as_graph`, or learn one from data with :func:`toporo.learn_topology`.
 
     Parameters
     ----------
-    nodes, lengths : the groups' names, and the edges, ``{(a, b): length}``.
-    origin, positions : where it came from, and places on a drawing.
-    stability, redrawn : the share of resamples that keep an edge, and the edges of each resample.
+    names : the groups.
+    edges : ``{(a, b): length}`` or triples ``(a, b, length)``. A pair may be given both ways with the same length.
+    origin : the source of the graph; a given graph by default.
+    positions : places of groups on a drawing, ``{name: (x, y)}`` with y upwards.
+    bootstrap_edges : the edges of each bootstrap resample of a learned graph's points, ``{(a, b): length}``.
+
+    Attributes
+    ----------
+    groups : the groups and their codes.
+    origin, positions : as given; ``positions`` is None where no group has one.
 
     >>> graph = GroupGraph.from_edges([("NY", "PA"), ("PA", "OH"), ("OH", "IN")])
     >>> graph.hops(["NY"])["IN"]
     3
     """
 
-    # ------------------------------------------------------------------ construction
+    def __init__(
+        self,
+        names: Iterable[Name],
+        edges: Mapping[Edge, float] | Iterable[tuple[Name, Name, float]],
+        *,
+        origin: Origin | None = None,
+        positions: Mapping[Name, Position] | None = None,
+        bootstrap_edges: Iterable[Mapping[Edge, float]] = (),
+    ) -> None:
+        self.groups = Groups(names)
+        self.origin = origin or Origin()
+        self.positions = {plain_name(name): _position(name, at) for name, at in (positions or {}).items()} or None
+        self.require(self.positions or (), what="group(s) with a position but")
+        self._edges = _ordered_edges(edges, self.groups)
+        self._bootstrap_edges = tuple(_ordered_edges(draw, self.groups) for draw in bootstrap_edges)
+        self._neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
+        for (a, b), length in self._edges.items():
+            self._neighbors[a][b] = self._neighbors[b][a] = length
+
+    # ------------------------------------------------------------------ conversions
 
     @classmethod
-    def from_edges(
-        cls, edges: Iterable[Sequence[Any]] | Mapping[Any, float], nodes: Iterable[Name] | None = None
-    ) -> GroupGraph:
-        """From pairs ``(a, b)``, triples ``(a, b, length)`` or ``{(a, b): length}``, as :attr:`edges` gives them.
+    def from_edges(cls, edges: Iterable[Any] | Mapping[Any, Any], nodes: Iterable[Name] = ()) -> GroupGraph:
+        """Build a graph from pairs ``(a, b)``, triples ``(a, b, length)`` or a mapping.
 
-        ``(a,)`` or ``(a, None)`` is a group that touches nobody, and ``nodes`` adds others.
+        Parameters
+        ----------
+        edges : pairs, triples, and ``(a,)`` or ``(a, None)`` for a group without an edge; or a mapping, by pair to its
+            length, ``{(a, b): length}``, or by group to its neighbours, ``{a: [b, c]}`` or ``{a: {b: length}}``.
+        nodes : further groups, which need not have an edge.
 
         >>> GroupGraph.from_edges([("NY", "PA"), ("HI",)]).names
         ('HI', 'NY', 'PA')
+        >>> GroupGraph.from_edges({"PA": ["NY", "OH"]}).edges
+        {('NY', 'PA'): 1.0, ('OH', 'PA'): 1.0}
         """
-        if isinstance(edges, Mapping):
-            edges = [(*pair, length) for pair, length in edges.items()]
-        lengths: dict[tuple[Name, Name], float] = {}
-        alone: dict[Name, None] = {}
-        for number, edge in enumerate(edges):
-            indexable = hasattr(edge, "__getitem__") and not isinstance(edge, str | Mapping)
-            half = indexable and len(edge) == 3 and is_missing(edge[1]) and not is_missing(edge[2])
-            if not indexable or len(edge) not in (1, 2, 3) or half:
+        names = {plain_name(name): None for name in nodes}
+        triples: list[tuple[Name, Name, float]] = []
+        for number, edge in enumerate(_mapping_edges(edges) if isinstance(edges, Mapping) else edges):
+            cells = list(edge) if isinstance(edge, Sequence | np.ndarray) and not isinstance(edge, str) else []
+            alone = all(map(is_missing, cells[1:]))
+            if not 1 <= len(cells) <= 3 or (not alone and is_missing(cells[1])):
                 raise GraphError(
                     f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length), or (a,) for a "
                     "group that touches nobody."
                 )
-            if all(is_missing(cell) for cell in edge[1:]):
-                alone[plain_name(edge[0])] = None
-                continue
-            pair = (plain_name(edge[0]), plain_name(edge[1]))
-            length = _as_length(edge[2], f"edge {number}, {pair[0]!r}–{pair[1]!r}") if len(edge) == 3 else 1.0
-            if pair in lengths and lengths[pair] != length:
-                raise GraphError(
-                    f"edge {pair[0]!r}–{pair[1]!r} is given twice with different lengths "
-                    f"({lengths[pair]:g} and {length:g}). Give each pair once."
-                )
-            lengths[pair] = length
-        everyone = {name: None for pair in lengths for name in pair} | alone
-        everyone |= {plain_name(name): None for name in nodes or ()}
-        if not everyone:
+            names |= {plain_name(name): None for name in (cells[:1] if alone else cells[:2])}
+            if not alone:
+                triples.append((cells[0], cells[1], _length(cells, number)))
+        if not names:
             raise GraphError("the edge list is empty: a graph needs at least one edge, or nodes=[...].")
-        return cls(everyone, lengths)
+        return cls(names, triples)
 
     @classmethod
-    def from_adjacency(
-        cls, matrix: Any, names: Sequence[Name] | None = None, *, weighted: bool | None = None
-    ) -> GroupGraph:
-        """From a symmetric, non-negative matrix; row i is the group ``names[i]``. The diagonal is ignored.
+    def from_adjacency(cls, matrix: Any, names: Sequence[Name]) -> GroupGraph:
+        """Build a graph from a symmetric, non-negative matrix, dense or sparse, whose row i is the group ``names[i]``.
 
-        A pandas data frame brings its own names. Non-zero entries are edges. With ``weighted`` (the default when an
-        entry other than 0 and 1 occurs) they are lengths, else every edge has length 1.
+        Entries other than zero are edge lengths. The diagonal is ignored.
         """
-        labels = _matrix_names(matrix, names)
-        dense = matrix.toarray() if hasattr(matrix, "toarray") else matrix
+        labels = [plain_name(name) for name in names]
         try:
-            array = np.asarray(dense, dtype=np.float64)
+            array = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise GraphError("the adjacency matrix must hold numbers.") from None
-        if array.ndim != 2 or array.shape[0] != array.shape[1]:
-            raise GraphError(f"an adjacency matrix is square; found shape {array.shape}.")
-        if len(labels) != len(array) or len(set(labels)) != len(labels):
+        if array.shape != (len(labels), len(labels)) or len(set(labels)) != len(labels):
             raise GraphError(
-                f"the adjacency matrix has {len(array)} rows, but {len(set(labels))} distinct names were given "
-                f"({len(labels)} in all). Give one distinct name per row."
+                f"the adjacency matrix has shape {array.shape}, and {len(set(labels))} distinct names were given "
+                f"({len(labels)} in all): expected a square matrix and one distinct name per row."
             )
-        if not np.isfinite(array).all():
-            raise GraphError("the adjacency matrix holds NaN or infinite entries; use 0 for 'no edge'.")
-        if (array < 0).any():
-            i, j = np.argwhere(array < 0)[0]
+        wrong = ~(np.isfinite(array) & (array >= 0) & np.isclose(array, array.T, rtol=1e-9, atol=0.0))
+        if wrong.any():
+            i, j = np.argwhere(wrong)[0]
             raise GraphError(
-                f"the adjacency matrix has a negative entry: {array[i, j]:g} between {labels[i]!r} and {labels[j]!r}. "
-                "Entries are 0 for 'no edge', else 1 or a positive length."
+                f"the adjacency matrix has {array[i, j]:.12g} from {labels[i]!r} to {labels[j]!r} and "
+                f"{array[j, i]:.12g} back: expected 0 for 'no edge', else 1 or a positive length, the same both ways. "
+                "If one way is enough, symmetrise it first, e.g. np.maximum(A, A.T)."
             )
-        uneven = ~np.isclose(array, array.T, rtol=1e-9, atol=0.0)
-        if uneven.any():
-            i, j = np.argwhere(uneven)[0]
-            raise GraphError(
-                f"the adjacency matrix is not symmetric: {labels[i]!r}→{labels[j]!r} is {array[i, j]:.12g} but "
-                f"{labels[j]!r}→{labels[i]!r} is {array[j, i]:.12g}. The graph is undirected; "
-                "symmetrise first, e.g. np.maximum(A, A.T)."
-            )
-        if weighted is None:
-            weighted = bool(((array != 0) & (array != 1)).any())
         rows, columns = np.nonzero(np.triu(array, 1))
-        lengths = {
-            (labels[i], labels[j]): float(array[i, j]) if weighted else 1.0 for i, j in zip(rows, columns, strict=True)
-        }
-        return cls(labels, lengths)
+        return cls(labels, [(labels[i], labels[j], array[i, j]) for i, j in zip(rows, columns, strict=True)])
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph, *, length: str = "weight") -> GroupGraph:
-        """From an undirected networkx graph; the edge attribute ``length`` is its length (1 where absent).
+        """Build a graph from an undirected networkx graph; the edge attribute ``length`` is its length (1 if absent).
 
-        Loops are left out, as the diagonal of an adjacency matrix is.
+        Loops are ignored, like the diagonal of an adjacency matrix.
         """
         if graph.is_directed():
             raise GraphError("the networkx graph is directed; pass graph.to_undirected() if both ways mean the same.")
@@ -162,89 +182,30 @@ class GroupGraph(GraphStructure):
         edges = [(a, b, data.get(length, 1.0)) for a, b, data in graph.edges(data=True) if a != b]
         return cls.from_edges(edges, nodes=graph.nodes)
 
-    @classmethod
-    def from_neighbors(cls, neighbors: Mapping[Any, Iterable[Name] | Mapping[Any, float]]) -> GroupGraph:
-        """From ``neighbors``: ``{group: its neighbours}`` or ``{group: {neighbour: length}}``, one way is enough."""
-        edges: list[tuple[Any, ...]] = []
-        for name, others in neighbors.items():
-            if isinstance(others, str) or not isinstance(others, Iterable):
-                raise GraphError(f"the neighbours of {name!r} are {others!r}: expected a list of names.")
-            if isinstance(others, Mapping):
-                edges += [(name, other, length) for other, length in others.items()]
-            else:
-                edges += [(name, other) for other in others]
-        return cls.from_edges(edges, nodes=neighbors)
+    def to_networkx(self) -> nx.Graph:
+        """Return a networkx graph; lengths are the edge attribute ``weight``, :attr:`stability` is ``stability``."""
+        import networkx as nx
 
-    @classmethod
-    def from_csv(cls, path: str | os.PathLike[str], *, delimiter: str = ",", header: bool | None = None) -> GroupGraph:
-        """From a file of edges, which may be packed (.gz): two columns of names and optionally a third of lengths.
-
-        A group without an edge has a line of its own: its name alone, or an empty second cell (``HI`` or ``HI,``).
-        Unless ``header`` says so, the first row is taken for one if all its cells read like it (``source,target``,
-        ``from,to,length``, …) and none of them is a name further down. All names are text. ``path`` is the file,
-        ``delimiter`` what stands between its cells.
-        """
-        file = Path(path)
-        if not file.is_file():
-            raise GraphError(f"no such file of edges: {file}. Expected a CSV with the columns source,target[,length].")
-        try:
-            with open_text(file) as stream:
-                rows = [
-                    (n, [cell.strip() for cell in row])
-                    for n, row in enumerate(csv.reader(stream, delimiter=delimiter), 1)
-                ]
-        except UnicodeDecodeError:
-            raise GraphError(f"{file} is not a text file in UTF-8: expected a CSV of edges.") from None
-        except (OSError, EOFError, zlib.error, csv.Error) as error:  # not packed, not whole, or a cell without end
-            raise GraphError(f"cannot read {file}: {error}.") from None
-        rows = [(n, row) for n, row in rows if any(row)]
-        if header is None and rows:
-            names = {cell for _, row in rows[1:] for cell in row[:2]}
-            two = len(rows[0][1]) > 1  # a name alone is a group
-            header = two and all(cell.lower() in _HEADERS and cell not in names for cell in rows[0][1])
-        if header:
-            rows = rows[1:]
-        joined = any(len(row) > 1 and row[1] for _, row in rows)
-        for n, row in rows:
-            alone = _is_alone(row) and (joined or len(row) > 1)  # names alone and nothing else are no graph
-            if len(row) > 3 or not row[0] or not (alone or any(row[1:2])):
-                raise GraphError(
-                    f"{file}, line {n}: found {row!r}, expected two group names and optionally a length "
-                    f"(separated by {delimiter!r}), or one name for a group without an edge."
-                )
-        if not rows:
-            raise GraphError(f"{file} holds no edges: expected lines such as NY,PA or NY,PA,1.5.")
-        hint = "" if header else " (if this line is a header, pass header=True)"
-        edges = [
-            (*row[:2], _as_length(row[2], f"{file}, line {n}", hint)) if len(row) == 3 and row[1] else row[:2]
-            for n, row in rows
-        ]
-        return cls.from_edges(edge if any(edge[1:]) else edge[:1] for edge in edges)
-
-    # ------------------------------------------------------------------ other forms
+        graph = nx.Graph()
+        graph.add_nodes_from(self.names)
+        graph.add_weighted_edges_from((a, b, length) for (a, b), length in self._edges.items())
+        nx.set_edge_attributes(graph, self.stability or {}, "stability")
+        return graph
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """As JSON text; written to ``path`` too, if given (all of it or nothing)."""
-        content = {
+        """Return the graph as JSON text, and write it to ``path`` if given, whole or not at all."""
+        content: dict[str, Any] = {
             "schema": SCHEMA,
-            "origin": {
-                "kind": self.origin.kind,
-                "saw_test_inputs": self.origin.saw_test_inputs,
-                "details": dict(self.origin.details),
-            },
+            "origin": asdict(self.origin),
             "groups": [name_to_json(name) for name in self.names],
             "edges": [[name_to_json(a), name_to_json(b), length] for (a, b), length in self._edges.items()],
         }
         if self.positions:
             content["positions"] = [[name_to_json(name), list(at)] for name, at in self.positions.items()]
-        if self._stability is not None:
-            content["stability"] = [
-                [name_to_json(a), name_to_json(b), kept] for (a, b), kept in self._stability.items()
-            ]
-        if self._redrawn:
-            content["redrawn"] = [  # a pair's length in every resample, null in those that leave it out
-                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self._redrawn]]
-                for a, b in dict.fromkeys(pair for draw in self._redrawn for pair in draw)
+        if self._bootstrap_edges:
+            content["bootstrap_edges"] = [  # the length of a pair in each resample, null in those without it
+                [name_to_json(a), name_to_json(b), [draw.get((a, b)) for draw in self._bootstrap_edges]]
+                for a, b in dict.fromkeys(pair for draw in self._bootstrap_edges for pair in draw)
             ]
         text = json.dumps(content, indent=1, ensure_ascii=False)
         if path is not None:
@@ -253,7 +214,7 @@ class GroupGraph(GraphStructure):
 
     @classmethod
     def from_json(cls, source: str | os.PathLike[str]) -> GroupGraph:
-        """From a file written by :meth:`to_json`, or from its text (``source``)."""
+        """Read a graph from ``source``: a file written by :meth:`to_json`, or its text."""
         text: str | bytes = str(source)
         where = "the JSON text"
         if not str(source).lstrip().startswith("{"):
@@ -272,34 +233,136 @@ class GroupGraph(GraphStructure):
 
     @classmethod
     def from_dict(cls, content: Any, where: str = "the graph") -> GroupGraph:
-        """From ``content``: what :meth:`to_json` wrote, read as JSON; messages begin with ``where``."""
+        """Build a graph from ``content``, the parsed JSON of :meth:`to_json`; errors begin with ``where``."""
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
             raise GraphError(f"{where} is not a toporo graph: expected schema {SCHEMA!r}, found {schema!r:.50}.")
         try:
             stored = as_type(content, StoredGraph, "its form is wrong")
-            names = [name_from_json(name) for name in stored.groups]
-            edges = cls.from_edges([(name_from_json(a), name_from_json(b), x) for a, b, x in stored.edges], names)
-            kept = {(name_from_json(a), name_from_json(b)): share for a, b, share in stored.stability or ()}
+            draws = [((name_from_json(a), name_from_json(b)), lengths) for a, b, lengths in stored.bootstrap_edges]
+            if len({len(lengths) for _, lengths in draws}) > 1:
+                raise DataError("its bootstrap_edges do not have one length per resample.")
             return cls(
-                names,
-                edges.edges,
+                [name_from_json(name) for name in stored.groups],
+                [(name_from_json(a), name_from_json(b), length) for a, b, length in stored.edges],
                 origin=stored.origin,
-                positions=named_from_json(stored.positions, "its positions") or None,
-                stability=None if stored.stability is None else kept,
-                redrawn=_by_draw([((name_from_json(a), name_from_json(b)), x) for a, b, x in stored.redrawn]),
+                positions=named_from_json(stored.positions, "its positions"),
+                bootstrap_edges=[
+                    {pair: length for pair, lengths in draws if (length := lengths[draw]) is not None}
+                    for draw in range(len(draws[0][1]) if draws else 0)
+                ],
             )
         except DataError as error:
             raise GraphError(f"{where} is damaged: {error}") from None
 
-    # ------------------------------------------------------------------ conveniences
+    # ------------------------------------------------------------------ properties
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The groups, in canonical order."""
+        return self.groups.names
+
+    @property
+    def edges(self) -> dict[Edge, float]:
+        """Length by edge, each edge once, in the order of the groups."""
+        return dict(self._edges)
+
+    @property
+    def bootstrap_edges(self) -> tuple[dict[Edge, float], ...]:
+        """Length by edge in each bootstrap resample of a learned graph's points; empty where there are none."""
+        return tuple(dict(draw) for draw in self._bootstrap_edges)
+
+    @property
+    def stability(self) -> dict[Edge, float] | None:
+        """The fraction of bootstrap resamples that keep each edge of a learned graph; None without resamples."""
+        draws = self._bootstrap_edges
+        return {edge: sum(edge in draw for draw in draws) / len(draws) for edge in self._edges} if draws else None
+
+    @property
+    def isolates(self) -> tuple[Name, ...]:
+        """The groups without an edge."""
+        return tuple(name for name in self.names if not self._neighbors[name])
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.groups
+
+    def __eq__(self, other: object) -> bool:
+        """Compare groups, edges and lengths; origin, positions and resamples do not matter."""
+        return isinstance(other, GroupGraph) and self.groups == other.groups and self._edges == other._edges
+
+    def __hash__(self) -> int:
+        return hash((self.groups, frozenset(self._edges.items())))
+
+    def __repr__(self) -> str:
+        weighted = "weighted, " if any(length != 1.0 for length in self._edges.values()) else ""
+        return f"GroupGraph({len(self)} groups, {len(self._edges)} edges, {weighted}{self.origin.kind})"
+
+    # ------------------------------------------------------------------ queries
+
+    def require(self, names: Iterable[Name], *, what: str = "group(s)") -> list[Name]:
+        """Return ``names`` as a list of distinct groups; unknown ones raise an error that calls them ``what``."""
+        if isinstance(names, str) and len(names) > 1 and names in self.groups:
+            raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
+        wanted = list(dict.fromkeys(plain_name(name) for name in names))
+        unknown = [name for name in wanted if name not in self.groups]
+        if unknown:
+            raise GroupMismatchError(
+                f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}. "
+                "Add the missing groups and their edges to the graph, or leave them out of the data."
+            )
+        return wanted
+
+    def neighbors(self, name: Name) -> dict[Name, float]:
+        """Return the groups that touch ``name``, with the length of each edge."""
+        self.require([name])
+        return dict(self._neighbors[plain_name(name)])
+
+    def hops(self, sources: Iterable[Name]) -> dict[Name, float]:
+        """Return the fewest edges from any of ``sources`` to every group: an int, or ``math.inf`` without a path."""
+        frontier = self.require(sources, what="source group(s)")
+        reached: dict[Name, float] = dict.fromkeys(frontier, 0)
+        distance = 0
+        while frontier:
+            distance += 1
+            frontier = list({other for name in frontier for other in self._neighbors[name]} - reached.keys())
+            reached |= dict.fromkeys(frontier, distance)
+        return {name: reached.get(name, math.inf) for name in self.names}
+
+    def components(self) -> list[tuple[Name, ...]]:
+        """Return the connected components, largest first, each in canonical order."""
+        import networkx as nx
+
+        parts = [Groups(part).names for part in nx.connected_components(self.to_networkx())]
+        return sorted(parts, key=len, reverse=True)
+
+    def subgraph(self, names: Iterable[Name]) -> GroupGraph:
+        """Return the graph of the groups ``names`` and the edges among them."""
+        kept = set(self.require(names))
+        edges, *draws = (
+            {pair: length for pair, length in lengths.items() if kept.issuperset(pair)}
+            for lengths in (self._edges, *self._bootstrap_edges)
+        )
+        positions = {name: at for name, at in (self.positions or {}).items() if name in kept}
+        return GroupGraph(kept, edges, origin=self.origin, positions=positions, bootstrap_edges=draws)
+
+    def replace(self, **changes: Any) -> GroupGraph:
+        """Return the graph with ``changes`` to parameters of the constructor, e.g. ``positions={name: (x, y)}``."""
+        same = {name: getattr(self, name) for name in ("names", "edges", "origin", "positions", "bootstrap_edges")}
+        return GroupGraph(**(same | changes))
+
+    # ------------------------------------------------------------------ use
 
     def prior(self, train: Iterable[Name], test: Iterable[Name] | None = None, **settings: Any) -> Prior:
-        """The prior over ``train`` groups by their centrality, towards ``test`` groups if given.
+        """Return the prior over ``train`` groups by their centrality, towards ``test`` groups if given.
 
         The default is that of the estimators; ``measure="betweenness"`` is the paper's. ``settings`` are those of
         :func:`toporo.topology.prior.make_prior`: ``measure``, ``temperature``, …
         """
+        from toporo.topology.prior import make_prior  # which needs this module
+
         return make_prior(self, train, test, **settings)
 
     def plot(
@@ -311,52 +374,76 @@ class GroupGraph(GraphStructure):
         sizes: Mapping[Any, float] | None = None,
         labels: bool = True,
     ) -> Axes:
-        """Draw the graph: train and test groups in two colours, a node's area by ``sizes`` (e.g. its centrality).
+        """Draw the graph: train and test groups in two colours, node area by ``sizes`` (e.g. centrality).
 
         Groups stand at their :attr:`positions`; states of the USA, by code or name, where they lie on a map. Names are
         written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes,
         ``ax`` if given.
         """
+        from toporo.topology.draw import draw_graph  # which needs this module
+
         return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
 
 
-def _matrix_names(matrix: Any, names: Sequence[Name] | None) -> list[Name]:
-    """The names of a matrix' rows: those given, those of a data frame, or, where it has both, only if they agree."""
-    given = [plain_name(name) for name in names] if names is not None else None
-    if hasattr(matrix, "index") and hasattr(matrix, "columns"):
-        own = [plain_name(name) for name in matrix.index]
-        if own != [plain_name(name) for name in matrix.columns] or (given is not None and given != own):
+def _mapping_edges(mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield edges from lengths by pair, or neighbours by group."""
+    for key, value in mapping.items():
+        if isinstance(value, Real) and isinstance(key, tuple) and len(key) == 2:
+            yield (*key, value)
+        elif isinstance(value, str) or not isinstance(value, Iterable):
             raise GraphError(
-                f"the data frame's rows are {listed(own)}, its columns {listed(matrix.columns)}"
-                f"{f' and names {listed(given)}' if given is not None else ''}: they must be the same, in the same "
-                "order, e.g. frame.loc[names, names]."
+                f"the neighbours of {key!r} are {value!r}: expected a list of names, or {{neighbour: length}}."
             )
-        return own
-    if given is None:
-        raise GraphError("the adjacency matrix has no names of its own: pass names=[...], one per row.")
-    return given
+        else:
+            yield (key,)
+            others = value.items() if isinstance(value, Mapping) else ((other,) for other in value)
+            yield from ((key, *other) for other in others)
 
 
-def _by_draw(pairs: Sequence[tuple[Any, list[float | None]]]) -> list[dict[Any, float]]:
-    """From a pair's lengths in all resamples to a resample's lengths of all pairs."""
-    if len({len(lengths) for _, lengths in pairs}) > 1:
-        raise DataError("its redrawn pairs do not have one length per resample.")
-    every = zip(*(lengths for _, lengths in pairs), strict=True)
-    return [{pair: x for (pair, _), x in zip(pairs, draw, strict=True) if x is not None} for draw in every]
-
-
-def _is_alone(row: Sequence[str]) -> bool:
-    """Whether a line is a group without an edge, and not an edge with another sign between its names."""
-    return not any(row[1:]) and (len(row) > 1 or not any(sign in row[0] for sign in "\t,;"))
-
-
-def _as_length(value: Any, where: str, hint: str = "") -> float:
+def _length(cells: Sequence[Any], number: int) -> float:
+    """Return the length of an edge given as a pair or a triple."""
     try:
-        return float(value)
+        return float(cells[2]) if len(cells) == 3 else 1.0
     except (TypeError, ValueError, OverflowError):
-        raise GraphError(f"{where}: the length {value!r:.50} is not a number{hint}.") from None
+        raise GraphError(
+            f"edge {number}, {cells[0]!r}–{cells[1]!r}: the length {cells[2]!r:.50} is not a number."
+        ) from None
 
 
-_HEADERS = {"source", "target", "from", "to", "a", "b", "u", "v", "src", "dst", "group", "neighbor", "neighbour"}
-_HEADERS |= {f"{word}{gap}{i}" for word in ("group", "node", "state") for gap in ("", "_") for i in (1, 2, "a", "b")}
-_HEADERS |= {"length", "weight", "distance"}
+def _ordered_edges(
+    edges: Mapping[Edge, float] | Iterable[tuple[Name, Name, float]], groups: Groups
+) -> dict[Edge, float]:
+    """Check edges, and sort each pair and all pairs by the order of the groups."""
+    triples = ((a, b, length) for (a, b), length in edges.items()) if isinstance(edges, Mapping) else edges
+    code_of = {name: code for code, name in enumerate(groups)}
+    found: dict[tuple[int, int], float] = {}
+    for a, b, given in triples:
+        a, b, length = plain_name(a), plain_name(b), as_number(given)
+        for name in (a, b):
+            if name not in code_of:
+                raise GraphError(f"edge {a!r}–{b!r} names {name!r}, which is not among the graph's groups.")
+        if a == b:
+            raise GraphError(f"{a!r} has an edge to itself; a group graph has no loops. Remove that edge.")
+        if not (length > 0 and math.isfinite(length)):
+            raise GraphError(
+                f"edge {a!r}–{b!r} has length {length:g}: a length is positive and finite. Leave the edge out to say "
+                "that the two groups do not touch."
+            )
+        i, j = sorted((code_of[a], code_of[b]))
+        if found.setdefault((i, j), length) != length:
+            raise GraphError(
+                f"edge {a!r}–{b!r} is given twice with different lengths ({found[i, j]:g} and {length:g}). The graph "
+                "is undirected: give each pair once, or the same length both ways."
+            )
+    return {(groups.names[i], groups.names[j]): found[i, j] for i, j in sorted(found)}
+
+
+def _position(name: Name, at: Any) -> Position:
+    """Check a position: two numbers that a drawing can reach."""
+    try:
+        x, y = map(as_number, at)
+    except (TypeError, ValueError):
+        x = y = math.nan
+    if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST):
+        raise GraphError(f"the position of {name!r} is not a pair of numbers within {FARTHEST:g} of 0.")
+    return x, y

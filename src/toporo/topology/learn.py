@@ -15,9 +15,8 @@ from toporo.groups import GroupIds, Groups
 from toporo.progress import tracked
 from toporo.topology.cuts import CUTS, Mask
 from toporo.topology.diffusion import GroupDiffusion, GroupDistances
-from toporo.topology.graph import GroupGraph
+from toporo.topology.graph import GroupGraph, Origin
 from toporo.topology.operator import check_features
-from toporo.topology.structure import Origin
 from toporo.types import Array, Name
 
 #: Resamples by default, and the number of points up to which they are taken unasked.
@@ -61,8 +60,8 @@ def learn_topology(
     -------
     GroupGraph
         Edges carry the distances as lengths and, if resampled, :attr:`~toporo.GroupGraph.stability`, the fraction of
-        resamples that keep them; ``graph.redrawn`` has the edges of each resample, by which ``graph.prior(...,
-        cautious=True)`` judges the prior, and ``graph.origin.details`` says how it was learned.
+        resamples that keep them; ``graph.bootstrap_edges`` has the edges of each resample, by which
+        ``graph.prior(..., cautious=True)`` judges the prior, and ``graph.origin.details`` says how it was learned.
 
     Warns
     -----
@@ -133,11 +132,11 @@ def learn(
         )
     resampled = resample(prepared, count, seed=seed, tol=max(tol, RESAMPLE_TOL)) if count else None
     details: dict[str, Any] = {}
-    stability, redrawn = None, []
+    bootstrap_edges: list[dict[tuple[Name, Name], float]] = []
     if resampled is not None:
         contrast, stability = resampled.contrast(distances), resampled.kept(keep)
         # Digits beyond the accuracy of these lengths would only fill the graph's file.
-        redrawn = [_lengths(draw, keep(draw.matrix), digits=4) for draw in resampled.draws]
+        bootstrap_edges = [_lengths(draw, keep(draw.matrix), digits=4) for draw in resampled.draws]
         stays = float(stability[np.triu(keep(distances.matrix), 1)].mean())
         details = {"resamples": count, "contrast": contrast, "mean_stability": stays}
         if contrast is not None and contrast < INFORMATIVE and stays < STEADY:
@@ -152,8 +151,7 @@ def learn(
         percentile=percentile,
         nearest_groups=nearest_groups,
         saw_test_inputs=seen_test,
-        stability=stability,
-        redrawn=redrawn,
+        bootstrap_edges=bootstrap_edges,
         details=details,
     )
     return Learned(graph, distances, resampled)
@@ -213,8 +211,7 @@ def cut_graph(
     percentile: float = 80.0,
     nearest_groups: int | None = None,
     saw_test_inputs: bool = False,
-    stability: Array | None = None,
-    redrawn: Sequence[Mapping[tuple[Name, Name], float]] = (),
+    bootstrap_edges: Sequence[Mapping[tuple[Name, Name], float]] = (),
     details: Mapping[str, Any] | None = None,
 ) -> GroupGraph:
     """Keep the short distances as edges.
@@ -234,22 +231,17 @@ def cut_graph(
     percentile : of ``"percentile"``.
     nearest_groups : of the others; the natural logarithm of the number of groups, rounded, unless given.
     saw_test_inputs : whether rows of test groups took part in the distances.
-    stability, redrawn, details : recorded in the graph: a matrix of the fractions of resamples that keep an edge, the
-        edges of each resample, and how it was learned.
+    bootstrap_edges, details : recorded in the graph: the edges of each resample, and how it was learned.
     """
     keep = _kept(distances.matrix, cut, percentile, nearest_groups)
     described = dict(distances.settings) | dict(details or {}) | {"error": distances.error, "cut": cut}
     k = _nearest_groups(nearest_groups, len(distances.groups))
     described |= {"percentile": float(percentile)} if cut == "percentile" else {"nearest_groups": k}
-    names = distances.names
     graph = GroupGraph(
-        names,
+        distances.names,
         _lengths(distances, keep),
         origin=Origin("learned", saw_test_inputs, described),
-        redrawn=redrawn,
-        stability=None
-        if stability is None
-        else {(names[i], names[j]): float(stability[i, j]) for i, j in np.argwhere(np.triu(keep, 1))},
+        bootstrap_edges=bootstrap_edges,
     )
     if len(parts := graph.components()) > 1:
         warn(

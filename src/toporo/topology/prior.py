@@ -1,22 +1,21 @@
-"""The prior p over training groups that the worst-case weights are kept near."""
+"""Priors over training groups: the distribution p that worst-case weights are kept near."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from toporo.errors import DataError, GraphError, SettingError, TopoRoWarning, UnknownNameError, listed, warn
 from toporo.groups import Groups, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.centrality import centrality
-from toporo.topology.effect import groups_in_effect, hold
-from toporo.topology.structure import GraphStructure
+from toporo.topology.effect import cap_weights, groups_in_effect
+from toporo.topology.graph import Edge, GroupGraph
 from toporo.types import Array, Name
 
 NORMALIZATIONS = ("softmax", "sum")
@@ -25,35 +24,17 @@ NORMALIZATIONS = ("softmax", "sum")
 #: whose few rows then decide the model. On 36 problems with real temperatures spreading half of it is as good on
 #: average and better at worst, though not for every kind of problem (benchmarks/results/defaults.md).
 DEFAULT_SPREAD = 0.5
-#: With fewer groups in effect a prior over more than two groups warns.
+#: A prior over more than two groups warns if fewer are in effect.
 FEWEST_GROUPS = 2.0
-
-#: A prior whose largest weight is within this factor of its smallest says next to nothing.
+#: A prior warns that it is flat if its largest weight is within this factor of its smallest.
 FLAT_RATIO = 1.05
-#: Weights that differ by less are the same.
+#: Weights that differ by less are equal.
 ROUNDING = 1e-12
-
-
-class StoredPrior(msgspec.Struct, forbid_unknown_fields=True):
-    """What :meth:`Prior.to_dict` gives."""
-
-    weights: list[tuple[Any, NonNegative]]
-    centrality: list[tuple[Any, Finite]]
-    measure: str = "given"
-    normalization: str | None = None
-    temperature: Positive | None = None
-    weighted: bool = False
-    saw_test_adjacency: bool = False
-    saw_test_inputs: bool = False
-    even: Share = 0.0
-    capped: Share = 0.0
-    moved: NonNegative | None = None
-    doubt: str = ""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Weights over the training groups, by name, and how they came about.
+    """Weights over the training groups, by name, with a record of how they were made.
 
     Attributes
     ----------
@@ -64,29 +45,29 @@ class Prior:
     saw_test_adjacency : whether given edges of test groups took part (edges learned from inputs do not count).
     saw_test_inputs : whether inputs of test groups took part in learning the graph.
     centrality : the values before normalisation.
-    even : the share of it that was spread evenly over all groups (:meth:`spread`).
-    capped : the share of it that was taken from groups with fewer rows than it would need (:meth:`within`).
-    moved : how far resampling a learned graph's points moves the weights that follow from the centralities: the root
-        mean square of the Euclidean distance between the two. None where it was not measured.
-    doubt : why the weights are the same for all instead; empty where they follow from the centralities.
+    uniform_share : the share of the weight that was spread evenly over all groups (:meth:`spread`).
+    capped_mass : the share of the weight that was taken from groups with few rows (:meth:`within`).
+    bootstrap_rms : root mean square of the Euclidean distance between the weights that follow from the centralities
+        and those of the bootstrap resamples of a learned graph's points. None where it was not measured.
+    fallback_reason : why the weights are uniform instead; empty where they follow from the centralities.
 
     >>> prior = Prior.from_weights({"NY": 1, "PA": 3})
     >>> prior["PA"], prior.spread(0.5)["PA"], prior.saw
     (0.75, 0.625, ())
     """
 
-    weights: Mapping[Name, float]
+    weights: Mapping[Any, NonNegative]
     measure: str = "given"
     normalization: str | None = None
-    temperature: float | None = None
+    temperature: Positive | None = None
     weighted: bool = False
     saw_test_adjacency: bool = False
     saw_test_inputs: bool = False
-    centrality: Mapping[Name, float] = field(default_factory=dict)
-    even: float = 0.0
-    capped: float = 0.0
-    moved: float | None = None
-    doubt: str = ""
+    centrality: Mapping[Any, Finite] = field(default_factory=dict)
+    uniform_share: Share = 0.0
+    capped_mass: Share = 0.0
+    bootstrap_rms: NonNegative | None = None
+    fallback_reason: str = ""
 
     def __post_init__(self) -> None:
         weights = {plain_name(name): float(value) for name, value in self.weights.items()}
@@ -101,7 +82,7 @@ class Prior:
         total = math.fsum(weights.values())
         if abs(total - 1.0) > 1e-6:
             raise DataError(f"prior weights sum to {total:g}, expected 1; Prior.from_weights(...) normalises them.")
-        # Rounding aside it sums to one already; dividing again would change the last bits at every copy.
+        # Up to rounding it sums to one already; dividing again would change the last bits at every copy.
         scale = total if abs(total - 1.0) > 1e-12 else 1.0
         object.__setattr__(self, "weights", {name: weights[name] / scale for name in Groups(weights)})
 
@@ -110,13 +91,13 @@ class Prior:
 
     @classmethod
     def uniform(cls, names: Iterable[Name]) -> Prior:
-        """The same weight for each of ``names``: the control that any claim about a prior needs."""
+        """Give each of ``names`` the same weight: the control that any claim about a prior needs."""
         groups = Groups(names)
         return cls({name: 1.0 / len(groups) for name in groups}, measure="uniform")
 
     @classmethod
     def from_weights(cls, weights: Mapping[Any, float], **about: Any) -> Prior:
-        """From ``weights``, any non-negative numbers by name, scaled to sum to one; ``about`` are other attributes."""
+        """Scale non-negative numbers by name, ``weights``, to sum to one; ``about`` are other attributes."""
         if not isinstance(weights, Mapping):
             raise DataError(
                 f"prior weights are {type(weights).__name__}: expected {{group name: number}}, because weights are "
@@ -138,13 +119,13 @@ class Prior:
         return groups_in_effect(self.weights.values())
 
     @property
-    def uneven(self) -> float:
-        """How far the weights are from uniform ones, as a Euclidean distance."""
+    def distance_to_uniform(self) -> float:
+        """Euclidean distance to uniform weights."""
         return float(np.linalg.norm(np.asarray(list(self.weights.values())) - 1.0 / len(self)))
 
     @property
     def saw(self) -> tuple[str, ...]:
-        """What of the test groups this prior knows: ``"test adjacency"``, ``"test inputs"``, or nothing."""
+        """What this prior knows of the test groups: ``"test adjacency"``, ``"test inputs"``, or nothing."""
         return ("test adjacency",) * self.saw_test_adjacency + ("test inputs",) * self.saw_test_inputs
 
     def __iter__(self) -> Iterator[Name]:
@@ -158,7 +139,7 @@ class Prior:
         return self.weights[plain_name(name)]
 
     def spread(self, share: float) -> Prior:
-        """Hand a share of the weights to all groups alike, where a graph leaves next to all to a few.
+        """Spread a share of the weight evenly over all groups.
 
         >>> Prior({"a": 0.0, "b": 0.0, "c": 0.0, "d": 1.0}).spread(0.5).weights
         {'a': 0.125, 'b': 0.125, 'c': 0.125, 'd': 0.625}
@@ -166,73 +147,62 @@ class Prior:
         if not 0 <= share <= 1:
             raise SettingError(f"share is {share!r}: expected a number from 0 to 1.")
         weights = {name: (1 - share) * weight + share / len(self) for name, weight in self.weights.items()}
-        return replace(self, weights=weights, even=self.even + share * (1 - self.even))
+        return replace(self, weights=weights, uniform_share=self.uniform_share + share * (1 - self.uniform_share))
 
     def within(self, most: Mapping[Name, float]) -> Prior:
-        """Hand what some groups have above a limit to the others, in proportion to what those have.
+        """Move the weight of groups above their limit to the others, in proportion to the others' weights.
 
         Parameters
         ----------
-        most : by group; the limits sum to one at least.
+        most : limits by group, which sum to one at least.
 
-        >>> Prior({"a": 0.25, "b": 0.25, "c": 0.5}).within({"a": 0.1, "b": 0.9, "c": 0.9}).capped
+        >>> Prior({"a": 0.25, "b": 0.25, "c": 0.5}).within({"a": 0.1, "b": 0.9, "c": 0.9}).capped_mass
         0.15
         """
         before = self.groups.align(self.weights)
-        after = hold(before, self.groups.align(most, what="the most weight"))
+        after = cap_weights(before, self.groups.align(most, what="the most weight"))
         taken = float(np.clip(before - after, 0.0, None).sum())
         if taken < ROUNDING:
             return self
-        return replace(self, weights=self.groups.named(after), capped=taken)
+        return replace(self, weights=self.groups.named(after), capped_mass=taken)
 
     def shuffled(self, seed: int) -> Prior:
-        """The same weights handed to other groups by a ``seed``: a control for whether *which* group matters."""
+        """Permute the weights over the groups by a ``seed``: a control for whether *which* group matters."""
         names = list(self.weights)
         order = np.random.default_rng(seed).permutation(len(names))
-        moved = {name: names[i] for name, i in zip(names, order, strict=True)}
+        source = {name: names[i] for name, i in zip(names, order, strict=True)}
         return replace(
             self,
-            weights={name: self.weights[other] for name, other in moved.items()},
-            centrality={name: self.centrality[other] for name, other in moved.items()} if self.centrality else {},
+            weights={name: self.weights[other] for name, other in source.items()},
+            centrality={name: self.centrality[other] for name, other in source.items()} if self.centrality else {},
             measure=f"shuffled {self.measure}",
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values for JSON."""
-        return {
-            "weights": [[name_to_json(name), value] for name, value in self.weights.items()],
-            "measure": self.measure,
-            "normalization": self.normalization,
-            "temperature": self.temperature,
-            "weighted": self.weighted,
-            "saw_test_adjacency": self.saw_test_adjacency,
-            "saw_test_inputs": self.saw_test_inputs,
-            "centrality": [[name_to_json(name), value] for name, value in self.centrality.items()],
-        } | {
-            key: value
-            for key, value, usual in (
-                ("even", self.even, 0.0),
-                ("capped", self.capped, 0.0),
-                ("moved", self.moved, None),
-                ("doubt", self.doubt, ""),
-            )
-            if value != usual
-        }
+        """Return the prior as plain values for JSON."""
+        by_name = {key: getattr(self, key) for key in ("weights", "centrality")}
+        pairs = {key: [[name_to_json(name), x] for name, x in values.items()] for key, values in by_name.items()}
+        return asdict(self) | pairs
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Prior:
-        """From ``content``, as :meth:`to_dict` gives it."""
+        """Build a prior from the ``content`` that :meth:`to_dict` returns."""
         try:
-            fields = msgspec.structs.asdict(as_type(content, StoredPrior, "its form is wrong"))
-            for key in ("weights", "centrality"):
-                fields[key] = named_from_json(fields[key], f"its {key}")
-            return cls(**fields)
+            content = as_type(content, dict[str, Any], "its form is wrong")
+            unknown = content.keys() - cls.__dataclass_fields__.keys()
+            if unknown:
+                raise DataError(f"it has the unknown field(s) {listed(sorted(unknown))}")
+            by_name = {
+                key: named_from_json(as_type(content.get(key, []), list[tuple[Any, Any]], f"its {key}"), f"its {key}")
+                for key in ("weights", "centrality")
+            }
+            return as_type({**content, **by_name}, cls, "its form is wrong")
         except DataError as error:
             raise DataError(f"not a stored prior: {error}") from None
 
 
 def make_prior(
-    graph: GraphStructure,
+    graph: GroupGraph,
     train: Iterable[Name],
     test: Iterable[Name] | None = None,
     *,
@@ -242,7 +212,7 @@ def make_prior(
     weighted: bool = False,
     cautious: bool | None = None,
 ) -> Prior:
-    r"""The prior over training groups by their centrality in the graph.
+    r"""Make a prior over training groups from their centrality in the graph.
 
     The default is the prior of the estimators (``prior="auto"``): harmonic centrality towards the test groups, or
     betweenness among the training groups if there are no test groups, divided by its sum, with half of the weight
@@ -260,13 +230,13 @@ def make_prior(
     weighted : whether edge lengths count. They do not in the paper: one hop is one hop.
     temperature : T of the softmax. On raw path counts T = 1 often puts nearly all weight on one group, which warns, and
         a large T gives a flat prior. The result of training depends on it, so it is recorded in the prior.
-    cautious : whether to give all groups the same weight, with a warning, where the resamples of a learned graph do
-        not bear the prior out; by default so with ``measure="auto"`` where the graph has resamples. With the priors
-        :math:`p_b` of B resamples, that is where :math:`\lVert p - u \rVert^2 < 2 \cdot \frac{1}{B} \sum_b \lVert p_b
-        - p \rVert^2`, u being uniform. The mean estimates the squared error of p, and the left side that of u with that
-        of p added to it: u is then likely the nearer to the truth. A given graph is taken at its word.
+    cautious : whether to give all groups the same weight, with a warning, where the bootstrap resamples of a learned
+        graph do not support the prior; by default so with ``measure="auto"`` where the graph has resamples. With the
+        priors :math:`p_b` of B resamples, that is where :math:`\lVert p - u \rVert^2 < 2 \cdot \frac{1}{B} \sum_b
+        \lVert p_b - p \rVert^2`, u being uniform. The mean estimates the squared error of p, and the left side that of
+        u with that of p added to it: u is then likely the nearer to the truth. A given graph is taken at its word.
 
-    >>> graph = GraphStructure("abcx", {("a", "b"): 1, ("b", "c"): 1, ("c", "x"): 1})
+    >>> graph = GroupGraph("abcx", {("a", "b"): 1, ("b", "c"): 1, ("c", "x"): 1})
     >>> make_prior(graph, ["a", "b", "c"], ["x"]).weights  # half of it is on c, the other half is spread evenly
     {'a': 0.16666666666666666, 'b': 0.16666666666666666, 'c': 0.6666666666666666}
     >>> make_prior(graph, ["a", "b", "c"], ["x"], measure="betweenness", temperature=2).weights  # c is passed twice
@@ -275,22 +245,12 @@ def make_prior(
     auto = measure == "auto"
     if auto:
         measure = default_measure(test)
-    if cautious is None:
-        cautious = auto and bool(graph.redrawn)
     if normalization is None:
         normalization = "sum" if auto or measure == "harmonic" else "softmax"
-    if normalization not in NORMALIZATIONS:
-        raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise SettingError(f"temperature is {temperature!r}: expected a positive number.")
-    if temperature != 1.0 and normalization == "sum":
+    _check_normalization(normalization, temperature)
+    if cautious and graph.origin.kind == "learned" and not graph.bootstrap_edges:
         raise SettingError(
-            f"temperature is {temperature!r}, but normalization is 'sum', which has no temperature: pass "
-            "normalization='softmax', or measure='betweenness' for the prior of the paper."
-        )
-    if cautious and graph.origin.kind == "learned" and not graph.redrawn:
-        raise SettingError(
-            "a cautious prior needs to know how sure the learned graph is: learn it with resamples=20, or leave out "
+            "a cautious prior needs bootstrap resamples of the learned graph: learn it with resamples=20, or leave out "
             "cautious."
         )
     test = test if test is None or isinstance(test, str) else list(test)
@@ -309,27 +269,19 @@ def make_prior(
         saw_test_inputs=graph.origin.saw_test_inputs or (test is not None and graph.origin.kind == "learned"),
         centrality=names.named(raw),
     )
-    if cautious and graph.redrawn:
-        draws = [_redrawn(graph, draw, names, test, measure, weighted) for draw in graph.redrawn]
-        moves = np.stack([_normalized(draw, normalization, temperature) for draw in draws]) - weights
-        prior = replace(prior, moved=float(np.sqrt((moves**2).sum(axis=1).mean())))
+    draws = graph.bootstrap_edges if cautious or (cautious is None and auto) else ()
+    if draws:
+        drawn = [_drawn_centrality(graph, draw, names, test, measure, weighted) for draw in draws]
+        changes = np.stack([_normalized(raw, normalization, temperature) for raw in drawn]) - weights
+        prior = replace(prior, bootstrap_rms=float(np.sqrt((changes**2).sum(axis=1).mean())))
     if weights.max() <= FLAT_RATIO * weights.min():
         warn(
             f"the prior is flat ({weights.min():.3f} to {weights.max():.3f} over {len(weights)} groups): training with "
             "it is training without a topology. Use another measure, a sparser graph or, in Python, a smaller "
             "temperature."
         )
-    elif prior.moved and prior.uneven < math.sqrt(2.0) * prior.moved:
-        doubt = (
-            f"resampling the points moves the learned prior by {prior.moved:.2f}, and it is {prior.uneven:.2f} from "
-            "uniform: it is not to be told from chance"
-        )
-        warn(
-            f"another sample would give another prior: {doubt}. All groups have the same weight instead. More points "
-            "per group make a graph surer."
-        )
-        even = Prior.uniform(names).weights
-        return replace(prior, weights=even, measure="uniform", normalization=None, temperature=None, doubt=doubt)
+    elif prior.bootstrap_rms and prior.distance_to_uniform < math.sqrt(2.0) * prior.bootstrap_rms:
+        return _fallback(prior)
     if auto:
         prior = prior.spread(DEFAULT_SPREAD)
     if len(prior) > FEWEST_GROUPS > prior.effective_groups + ROUNDING:
@@ -343,29 +295,54 @@ def make_prior(
 
 
 def default_measure(test: object) -> str:
-    """Name the centrality of the default prior.
-
-    Parameters
-    ----------
-    test : the test groups, or None.
-    """
+    """Name the centrality of the default prior, given the test groups or None."""
     return "betweenness" if test is None else "harmonic"
 
 
+def _check_normalization(normalization: str, temperature: float) -> None:
+    if normalization not in NORMALIZATIONS:
+        raise UnknownNameError("normalization", normalization, NORMALIZATIONS)
+    if not (temperature > 0 and math.isfinite(temperature)):
+        raise SettingError(f"temperature is {temperature!r}: expected a positive number.")
+    if temperature != 1.0 and normalization == "sum":
+        raise SettingError(
+            f"temperature is {temperature!r}, but normalization is 'sum', which has no temperature: pass "
+            "normalization='softmax', or measure='betweenness' for the prior of the paper."
+        )
+
+
 def _normalized(raw: Array, normalization: str, temperature: float) -> Array:
-    """From centralities to weights."""
+    """Turn centralities into weights."""
     if normalization == "softmax":
         scaled = (raw - raw.max()) / temperature
         return np.asarray(np.exp(scaled) / np.exp(scaled).sum())
     return raw / raw.sum() if raw.sum() > 0 else np.full(len(raw), 1.0 / len(raw))
 
 
-def _redrawn(graph: GraphStructure, lengths: Any, names: Groups, test: Any, measure: str, weighted: bool) -> Array:
-    """The centralities in a resample, the same for all where it leads to no test group."""
-    draw = GraphStructure(graph.names, lengths)
+def _drawn_centrality(
+    graph: GroupGraph, edges: Mapping[Edge, float], names: Groups, test: Any, measure: str, weighted: bool
+) -> Array:
+    """Centralities in one bootstrap resample, all equal if no path leads to a test group there."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TopoRoWarning)  # what is odd about one resample is not the user's concern
+        warnings.simplefilter("ignore", TopoRoWarning)  # a warning about one resample would not help the user
         try:
-            return names.align(centrality(draw, names, test, measure=measure, weighted=weighted))
+            values = centrality(GroupGraph(graph.names, edges), names, test, measure=measure, weighted=weighted)
         except GraphError:
             return np.ones(len(names))
+    return names.align(values)
+
+
+def _fallback(prior: Prior) -> Prior:
+    """Replace a prior that bootstrap resamples do not support by the uniform one, with a warning."""
+    reason = (
+        f"resampling the points moves the learned prior by {prior.bootstrap_rms:.2f}, and it is "
+        f"{prior.distance_to_uniform:.2f} from uniform: it is not distinguishable from chance"
+    )
+    warn(
+        f"another sample would give another prior: {reason}. All groups have the same weight instead. More points per "
+        "group make a graph surer."
+    )
+    weights = Prior.uniform(prior).weights
+    return replace(
+        prior, weights=weights, measure="uniform", normalization=None, temperature=None, fallback_reason=reason
+    )
