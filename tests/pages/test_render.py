@@ -26,9 +26,6 @@ SECTION = Section(
         Table(("a", "b"), (("x", "1"), ("total", "2")), words=("a",), row_styles={1: "total"}),
         Table(("c",), (("3",),), title="More", folded=True, wide=True),
     ),
-    statement="Claim",
-    findings=("Seen",),
-    assumptions=("If",),
 )
 
 
@@ -51,18 +48,18 @@ def test_the_style_has_one_home(name: str) -> None:
 
 
 def test_a_section_shows_all_it_has_in_order() -> None:
-    page = render("theory.html", title="A <b>", caption="C.", verdict=None, sections=[SECTION], settings=[("k", "<v>")])
+    page = render("base.html", title="A <b>", caption="C.", verdict=None, sections=[SECTION], settings=[("k", "<v>")])
     text = texts(page)
     assert text["h1"] == ["A <b>"]
     assert text["td"] == ["x", "1", "total", "2", "3", "k", "<v>"]
-    words = ("Claim", "Text", "<svg>", "Seen", 'class="total">', "More", "What this rests on:", "If", "Settings")
+    words = ("Text", "<svg>", 'class="total">', "More", "Settings")
     places = [page.index(word) for word in words]
     assert places == sorted(places)
 
 
 def test_what_is_not_given_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="settings"):
-        render("theory.html", title="A", caption="C.", verdict=None, sections=[])
+        render("base.html", title="A", caption="C.", verdict=None, sections=[])
 
 
 @pytest.mark.parametrize("several", [False, True])

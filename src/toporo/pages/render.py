@@ -44,9 +44,6 @@ class Section:
     svg : its figure.
     alt : what the figure shows, for those who cannot see it.
     tables : its tables.
-    statement : what is claimed, before anything else.
-    findings : sentences below the figure.
-    assumptions : what the section rests on, at its end.
     """
 
     name: str
@@ -54,9 +51,6 @@ class Section:
     text: str = ""
     svg: str = ""
     tables: tuple[Table, ...] = ()
-    statement: str = ""
-    findings: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
     alt: str = ""
 
 

@@ -16,6 +16,15 @@ from toporo.errors import SettingError
 from toporo.paper.theory import page as theory
 from toporo.paper.theory.results import StudySettings, TheoryStudy
 
+HONEST = (
+    "The bound is ours, not the paper's",
+    "R = 3 was not fixed blind: with R = 1, 2 and 3 the sum is vacuous",
+    "R = 1 and inputs in the unit ball were chosen after a look at 32 settings",
+    "Read the terms against each other, not the sum as a promise.",
+    "Where this departs from the paper's bound, and why",
+    "says less than that at every T here",
+)
+
 
 @pytest.fixture(scope="module")
 def study() -> TheoryStudy:
@@ -43,9 +52,8 @@ def test_the_files_and_the_page(study: TheoryStudy, tmp_path: Path) -> None:
     assert len(set(identifiers)) == len(identifiers)
     for number in (1, 2, 3):
         assert f"Theorem {number}" in page.text
-    departures = (cell.replace("_", "") for row in theory.DEPARTURES for cell in row)
-    for sentence in (*study.bounds[0].breakdowns[0].assumptions, *theory.CHOICES.values(), *departures):
-        assert sentence in page.text
+    for sentence in (*study.bounds[0].breakdowns[0].assumptions, *HONEST):
+        assert sentence in " ".join(page.text.split())
     assert "--accent:" in text  # the style of the other report
     assert theory.write_theory_report(study, tmp_path / "again").read_text() == text
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from toporo.files import write_text
 from toporo.pages import charts
 from toporo.pages.charts import COLORS, GRID, SOFT
-from toporo.pages.render import Section, Verdict, render
+from toporo.pages.render import Verdict, render
 from toporo.pages.table import Table
 from toporo.paper.theory.bound import LARGEST_LOSS, BoundBreakdown
 from toporo.paper.theory.convergence import Convergence
@@ -37,74 +35,36 @@ TERMS = {
     "distance": ("B × total variation (lower bound)", COLORS[5]),
     "confidence": ("confidence term", "#c4c9d1"),
 }
-HATCHES = ("", "///", "...", "xx")
-#: Settings that were not chosen blind.
-CHOICES = {
-    "convergence": "R = 1 and inputs in the unit ball were chosen after a look at 32 settings (R = 1 or 5, inputs "
-    "scaled or not, both losses, both λ, both kinds of constants, T up to 16384): there the ball binds and the gap "
-    "falls at the theorem's rate. Over all 32, slopes ran from −0.97 to −0.15; the bound held in every one, though in "
-    "two of them (squared loss, R = 5, unscaled, estimated constants) the gradients exceeded the constants.",
-    "bound": "R = 3 was not fixed blind: with R = 1, 2 and 3 the sum is vacuous in 18, 17 and 18 of 18 cases.",
+#: Names and titles of the page's sections.
+SECTIONS = {
+    "convergence": "Theorem 1: the duality gap shrinks like one over the root of the steps",
+    "stationarity": "Theorem 2: how near training is to a stationary point",
+    "rate": "The rate of Theorem 2, and our bound beside what it bounds",
+    "bound": "Theorem 3: what bounds the risk in a group nobody has seen",
 }
-
-
-class Formula(str):
-    """Text that a page shows with the sign after an underscore set low, and powers high: G_θ, T^−1/5 as printed."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        low = re.sub(r"_([θqeΛ])", r"<sub>\1</sub>", html.escape(self))
-        return re.sub(r"\^(−\d/\d)", r"<sup>\1</sup>", low)
-
-
-#: Theorem 3 as the paper states it, and as it is computed.
-DEPARTURES = (
-    ("term", "in the paper", "here", "why"),
-    (
-        "loss",
-        "any loss of at most B",
-        "the ramp of a linear score, ‖θ‖ ≤ R; B = 1",
-        "The logistic loss that is trained with has no small B. The ramp is never below the error rate.",
-    ),
-    (
-        "distance",
-        "B × a divergence D(P‖P_Λ) between the test group's distribution and the mixture's",
-        "B × total variation between their inputs, as far as a classifier tells them apart",
-        "Densities are unknown, and the test group has no labels. For a loss between 0 and B the total variation "
-        "suffices. What a classifier sees of it is too small rather than too large, so the sum is an estimate.",
-    ),
-    (
-        "complexity",
-        "2 × Rademacher complexity",
-        "2 L × that of the rows at hand, which weigh q_e / n_e; mean over random signs",
-        "It can be computed. L is there because the class is one of scores, on which the loss comes.",
-    ),
-    (
-        "confidence",
-        "a confidence term",
-        "3 B √(½ log(2/δ) Σ q_e² / n_e)",
-        "A row counts by its weight: the fewer groups hold q, the larger the term. The 3 pays for the complexity of "
-        "these rows in place of its mean.",
-    ),
-    (
-        "weights q",
-        "as they are",
-        "fixed beforehand in the total; found from the rows in “total, q chosen on the rows”",
-        "DRO and TRO find q from the same rows. A union over the groups covers every q.",
-    ),
-)
+HATCHES = ("", "///", "...", "xx")
 
 
 def write_theory_report(study: TheoryStudy, out: Path) -> Path:
     """Write ``out/theory.json``, ``out/figures/*.svg`` and ``out/report.html``, and return the report's path."""
-    sections = [_convergence_section(study), _training_section(study), _rate_section(study), _bound_section(study)]
+    figures = (
+        convergence_figure(study.problems),
+        training_figure(study.stationarity),
+        rate_figure(study.rates),
+        bound_figure(study.bounds),
+    )
+    sections = [
+        charts.figure_section(name, title, "", figure, (table,))
+        for (name, title), figure, table in zip(SECTIONS.items(), figures, tables(study), strict=True)
+    ]
     page = render(
         "theory.html",
         title="Three theorems at work on DG-15",
         verdict=_verdict(study),
         caption=f"Generated data, training groups {', '.join(str(name) for name in study.train)}.",
         sections=sections,
+        study=study,
+        many=many,
         settings=[(key.replace("_", " "), json.dumps(value)) for key, value in asdict(study.settings).items()],
     )
     write_text(out / "theory.json", study.to_json())
@@ -161,7 +121,7 @@ def _convergence_table(runs: Sequence[Convergence]) -> Table:
         for run in runs
     )
     gap, last = f"gap, T = {runs[0].gap.horizons[-1]}", "gap below bound"
-    columns = ("loss", "λ", "constants", Formula("G_θ"), Formula("G_q"), gap, "bound", "bound / gap", "slope", last)
+    columns = ("loss", "λ", "constants", "Gθ", "Gq", gap, "bound", "bound / gap", "slope", last)
     return Table(columns, rows, words=("loss", last), title="Theorem 1: duality gap of averaged projected SGD")
 
 
@@ -352,122 +312,3 @@ def bound_figure(bounds: Sequence[MethodBounds]) -> Figure:
     handles.append(charts.mark("true risk (oracle)", "D", ms=5, color="black"))
     charts.key(figure, handles)
     return figure
-
-
-# ---------------------------------------------------------------- sections
-
-
-def _section(name: str, figure: Figure, tables: Sequence[Table], **text: Any) -> Section:
-    """A section of figure, tables without the section's title, and text with formulas."""
-    text["statement"] = Formula(text["statement"])
-    text["assumptions"] = tuple(map(Formula, text["assumptions"]))
-    first, *others = tables
-    return charts.figure_section(name, figure=figure, tables=(replace(first, title=""), *others), **text)
-
-
-def _convergence_section(study: TheoryStudy) -> Section:
-    return _section(
-        "convergence",
-        convergence_figure(study.problems),
-        [_convergence_table(study.convergence)],
-        title="Theorem 1: the duality gap shrinks like one over the root of the steps",
-        statement="With steps η_θ = 2R / (G_θ √T) and η_q = 2 / (G_q √T), the averages of T iterates of projected "
-        "primal–dual SGD have an expected duality gap of at most (3 R G_θ + 3 G_q) / √T.",
-        text=f"Linear models on the ball R = {study.settings.ball_radius:g}, inputs scaled into the unit ball, one row "
-        f"of each group per step, {many(study.settings.seeds, 'seed')}. Solid: the gap, computed exactly, mean over "
-        "seeds, shaded from the smallest to the largest. Dashed: the bound with the same constants. Certified "
-        "constants bound the gradients on the whole ball; estimated ones are the largest met in pilot runs.",
-        assumptions=(
-            "The losses are convex in θ: linear models with the squared or the logistic loss.",
-            "Rows are drawn with replacement, so gradients are unbiased; the start is θ = 0 and q = p.",
-            "G_θ and G_q bound the root mean square of the stochastic gradients. Certified constants do so by proof, "
-            "for estimated ones it was checked on the gradients that were met.",
-            "The slope is a least-squares fit over the upper half of the T; ± is its standard deviation over seeds. "
-            "The theorem bounds the gap from above: a problem whose solution lies inside the ball may do better than "
-            "−1/2.",
-            CHOICES["convergence"],
-        ),
-    )
-
-
-def _training_section(study: TheoryStudy) -> Section:
-    return _section(
-        "stationarity",
-        training_figure(study.stationarity),
-        [_training_table(study.stationarity)],
-        title="Theorem 2: how near training is to a stationary point",
-        statement="A point (θ, q) is (ε, δ)-stationary if ‖∇θ R(θ, q)‖ ≤ ε and q is within δ of the worst mixture: "
-        "max over q′ of R(θ, q′) − R(θ, q) ≤ δ.",
-        text=f"A network (two hidden layers of 64) on DG-15, {study.settings.epochs} epochs of Adam on group-balanced "
-        f"batches, {many(study.settings.training_seeds, 'seed')}. Both quantities are computed over all training rows "
-        "after each epoch.",
-        assumptions=(
-            "This is a measurement, no guarantee: the theorem's rate is for SGD with its own step sizes and smooth "
-            "losses, and these runs use Adam and a ReLU network. Both sides of it are below, where they are known.",
-            "The inner maximum is exact, in closed form; R includes −λ D(q‖p).",
-        ),
-    )
-
-
-def _rate_section(study: TheoryStudy) -> Section:
-    first = study.rates[0]
-    trivial, norm = first.constants.theta, first.gradient_norm
-    useful = [steps for steps, bound in zip(norm.horizons, norm.bounds, strict=True) if bound < trivial]
-    return _section(
-        "rate",
-        rate_figure(study.rates),
-        [rates_table(study.rates)],
-        title="The rate of Theorem 2, and our bound beside what it bounds",
-        statement="With steps η_θ ∝ T^−3/5 and η_q ∝ T^−2/5, stochastic descent in θ and projected ascent in q are "
-        "on average over T iterates within ε = O(T^−1/5) and δ = O(T^−2/5) of a stationary point.",
-        text="A linear model, free to go anywhere, with the sigmoid of the margin as loss, which is not convex; inputs "
-        "scaled into the unit ball, the physical prior, one row of each group per step, "
-        f"{many(study.settings.seeds, 'seed')}. Solid: left, the root of the mean squared gradient and the mean "
-        "sub-optimality over all iterates and seeds, computed over all rows. Dashed: right, the bound. For its "
-        "formula and proof see help(toporo.paper.theory.stationarity).",
-        findings=(
-            f"No gradient can exceed {trivial:.2f}. With λ = {first.constants.penalty:g} the bound says less than that "
-            + (f"for T below {useful[0]}." if useful else "at every T here."),
-            "The theorem says how fast the bound falls; the gradient below it may fall more slowly.",
-        ),
-        assumptions=(
-            "The bound is ours, not the paper's: its constants and proof follow the standard argument for problems "
-            "that are strongly concave in q; those of the paper may differ. It needs λ > 0: group DRO has no such "
-            "bound here.",
-            "Every constant is proven, none estimated: the sigmoid's slope is at most 1/4, its curvature at most "
-            "1/(6√3), and the losses lie between 0 and 1 for any θ. A network has no such constants.",
-            "The start is θ = 0 and q = p. There all groups have the same loss and q is its own best response, which "
-            "the bound does not use: hence the large factors for q.",
-            "Slopes are least-squares fits over the upper half of the T. That of the bound is steeper than its rate as "
-            "long as terms of lower order count.",
-        ),
-    )
-
-
-def _bound_section(study: TheoryStudy) -> Section:
-    columns, *rows = (tuple(map(Formula, row)) for row in DEPARTURES)
-    departures = Table(columns, tuple(rows), words=columns, title="Where this departs from the paper's bound, and why")
-    groups = list(zip(*(method.breakdowns for method in study.bounds), strict=True))
-    agreed = sum(min(g, key=lambda b: b.total) is min(g, key=lambda b: b.test_risk) for g in groups)
-    return _section(
-        "bound",
-        bound_figure(study.bounds),
-        [_bound_table(study.bounds), departures],
-        title="Theorem 3: what bounds the risk in a group nobody has seen",
-        statement="Risk in the test group ≤ empirical risk under q + 2 × Rademacher complexity + B × distance "
-        "between the test group and the q-mixture + a confidence term.",
-        text=f"Logistic models on the ball R = {study.settings.bound_ball_radius:g}, solved to a duality gap of at "
-        f"most {max(method.gap for method in study.bounds):.0e}; the loss that is bounded is the ramp, which is never "
-        "below the error rate. "
-        + " ".join(f"Weights of {method.method}: {_weights(method)}." for method in study.bounds),
-        findings=(
-            "Read the terms against each other, not the sum as a promise.",
-            f"The method with the smallest sum also has the smallest true risk in {agreed} of {len(groups)} test "
-            "groups.",
-        ),
-        assumptions=(*study.bounds[0].breakdowns[0].assumptions, CHOICES["bound"]),
-    )
-
-
-def _weights(method: MethodBounds) -> str:
-    return ", ".join(f"{value:.2f} on group {name}" for name, value in method.weights.items() if value >= 0.005)

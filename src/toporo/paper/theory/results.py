@@ -96,6 +96,12 @@ class TheoryStudy:
         """Theorem 1's results by problem."""
         return [tuple(runs) for _, runs in groupby(self.convergence, key=lambda run: id(run.problem))]
 
+    @property
+    def agreements(self) -> int:
+        """Number of test groups in which the method with the smallest bound also has the smallest true risk."""
+        by_group = list(zip(*(method.breakdowns for method in self.bounds), strict=True))
+        return sum(min(g, key=lambda b: b.total) is min(g, key=lambda b: b.test_risk) for g in by_group)
+
     def to_json(self) -> str:
         """The results as JSON."""
         content: dict[str, Any] = {

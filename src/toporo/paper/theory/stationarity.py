@@ -265,6 +265,12 @@ class StationarityRates:
         """Both rates by name."""
         return {"gradient_norm": self.gradient_norm, "dual_suboptimality": self.dual_suboptimality}
 
+    @property
+    def informative_from(self) -> int | None:
+        r"""The first T at which the bound on the gradient is below :math:`G_\theta`, which no gradient can exceed."""
+        pairs = zip(self.gradient_norm.horizons, self.gradient_norm.bounds, strict=True)
+        return next((steps for steps, bound in pairs if bound < self.constants.theta), None)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         bounds = zip(self.gradient_norm.bounds.tolist(), self.dual_suboptimality.bounds.tolist(), strict=True)
