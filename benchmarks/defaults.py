@@ -25,7 +25,7 @@ from toporo.estimators import linear
 from toporo.estimators.rows import Rows
 from toporo.files import write_text
 from toporo.groups import Groups
-from toporo.paper.tpt48 import border_graph, find_releases, get_split, read_temperatures
+from toporo.paper.tpt48 import SPLITS, border_graph, find_releases, read_temperatures
 from toporo.topology import prior as priors
 from toporo.topology.prior import DEFAULT_SPREAD
 
@@ -65,7 +65,7 @@ Setting = Callable[[Problem], Outcome]
 def make_problems(temperatures: dict[str, np.ndarray]) -> list[Problem]:
     names = sorted(temperatures)
     splits: list[tuple[bool, tuple[str, ...]]] = []
-    for split in map(get_split, ("east-west", "north-south")):
+    for split in SPLITS.values():
         splits += [(True, split.test), (True, split.train)]
     splits += [(False, tuple(region.split())) for region in REGIONS]
     found = []

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 import toporo as tr
-from toporo.paper.flood_chips import apply_scaling, fit_scaling
+from toporo.paper.flood_chips import standardize
 from toporo.paper.sen1floods11 import validation_rows
 from toporo.training import Resident, StepSettings, outputs_at, train_steps
 from toporo.vision.pixels import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
@@ -71,7 +71,7 @@ print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test
 # %%
 # Decibels are scaled by the training tiles alone. Missing values are 0 in the input and -1 in the labels.
 store = benchmark.store
-scaled = apply_scaling(store.x, fit_scaling(store, train.x))
+scaled = standardize(store.x, train.x)
 data = Resident(torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y))
 settings = StepSettings(rounds=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
 

@@ -247,19 +247,17 @@ def packed(file: Path, thorough: bool) -> None:
 
 
 def chips(file: Path, thorough: bool) -> None:
-    root, events = file.parent / "root", file.suffix == ".geojson"
+    root = file.parent / "root"
     shutil.copytree(CORPUS / "chips", root / sen1floods11.LISTS)
-    place = root / (sen1floods11.METADATA if events else sen1floods11.LISTS / file.name)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(file, place)
-    (sen1floods11.read_metadata if events else sen1floods11.read_lists)(root)
+    shutil.copyfile(file, root / sen1floods11.LISTS / file.name)
+    sen1floods11.read_lists(root)
 
 
 def climate() -> bytes:
     """NOAA's file; 55 kB, so it is made here."""
     line = "".join(f"{5 * month + 10.25:7.2f}" for month in range(12))
-    states = sorted(state.noaa for state in tpt48.STATES.values())
-    return "\n".join(f"{state:03}002{year}{line}   " for state in states for year in tpt48.YEARS).encode()
+    numbers = range(1, len(tpt48.STATES) + 1)
+    return "\n".join(f"{number:03}002{year}{line}   " for number in numbers for year in tpt48.YEARS).encode()
 
 
 def picture(file: Path, thorough: bool) -> None:

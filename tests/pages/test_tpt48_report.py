@@ -17,7 +17,7 @@ from toporo.pages.charts import to_svg
 from toporo.pages.maps import learned_on_map
 from toporo.paper import tpt48
 from toporo.paper.report import write_report
-from toporo.paper.results import Outcome, Row
+from toporo.paper.results import Outcome
 from toporo.paper.runner import reproduce
 from toporo.paper.tables import make_columns, mean_sd
 from toporo.paper.tpt48 import border_graph
@@ -27,7 +27,7 @@ METHODS = (
     "persistence", "climatology", "linear-erm", "erm", "group-dro", "tro-physical", "tro-data", "tro-uniform",
     "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen", "linear-chosen-id",
 )  # fmt: skip
-EACH = ("hops", "states", "importance-networks", "importance-linear", "epochs", "learned", "selection")
+EACH = ("hops", "states", "importance-networks", "importance-linear", "epochs", "learned")
 
 
 @pytest.fixture(scope="module")
@@ -110,34 +110,6 @@ def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Outcom
     assert "Error against distance" in html
     assert "How much each training state counts" not in html
     assert ("Error over the epochs" in html) == (method == "erm")
-
-
-def test_findings_are_computed_from_the_rows(outcome: tuple[Outcome, Path]) -> None:
-    season, _, part = outcome[0].parts
-
-    def row(method: str, mean: float, sd: float | None) -> Row:
-        return Row("tpt48", method, "all", "last", mean, sd, [mean], None, [], "file", False, part.variant.name)
-
-    rows = [
-        row("erm", 1.0, 0.1),
-        row("tro-physical", 0.9, 0.15),
-        row("tro-uniform", 0.6, 0.01),
-        row("linear-erm", 0.5, None),
-        row("linear-tro-physical", 0.4, None),
-        row("climatology", 2.0, None),
-    ]
-    text = tpt48.findings(replace(part, rows=rows))
-    assert text[0] == (
-        "TRO-physical (0.900) is 10 % below MLP ERM (within the spread over seeds), 50 % above TRO, uniform prior "
-        "(beyond the spread over seeds)."
-    )
-    assert "Linear TRO-physical (0.400) is 20 % below Linear ERM." in text
-    assert any(
-        "lowest figure is 1.129 (TRO-data); 5 of the 6 methods here are below it, the others being Climatology" in s
-        for s in text
-    )
-    assert any("2.000, more than the paper's 1.426 for ERM" in sentence for sentence in text)
-    assert not any("paper" in sentence for sentence in tpt48.findings(replace(season, rows=rows)))
 
 
 def test_learned_edges_are_told_apart_by_whether_they_are_borders() -> None:

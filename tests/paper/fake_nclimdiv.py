@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from toporo.paper.tpt48 import STATES
+from toporo.topology import states
 
 #: More than TPT-48 needs; the last year is not over yet.
 YEARS = range(2006, 2021)
@@ -19,7 +20,7 @@ def fake_lines(seed: int = 0) -> list[str]:
     """The lines of such a file: colder and more seasonal to the north, warm and cold years in common."""
     rng = np.random.default_rng(seed)
     common = rng.normal(0.0, 1.5, len(YEARS))
-    latitudes = {state.noaa: state.latitude for state in STATES.values()} | OTHERS
+    latitudes = {noaa(code): 49.5 + states.STATES[code][2] / 24 for code in STATES} | OTHERS
     lines = []
     for number, latitude in sorted(latitudes.items()):
         for year, anomaly in zip(YEARS, common, strict=True):
@@ -28,6 +29,11 @@ def fake_lines(seed: int = 0) -> list[str]:
             values = values + rng.normal(0.0, 2.0, 12)
             lines.append(row(number, year, values.tolist() if year < YEARS[-1] else [*values[:8], *[-99.9] * 4]))
     return lines
+
+
+def noaa(code: str) -> int:
+    """A state's number in NOAA's files."""
+    return STATES.index(code) + 1
 
 
 def row(number: int, year: int, values: list[float], element: str = "02") -> str:

@@ -56,14 +56,11 @@ def test_declared_no_data_is_nan_and_a_plain_zero_is_a_zero(tmp_path: Path) -> N
     assert read_geotiff(written(tmp_path / "b.tif"))[0, 0, 0] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [(b"", "is empty"), (b"<html>404</html>", "is not a GeoTIFF"), (b"\x89PNG\r\n\x1a\n", "is not a GeoTIFF")],
-)
-def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes, says: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>", b"\x89PNG\r\n\x1a\n"])
+def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "chip.tif"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=says) as caught:
+    with pytest.raises(DataError, match="cannot be read as a GeoTIFF") as caught:
         read_geotiff(path)
     assert str(path) in str(caught.value)
 
@@ -110,7 +107,7 @@ def test_a_header_that_asks_for_a_vast_tile_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "chip.tif", tile=(16, 16))
     with tifffile.TiffFile(path, mode="r+") as tiff:
         tiff.pages[0].tags["TileWidth"].overwrite(2**24)
-    with pytest.raises(DataError, match=r"chip\.tif says that its image has shape \(2, 24, 16\), and .* 1 GiB"):
+    with pytest.raises(DataError, match=r"chip\.tif says that its image has shape \(2, 24, 16\) and takes 1 GiB"):
         read_geotiff(path)
 
 

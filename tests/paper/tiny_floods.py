@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import tifffile
 
 ROOT = Path("sen1floods11/v1.1")
 EVENTS = ("Bolivia", "Ghana", "India", "Mekong", "Spain")
-#: Middle of each event's outline in the metadata, under the name that the metadata use.
-PLACES = {"Bolivia": (-65.0, -13.5), "Ghana": (-1.0, 9.0), "India": (93.0, 26.5), "Cambodia": (105.0, 12.5)}
 #: Chips of an event by the official list that names them.
 COUNTS = {"train": 2, "valid": 1, "test": 1}
 
@@ -58,42 +55,12 @@ def write_lists(root: Path, roles: Mapping[str, str]) -> None:
         (folder / f"flood_{role}_data.csv").write_text("".join(lines))
 
 
-def write_metadata(root: Path, places: Mapping[str, tuple[float, float]] = PLACES) -> None:
-    """Outlines one degree high and two wide, with more corners on one side than on the others."""
-    features = [
-        {
-            "type": "Feature",
-            "properties": {"location": name, "s1_date": "2018/02/15"},
-            "geometry": {
-                "type": "Polygon",
-                "coordinates": [
-                    [
-                        [x + dx, y + dy]
-                        for dx, dy in (
-                            (-1, -0.5),
-                            (-0.9, -0.5),
-                            (-0.8, -0.5),
-                            (1, -0.5),
-                            (1, 0.5),
-                            (-1, 0.5),
-                            (-1, -0.5),
-                        )
-                    ]
-                ],
-            },
-        }
-        for name, (x, y) in places.items()
-    ]
-    (root / "Sen1Floods11_Metadata.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-
-
 def write_floods(
     folder: Path, events: Sequence[str] = EVENTS, *, counts: Mapping[str, int] = COUNTS, side: int = 32, seed: int = 0
 ) -> Path:
     """Write a data folder with such a bucket in it; the same pixels for the same seed. Returns the bucket's folder."""
     root, roles = folder / ROOT, chip_names(events, counts)
     write_lists(root, roles)
-    write_metadata(root)
     for chip in roles:
         write_chip(root, chip, *make_chip(chip, side, seed))
     return root

@@ -66,9 +66,8 @@ def verify_data(
 ) -> None:
     """Check every benchmark file that is there against its checksum; exit 1 if one differs.
 
-    The checksum is the published one, or the one recorded at the download. A
-    file that has neither is read instead. Images and radar chips have none:
-    those that are there are counted, and read when they are loaded.
+    A file without a published checksum is read instead. Images and radar chips
+    have none: those that are there are counted, and read when they are loaded.
 
     Example: toporo data verify --data downloads
     """

@@ -10,7 +10,6 @@ The published pickles (Xu et al. 2022, used by Qiao & Peng 2023) are read when p
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -24,10 +23,19 @@ import numpy.typing as npt
 
 from toporo import pages
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, DatasetNotFoundError, listed
+from toporo.errors import DataError, listed
 from toporo.files import sha256
 from toporo.paper.base import Benchmark, TableRows, register
-from toporo.paper.loaded import BenchmarkData, FileState, check_source, data_folder, file_state, find_file
+from toporo.paper.loaded import (
+    BenchmarkData,
+    FileState,
+    check_published,
+    check_source,
+    data_folder,
+    file_state,
+    find_data,
+    find_file,
+)
 from toporo.paper.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
 from toporo.paper.results import VariantOutcome
 from toporo.paper.safe_pickle import read_arrays
@@ -36,6 +44,7 @@ from toporo.paper.sections import (
     comparisons,
     curves_section,
     last_metrics,
+    learned_section,
     lowest_seeds,
     of_method,
     section,
@@ -111,19 +120,23 @@ def load(
     if source == "generated":
         return generate(spec, seed=seed)
     where = data_folder(folder)
-    path = find_file(where, spec.file, f"dg/{spec.file}") if where is not None else None
-    if path is not None:
-        return read_published(spec, path, insist=source == "published")
-    if source == "published" or folder is not None:
-        raise DatasetNotFoundError(
-            f"{spec.name}: no {spec.file} or dg/{spec.file} in {where or 'any data folder: none was given'}. Put the "
-            "published file there and name the folder with --data or $TOPORO_DATA, or use --source generated."
-        )
-    return generate(spec, seed=seed)
+    if source == "auto" and folder is None and (where is None or _find(spec, where) is None):
+        return generate(spec, seed=seed)
+    path = find_data(spec.name, folder, partial(_find, spec), f"{spec.file} or dg/{spec.file}", how_to_get(spec))
+    return read_published(spec, path, source)
+
+
+def how_to_get(spec: DGSpec) -> str:
+    """Return what to do for the published file."""
+    return f"toporo generates it when needed (--source generated); the published file goes there as dg/{spec.file}."
+
+
+def _find(spec: DGSpec, folder: Path) -> Path | None:
+    return find_file(folder, spec.file, f"dg/{spec.file}")
 
 
 def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
-    """Draw a data set by the published procedure; the same one for the same seed."""
+    """Draw a data set by the published procedure."""
     rng = np.random.default_rng([seed, spec.groups])
     angles = rng.uniform(0.0, spec.arc, spec.groups)
     while np.cos(np.diff(np.sort(angles))).min() <= spec.cutoff:  # a gap that no edge could ever bridge
@@ -143,25 +156,13 @@ def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
         if len(graph.components()) == 1:
             break
     train = np.argsort(angles)[: len(spec.train)] if spec.one_sided else np.arange(len(spec.train))
-    return _loaded(
-        spec,
-        (np.concatenate(x), np.concatenate(y), np.concatenate(ids)),
-        adjacency,
-        angles,
-        tuple(sorted(int(e) for e in train)),
-        source="generated",
-        about={"generator_seed": seed},
-    )
+    rows = GroupedData.from_arrays(np.concatenate(x), np.concatenate(y), np.concatenate(ids))
+    return _loaded(spec, rows, adjacency, angles, train.tolist(), source="generated", generator_seed=seed)
 
 
-def read_published(spec: DGSpec, path: Path, *, insist: bool = False) -> BenchmarkData:
-    """Read a published pickle, or one in its format unless told to ``insist``."""
-    digest = sha256(path)
-    if insist and digest != spec.checksum:
-        raise DataError(
-            f"{path} is not the published {spec.file} and was not read: its sha256 is {digest}, expected "
-            f"{spec.checksum}. Put the authors' file there, or use --source auto to take this one."
-        )
+def read_published(spec: DGSpec, path: Path, source: str = "auto") -> BenchmarkData:
+    """Read the published pickle or, unless ``source`` is ``"published"``, one in its format."""
+    found = check_published(path, spec.checksum, source)
     arrays = read_arrays(path)
     n, k = spec.groups * POINTS_PER_CLASS * 2, spec.groups
     shapes = {"data": (n, 2), "label": (n,), "domain": (n,), "A": (k, k), "angle": (k,)}
@@ -172,34 +173,28 @@ def read_published(spec: DGSpec, path: Path, *, insist: bool = False) -> Benchma
     strange = sorted(set(arrays["domain"].tolist()) - set(range(spec.groups)))
     if strange:
         raise DataError(f"{path} is not {spec.name}: it holds rows of {listed(strange)}, expected groups 0 to {k - 1}.")
-    return _loaded(
-        spec,
-        (arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64)),
-        arrays["A"],
-        arrays["angle"],
-        tuple(sorted(spec.train)),
-        source="published" if digest == spec.checksum else "file",
-        about={"sha256": digest},
+    rows = GroupedData.from_arrays(
+        arrays["data"].copy(), arrays["label"].astype(np.int64), arrays["domain"].astype(np.int64), expect=range(k)
     )
+    return _loaded(spec, rows, arrays["A"], arrays["angle"], spec.train, source=found, sha256=sha256(path))
 
 
 def _loaded(
     spec: DGSpec,
-    rows: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]],
+    rows: GroupedData,
     adjacency: npt.NDArray[Any],
     angles: npt.NDArray[Any],
-    train: tuple[int, ...],
+    train: Sequence[int],
     *,
     source: str,
-    about: dict[str, Any],
+    **about: Any,
 ) -> BenchmarkData:
     plain = GroupGraph.from_adjacency(adjacency, range(spec.groups))
-    x, y, ids = rows
     return BenchmarkData(
         name=spec.name,
-        data=GroupedData.from_arrays(x, y, ids, expect=range(spec.groups)),
+        data=rows,
         graph=GroupGraph(plain.names, plain.edges, positions=_positions(spec, angles)),
-        train=train,
+        train=tuple(sorted(train)),
         test=tuple(e for e in range(spec.groups) if e not in train),
         source=source,
         about=about | {"angles": {e: float(a) for e, a in enumerate(angles)}},
@@ -207,7 +202,7 @@ def _loaded(
 
 
 def _positions(spec: DGSpec, angles: npt.NDArray[Any]) -> dict[Name, tuple[float, float]]:
-    """Where to draw the groups: along the spiral in the order of their angles, evenly spaced."""
+    """Return places for drawing: along the spiral in the order of the groups' angles, evenly spaced."""
     places = np.linspace(0.0, spec.arc * (1.0 - 1.0 / len(angles)), len(angles))
     return {
         int(e): (float(_radius(spec, a) * math.cos(a)), float(_radius(spec, a) * math.sin(a)))
@@ -220,7 +215,7 @@ def _radius(spec: DGSpec, angle: float) -> float:
 
 
 def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
-    """Draws from a planar unit Gaussian, those outside the unit disc drawn again."""
+    """Draw from a planar unit Gaussian, with points outside the unit disc drawn again."""
     kept = np.empty((0, 2))
     while len(kept) < count:
         fresh = rng.normal(size=(4 * count, 2))
@@ -229,7 +224,7 @@ def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.
 
 
 def to_table(loaded: BenchmarkData) -> TableRows:
-    """One point per row, its class as ``label``."""
+    """Return one point per row, with its class as ``label``."""
     data = loaded.data
     rows = (
         [domain, *point.tolist(), ("blue", "red")[int(label)]]
@@ -301,19 +296,19 @@ PROTOCOLS = {
 
 
 def _listed(spec: DGSpec, loaded: BenchmarkData) -> list[Any]:
-    """The training groups as the authors' code lists them; of data that are not theirs, by their angles."""
+    """Return the training groups as the authors' code lists them; of data that are not theirs, by their angles."""
     angles = loaded.about["angles"]
     return list(spec.train) if set(spec.train) == set(loaded.train) else sorted(loaded.train, key=angles.__getitem__)
 
 
 def _as_listed(spec: DGSpec, loaded: BenchmarkData, values: Sequence[float], *, aligned: bool) -> Prior:
-    """Values in the order of the list: given to these groups, or as the code does to those at the same places."""
+    """Return a prior from values in the order of the list: for these groups, or for those at the same positions."""
     groups = _listed(spec, loaded) if aligned else sorted(_listed(spec, loaded))
     return Prior.from_weights(dict(zip(groups, values, strict=True)))
 
 
 def _published_physical(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
-    """Betweenness between training and test groups, rounded as there, divided by the sum; equal where all have none."""
+    """Return the betweenness of the training groups, rounded as there, divided by its sum; equal where all are 0."""
     counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
     pairs = (spec.groups - 1) * (spec.groups - 2)
     values = [round(counts[group] / pairs, 3) for group in _listed(spec, loaded)]
@@ -388,13 +383,7 @@ PAPER = {"dg15": _as_published(PROTOCOLS["dg15"], 100.0, 1.0), "dg60": _as_publi
 # ---------------------------------------------------------------------- the report
 
 SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "tro-data-inputs")
-SHOWN_GROUPS = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data")
 SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-physical", "tro-data")
-SHOWN_TOPOLOGIES = {
-    "tro-data": "Learned from the ERM features of the training groups alone, as in the paper; lowest seed.",
-    "tro-learned": "Learned from the ERM features of the training groups alone; lowest seed.",
-    "tro-data-inputs": "Learned from raw inputs of all groups, those of the test groups unlabelled; lowest seed.",
-}
 #: By protocol, a method and what it has to be compared with.
 COMPARED: dict[str, dict[str, tuple[str, ...]]] = {
     "fair": {"tro-physical": ("erm", "iw-erm"), "tro-data": ("erm", "tro-uniform")},
@@ -408,7 +397,7 @@ GRID = 160
 
 
 def sections(part: VariantOutcome, out: Path) -> Sections:
-    """The figures, in the order of the page."""
+    """Return the figures, in the order of the page."""
     return [
         *topology_section(part),
         *weights_section(part, "group", SHOWN_WEIGHTS),
@@ -421,12 +410,12 @@ def sections(part: VariantOutcome, out: Path) -> Sections:
             "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
         ),
         *_boundaries(part, out),
-        *_learned(part),
+        *learned_section(part, "group"),
     ]
 
 
 def findings(part: VariantOutcome) -> list[str]:
-    """What the table says, computed from it: comparisons of last-epoch means with the controls."""
+    """Return comparisons of last-epoch means with the controls."""
     return comparisons(part, COMPARED[part.protocol.name], digits=1, unit=" points")
 
 
@@ -434,7 +423,7 @@ def _groups(part: VariantOutcome) -> Sections:
     angles = part.loaded.about["angles"]
     values = {
         part.protocol.method(method).title: {n: 100 * v for n, v in last_metrics(runs, "by_group").items()}
-        for method in SHOWN_GROUPS
+        for method in SHOWN_BOUNDARIES
         if (runs := of_method(part.records, method))
     }
     order = sorted(part.loaded.test, key=lambda name: float(angles[name]))
@@ -444,47 +433,34 @@ def _groups(part: VariantOutcome) -> Sections:
 
 
 def _boundaries(part: VariantOutcome, out: Path) -> Sections:
-    """The plane as the networks divide it."""
+    """Draw the classes that the networks predict in the plane."""
     from toporo.paper.fits import class_probabilities  # torch takes seconds that loading a data set need not wait for
 
-    loaded = part.loaded
-    reach = float(np.abs(loaded.data.x).max()) * 1.05
+    reach = float(np.abs(part.loaded.data.x).max()) * 1.05
     side = np.linspace(-reach, reach, GRID, dtype=np.float32)
     points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    jobs = {job.method.name: job for job in reversed(part.jobs) if job.method.name in SHOWN_BOUNDARIES}
-    planes = {
-        jobs[name].method.title: class_probabilities(jobs[name], loaded, out, points)[:, 1].reshape(GRID, GRID)
-        for name in SHOWN_BOUNDARIES
-        if name in jobs
-    }
+    first = lowest_seeds(part.records)
+    planes, accuracy = {}, {}
+    jobs = {job.method.name: job for job in reversed(part.jobs)}
+    for name in SHOWN_BOUNDARIES:
+        if name in jobs:
+            title = jobs[name].method.title
+            planes[title] = class_probabilities(jobs[name], part.loaded, out, points)[:, 1].reshape(GRID, GRID)
+            accuracy[title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not planes:
         return []
+    extent = (-reach, reach, -reach, reach)
+    figure = pages.figures.decision_boundaries(planes, extent, part.loaded.data, part.loaded.train, accuracy=accuracy)
     text = (
         "The plane as each model divides it after the last epoch (lowest seed), and its accuracy in test groups. "
         "Strong dots: training groups; faint dots: test groups."
     )
-    first = lowest_seeds(part.records)
-    accuracy = {jobs[name].method.title: 100 * first[name]["history"][-1]["metrics"]["test"] for name in jobs}
-    extent = (-reach, reach, -reach, reach)
-    figure = pages.figures.decision_boundaries(planes, extent, loaded.data, loaded.train, accuracy=accuracy)
     return section(part, "boundaries", "Decision boundaries", text, figure)
 
 
-def _learned(part: VariantOutcome) -> Sections:
-    """Learned topologies beside the given one."""
-    first, shown = lowest_seeds(part.records), []
-    for method, text in SHOWN_TOPOLOGIES.items():
-        if method in first and first[method]["topology"]:
-            learned = GroupGraph.from_json(json.dumps(first[method]["topology"]))
-            prior = Prior.from_dict(first[method]["prior"])
-            figure = pages.figures.two_topologies(part.loaded.graph, learned, prior, part.loaded.test)
-            title = f"The learned topology beside the given one: {part.protocol.method(method).title}"
-            shown += section(part, f"learned-{method}", title, text, figure)
-    return shown
-
-
 def _files(spec: DGSpec, folder: Path | None) -> list[FileState]:
-    return [file_state(folder, f"dg/{spec.file}", spec.checksum, "absent (generated when needed)")]
+    path = _find(spec, folder) if folder is not None else None
+    return [file_state(path, spec.checksum) if path else (f"dg/{spec.file}", "absent (generated when needed)")]
 
 
 for _spec in (DG15, DG60):
@@ -496,7 +472,7 @@ for _spec in (DG15, DG60):
             others={"paper": PAPER[_spec.name]},
             priors={name: partial(make, _spec) for name, make in _PRIORS.items()},
             load=partial(load, _spec),
-            how_to_get=f"toporo generates it when needed; published files go into the data folder as dg/{_spec.file}.",
+            how_to_get=how_to_get(_spec),
             files=partial(_files, _spec),
             table=to_table,
             sections=sections,

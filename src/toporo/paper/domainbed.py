@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,29 +19,20 @@ import numpy as np
 from toporo import pages
 from toporo.data.grouped import GroupedData
 from toporo.data.images import ENDINGS, ImageFile, ImageStore, decode_all, find_images, image_digest, load_packed
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, closest, listed, warn
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, listed, warn
 from toporo.paper.base import Benchmark, Vision, register
-from toporo.paper.loaded import BenchmarkData, FileState, check_source, data_folder
+from toporo.paper.loaded import BenchmarkData, FileState, check_source, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
-from toporo.paper.results import AVERAGE, Outcome, VariantOutcome, pair_up
+from toporo.paper.results import VariantOutcome
 from toporo.paper.sections import (
     COMPARED,
-    LEARNED,
     SAMPLED,
-    SHOWN_WEIGHTS,
     Sections,
+    any_sections,
     comparisons,
-    curves_section,
-    groups_section,
-    learned_section,
     lowest_seeds,
-    main_methods,
-    penalty_section,
-    scores,
     section,
     topology_words,
-    weights_section,
-    when,
 )
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
@@ -114,18 +105,18 @@ def load(
     workers : threads that decode; one per core unless told.
     progress : see :class:`toporo.progress.Progress`.
     """
-    check_source(
-        spec.name,
-        source,
-        ("auto", "file"),
-        generated=f"is made of real images and cannot be generated. Put {spec.folders[0]}/ in a data folder, then use "
-        "--source auto.",
-        published="has no published checksum that its images could be held against. Use --source auto to take them as "
-        "they are.",
+    check_source(spec.name, source, ("auto", "file"), how_to_get(spec))
+    root = find_data(spec.name, folder, partial(_find, spec), f"{spec.folders[0]}/", how_to_get(spec))
+    wanted = spec.domains[0] if test is None else test
+    return _read(spec, root, (wanted,), size=size, cache=cache, workers=workers, progress=progress)
+
+
+def how_to_get(spec: ImageFolder) -> str:
+    """Return what to do for the images."""
+    return (
+        "DomainBed's download script gets it; its images go into the data folder as "
+        f"{spec.folders[0]}/<domain>/<class>/<image>, with the domains {listed(spec.domains)}."
     )
-    held_out = (_domain(spec, spec.domains[0] if test is None else test),)
-    _check_size(size)
-    return _read(spec, find_folder(spec, folder), held_out, size, cache, workers, progress)
 
 
 def load_images(
@@ -172,53 +163,44 @@ def load_images(
     if not root.is_dir():
         what = "is a file" if root.exists() else "is not there"
         raise DatasetNotFoundError(f"{root} {what}: expected a folder with <domain>/<class>/<image> in it.")
-    _check_size(size)
     if cache is not None and Path(cache).expanduser().resolve().is_relative_to(root.resolve()):
         raise SettingError(f"the cache {cache} is in {root}, where it would look like a domain: name another folder.")
     wanted = tuple(dict.fromkeys([test] if isinstance(test, str) else test))
     name, domains = root.resolve().name, tuple(_subfolders(root))
-    if not wanted:
-        raise SettingError(f"no test domain: name one that training never sees, or several. {_has(root, domains)}")
-    within = [place for place in domains if not {*wanted} & {*domains} and (root / place / wanted[0]).is_dir()]
-    if len(within) == 1:
+    if not wanted or len(set(domains) - set(wanted)) < 2:
         raise DataError(
-            f"{wanted[0]!r} is no domain in {root} but a folder in {root / within[0]}: give that one if it holds the "
-            f"domains. {_has(root, domains)}"
+            f"test={wanted!r} leaves {len(set(domains) - set(wanted))} of the domains in {root}, "
+            f"{listed(domains) or 'none'}, to train on: expected at least one to test on and two to train on, each a "
+            "folder <domain>/<class>/<image>."
         )
     spec = ImageFolder(name, name, "own pictures", (name,), domains)
-    held_out = tuple(_domain(spec, one) for one in wanted)
-    if len(domains) - len(held_out) < 2:
-        raise DataError(
-            f"{root} leaves {len(domains) - len(held_out)} domain(s) to train on beside the test domain(s) "
-            f"{listed(held_out)}: expected at least two, each a folder <domain>/<class>/<image>. {_has(root, domains)}"
-        )
-    return _read(spec, root, held_out, size, cache, workers, progress)
-
-
-def _has(root: Path, domains: Iterable[str]) -> str:
-    return f"The folders in {root}: {listed(domains) or 'none'}."
+    return _read(spec, root, wanted, size=size, cache=cache, workers=workers, progress=progress)
 
 
 def _read(
     spec: ImageFolder,
     root: Path,
     held_out: tuple[str, ...],
+    *,
     size: int,
     cache: str | os.PathLike[str] | None,
-    workers: int | None,
-    progress: bool | Report | None,
+    **how: Any,
 ) -> BenchmarkData:
-    """The benchmark in a folder that has the domains."""
+    """Read the benchmark from a folder that has the domains."""
+    for domain in held_out:
+        if domain not in spec.domains:
+            raise UnknownNameError(f"test domain of {spec.name}", domain, spec.domains)
+    if size < SMALLEST:
+        raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
     by_domain = _find_files(spec, root)
     classes = _classes(by_domain)
     rows = [(domain, label, file) for domain, by in by_domain.items() for label in sorted(by) for file in by[label]]
-    files = [file for _, _, file in rows]
-    title = f"decoding {spec.title}"
+    files, title = [file for _, _, file in rows], f"decoding {spec.title}"
     if cache is not None:
         place = Path(cache).expanduser() / f"{spec.name}-{size}"
-        store = load_packed(place, files, classes, size, workers=workers, progress=progress, title=title)
+        store = load_packed(place, files, classes, size, title=title, **how)
     else:
-        decoded = decode_all(files, size, workers=workers, progress=progress, title=title)
+        decoded = decode_all(files, size, title=title, **how)
         names = tuple(file.name for file in files)
         store = ImageStore(decoded.pixels, names, classes, image_digest(decoded.checksum, size, names, classes))
     targets = np.array([classes.index(label) for _, label, _ in rows], dtype=np.int64)
@@ -242,47 +224,19 @@ def _read(
     )
 
 
-def _check_size(size: int) -> None:
-    if size < SMALLEST:
-        raise DataError(f"size is {size!r}: expected images of at least {SMALLEST} × {SMALLEST} pixels.")
-
-
-def _domain(spec: ImageFolder, test: str) -> str:
-    if test not in spec.domains:
-        close = closest(str(test), list(spec.domains))
-        hint = f" Did you mean {close!r}?" if close else ""
-        known = listed(spec.domains) or "none: it has no folders"
-        raise DataError(f"unknown test domain {test!r} of {spec.name}.{hint} Valid domains: {known}.")
-    return test
-
-
 # ---------------------------------------------------------------------- the folders
 
 
-def find_folder(spec: ImageFolder, folder: str | os.PathLike[str] | None = None) -> Path:
-    """The data set's folder: one of its names in the data folder, or the data folder itself if domains are in it."""
-    where = data_folder(folder)
-    if where is not None:
-        places = [where / name for name in spec.folders if (where / name).is_dir()]
-        if any((where / domain).is_dir() for domain in spec.domains):
-            places.append(where)
-        if places:
-            return places[0]
-    looked = " or ".join(f"{name}/" for name in spec.folders)
-    raise DatasetNotFoundError(
-        f"{spec.name}: no {looked} in {where if where is not None else 'any data folder: there is none'}. Expected "
-        f"DomainBed's layout, {spec.folders[0]}/<domain>/<class>/<image>, with the domains {listed(spec.domains)}; its "
-        "download script makes it. Name the folder that holds it with --data or $TOPORO_DATA."
-    )
-
-
-def count_images(spec: ImageFolder, root: Path) -> dict[str, int]:
-    """Image files by domain in a data set's folder; a folder that cannot be loaded is an error here too."""
-    return {domain: sum(map(len, by.values())) for domain, by in _find_files(spec, root).items()}
+def _find(spec: ImageFolder, folder: Path) -> Path | None:
+    """Return the data set's folder: one of its names in the data folder, or the folder itself if domains are in it."""
+    places = [folder / name for name in spec.folders if (folder / name).is_dir()]
+    if any((folder / domain).is_dir() for domain in spec.domains):
+        places.append(folder)
+    return places[0] if places else None
 
 
 def _find_files(spec: ImageFolder, root: Path) -> dict[str, dict[str, list[ImageFile]]]:
-    """Image files by domain and class; both in the order of their names."""
+    """Return image files by domain and class, both in the order of their names."""
     missing = [domain for domain in spec.domains if not (root / domain).is_dir()]
     if missing:
         raise DataError(
@@ -293,62 +247,56 @@ def _find_files(spec: ImageFolder, root: Path) -> dict[str, dict[str, list[Image
         domain: {label: find_images(root / domain / label, root) for label in _subfolders(root / domain)}
         for domain in sorted(spec.domains)
     }
-    if not any(files for by in by_domain.values() for files in by.values()):
-        raise DataError(
-            f"{root} has no images: expected <domain>/<class>/<image> with names that end in "
-            f"{', '.join(sorted(ENDINGS))}."
-        )
     bare = [str(root / domain) for domain, by in by_domain.items() if not by]
-    if bare:
-        raise DataError(f"no class folders in {listed(bare)}: expected one folder per class with its images in it.")
     empty = [str(root / domain / label) for domain, by in by_domain.items() for label, files in by.items() if not files]
-    if empty:
+    if bare or empty:
+        lacks = f"no class folders in {listed(bare)}" if bare else f"no image in the class folder(s) {listed(empty)}"
         raise DataError(
-            f"class folder(s) without a single image: {listed(empty)}. Fetch their images again, or delete the class "
-            "in every domain."
+            f"{lacks}: expected <domain>/<class>/<image> with names that end in {', '.join(sorted(ENDINGS))}. Fetch "
+            "the images again, or delete the class in every domain."
         )
     return by_domain
 
 
 def _subfolders(folder: Path) -> list[str]:
-    """Names of the folders in a folder, but for hidden ones and what archives of macOS leave behind."""
+    """Return the names of the folders in a folder, except hidden ones and what archives of macOS leave behind."""
     names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
     return sorted(name for name in names if not name.startswith(".") and name != "__MACOSX")
 
 
 def _classes(by_domain: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-    """All classes, sorted. One that a single domain has is an error, one that some lack is a warning."""
+    """Return all classes, sorted. One that a single domain has is an error, one that some lack is a warning."""
     classes = sorted({label for by in by_domain.values() for label in by})
     if len(classes) == 1:
-        raise DataError(f"all images are of one class, {classes[0]!r}: expected at least two to tell apart.")
+        raise DataError(f"all images are of one class, {classes[0]!r}: expected at least two.")
     having = {label: [domain for domain, by in by_domain.items() if label in by] for label in classes}
-    single = [f"{label!r} (in {domains[0]!r})" for label, domains in having.items() if len(domains) == 1]
+    single = [f"{label} (in {domains[0]})" for label, domains in having.items() if len(domains) == 1]
     if single:
         raise DataError(
-            f"class(es) that only one of the domains {listed(by_domain)} has: {', '.join(single[:8])}"
-            f"{f', … ({len(single)} in all)' if len(single) > 8 else ''}. No other domain can train or test them: "
-            "check the spelling of the folders, add them to the other domains, or delete them."
+            f"class(es) that only one of the domains {listed(by_domain)} has: {listed(single)}. No other domain can "
+            "train or test them: check the spelling of the folders, add them to the other domains, or delete them."
         )
-    partial = {label: [d for d in by_domain if d not in domains] for label, domains in having.items()}
-    lacking = [f"{label!r} in {listed(domains)}" for label, domains in partial.items() if domains]
+    lacking = [
+        f"{label} in {listed(domain for domain in by_domain if domain not in domains)}"
+        for label, domains in having.items()
+        if len(domains) < len(by_domain)
+    ]
     if lacking:
         warn(
-            f"some domains lack classes that others have: {'; '.join(lacking[:8])}{'; …' if len(lacking) > 8 else ''}. "
-            "Results are of the classes that are there; check that the data set is complete."
+            f"some domains lack classes that others have: {listed(lacking)}. Results are of the classes that are "
+            "there; check that the data set is complete."
         )
     return tuple(classes)
 
 
 def file_states(spec: ImageFolder, folder: Path | None) -> list[FileState]:
-    """The data set's folder, with what is in it."""
-    absent = f"{spec.folders[0]}/<domain>/<class>/<image>", f"absent (toporo data get {spec.name} says how to get it)"
-    if folder is None:
-        return [absent]
+    """Return the state of the data set's folder, with the number of its images."""
+    root = _find(spec, folder) if folder is not None else None
+    if root is None:
+        how = f"absent (toporo data get {spec.name} says how to get it)"
+        return [(f"{spec.folders[0]}/<domain>/<class>/<image>", how)]
     try:
-        root = find_folder(spec, folder)
-        counts = count_images(spec, root)
-    except DatasetNotFoundError:
-        return [absent]
+        counts = {domain: sum(map(len, by.values())) for domain, by in _find_files(spec, root).items()}
     except DataError as error:
         return [(str(root), f"damaged ({error})")]
     more = ""
@@ -359,7 +307,7 @@ def file_states(spec: ImageFolder, folder: Path | None) -> list[FileState]:
 
 
 def _origin(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001  # benchmarks share one signature
-    """How many images there were beside the published data set, for a caption."""
+    """Return how many images there were beside the published data set, for a caption."""
     if "rows" not in about:
         return "a folder of images (no checksums are published)"
     complete = about.get("complete")  # None where nobody said how many there are
@@ -479,165 +427,69 @@ def _protocol(name: str) -> Protocol:
 SHOWN_SAMPLES = 8
 
 
-def overall(outcome: Outcome) -> Sections:
-    """Accuracy by domain held out and method, and the average over domains."""
-    parts = [part for part in outcome.parts if part.rows]
-    if not parts:
-        return []
-    protocol = outcome.protocol
-    metric, methods = protocol.whole, main_methods(protocol)
-    panels = {_title(part): scores(protocol, part.rows, metric, methods) for part in parts}
-    average = scores(protocol, [row for row in outcome.rows if row.variant == AVERAGE], metric, methods)
-    if average:
-        panels[AVERAGE] = average
-    titles = _titles(protocol)
-    figure = pages.figures.method_scores(
-        panels, label=metric.name, reference=titles.get("erm"), highlight=[titles[LEARNED]]
-    )
-    text = (
-        f"{when(protocol).capitalize()}, a panel for each domain held out; each has an axis of its own. Controls are "
-        f"pale.{_average_words(average, titles, len(parts))}{_paired_words(outcome)}"
-    )
-    return [pages.charts.figure_section("domains", "Accuracy in the domain held out", text, figure)]
+def sections(part: VariantOutcome, out: Path) -> Sections:
+    """Return the figures of one domain held out, in the order of the page."""
+    return [*any_sections(part, out, "domain"), *_samples(part)]
 
 
-def _title(part: VariantOutcome) -> str:
-    return (part.variant.title or part.title).replace("_", " ")
-
-
-def _titles(protocol: Protocol) -> dict[str, str]:
-    return {method.name: method.title for method in protocol.get_methods()}
-
-
-def _paired_words(outcome: Outcome) -> str:
-    """What pairs of the same domain and seed say of the learned topology against ERM."""
-    ours = next((pair for pair in pair_up(outcome.protocol, outcome.rows) if pair.method == LEARNED), None)
-    if ours is None:
-        return ""
-    low, high = ours.interval(of_variants=False)
-    return (
-        f" Pair by pair, on the same domain with the same seed, the difference to ERM is {ours.mean:+.1f} points "
-        f"(95 %: {low:+.1f} to {high:+.1f})."
-    )
-
-
-def _average_words(average: Sequence[pages.figures.Score], titles: Mapping[str, str], domains: int) -> str:
-    by_title = {score.title: score for score in average if score.values}
-    ours = by_title.get(titles[LEARNED])
-    if ours is None:
-        return ""
-    others = [by_title[titles[name]] for name in COMPARED[LEARNED] if titles.get(name) in by_title]
-    gaps = [(ours.mean - other.mean, other) for other in others]
-    words = [
-        (f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'}" if round(gap, 1) else "level with")
-        + f" {other.title} ({other.mean:.1f})"
-        for gap, other in gaps
-    ]
-    spread = f" ± {ours.sd:.1f}" if ours.sd is not None else ""
-    lead = f" Averaged over the {domains} domains, {ours.title} has {ours.mean:.1f}{spread}"
-    return f"{lead}: {', '.join(words)}." if words else f"{lead}."
-
-
-def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # benchmarks share one signature
-    """The figures of one domain held out, in the order of the page."""
-    step = part.protocol.moment
-    return [
-        *learned_section(part, "domain"),
-        *weights_section(part, "domain", SHOWN_WEIGHTS),
-        *groups_section(part, "domain", "accuracy (%)"),
-        *curves_section(
-            part,
-            {"validation accuracy, training domains (%)": "validation", "test accuracy (%)": "test"},
-            f"Accuracy over the {step}s",
-            f"Mean over seeds, shaded ± 1 sd. Where the curves on the right still cross, the number of {step}s is part "
-            "of the result.",
-        ),
-        *penalty_section(part, "accuracy (%)", "domain"),
-        *_samples(part),
-    ]
+def findings(part: VariantOutcome) -> list[str]:
+    """Return comparisons with ERM and the controls, and what the topology is worth."""
+    return [*comparisons(part, COMPARED, digits=1, unit=" points"), *topology_words(part, "domain")]
 
 
 def _samples(part: VariantOutcome) -> Sections:
-    """Pictures of the domain held out, and what ERM and TRO-data take them for."""
+    """Show pictures of the domain held out, and the classes that ERM and TRO-data predict."""
     first = lowest_seeds(part.records)
-    sampled = {name: first[name]["samples"] for name in SAMPLED if first.get(name, {}).get("samples")}
-    if not sampled:
+    guesses = {
+        part.protocol.method(name).title: _by_row(first[name]["samples"])
+        for name in SAMPLED
+        if first.get(name, {}).get("samples")
+    }
+    if not guesses:
         return []
     store = part.loaded.store
     if not isinstance(store, ImageStore):
         raise DataError(f"{part.loaded.name} has no store of images, though its runs have samples of them.")
-    guesses = {name: _by_row(samples) for name, samples in sampled.items()}
     rows = [row for row in next(iter(guesses.values())) if all(row in known for known in guesses.values())]
-    cases = {row: tuple(true == taken for true, taken, _ in (guesses[name][row] for name in guesses)) for row in rows}
+    cases = {
+        row: ", ".join(
+            f"{title} {'right' if known[row][0] == known[row][1] else 'wrong'}" for title, known in guesses.items()
+        )
+        for row in rows
+    }
     chosen = _chosen(cases)
-    if not chosen:
-        return []
-    titles = _titles(part.protocol)
     photos = [
         pages.pictures.Photo(
             np.asarray(store.images[row]),
             store.classes[next(iter(guesses.values()))[row][0]],
             {
-                titles[name]: pages.pictures.Guess(store.classes[known[row][1]], known[row][2])
-                for name, known in guesses.items()
+                title: pages.pictures.Guess(store.classes[known[row][1]], known[row][2])
+                for title, known in guesses.items()
             },
         )
         for row in chosen
     ]
-    counts = Counter(cases.values())
-    by_case = {_case(case, [titles[name] for name in guesses]): counts[case] for case in sorted(counts, reverse=True)}
     picked = " (those shown are picked so that every case occurs)" if len(chosen) < len(rows) else ""
-    total = ", ".join(f"{case} {count}" for case, count in by_case.items())
+    counts = "; ".join(f"{case} {count}" for case, count in sorted(Counter(cases.values()).items()))
     text = (
-        f"Pictures of the domain {part.loaded.test[0]}, which no method trained on: their class above, what "
-        "networks take them for below, with the probability given to it, after the last "
-        f"{part.protocol.moment} of the runs with the lowest seed. Of {len(rows)} pictures{picked}: {total}."
+        f"Pictures of the domain {part.loaded.test[0]}, which no method trained on: the class above, the predicted "
+        f"class and its probability below, after the last {part.protocol.moment} of the runs with the lowest seed. Of "
+        f"{len(rows)} pictures{picked}: {counts}."
     )
     return section(part, "samples", "Samples of the domain held out", text, pages.pictures.photo_samples(photos))
 
 
 def _by_row(samples: Record) -> dict[int, tuple[int, int, float]]:
-    """Row to its class, the class it is taken for, and the probability given to that."""
+    """Return the class, the predicted class and its probability by row."""
     columns = (samples["rows"], samples["true"], samples["predicted"], samples["confidence"])
     return {int(row): (int(true), int(taken), float(sure)) for row, true, taken, sure in zip(*columns, strict=True)}
 
 
-def _chosen(cases: dict[int, tuple[bool, ...]], count: int = SHOWN_SAMPLES) -> list[int]:
-    """Rows, one after another from each case in turn, so that none is left out; the mixed cases first."""
-    order = sorted(dict.fromkeys(cases.values()), key=lambda case: (all(case) or not any(case), case))
-    queues = [[row for row, of in cases.items() if of == case] for case in order]
-    taken = [row for turn in range(count) for queue in queues for row in queue[turn : turn + 1]][:count]
-    return sorted(taken, key=lambda row: (order.index(cases[row]), row))
-
-
-def _case(case: tuple[bool, ...], titles: Sequence[str]) -> str:
-    if all(case):
-        return "both right" if len(case) == 2 else "right"
-    if not any(case):
-        return "both wrong" if len(case) == 2 else "wrong"
-    return f"only {titles[case.index(True)]} right"
-
-
-# ---------------------------------------------------------------------- sentences
-
-
-def findings(part: VariantOutcome) -> list[str]:
-    """What the table says of one domain: against the controls, the paper, and what the topology is worth."""
-    return [
-        *comparisons(part, COMPARED, digits=1, unit=" points"),
-        *_against_paper(part),
-        *topology_words(part, "domain"),
-    ]
-
-
-def _against_paper(part: VariantOutcome) -> list[str]:
-    protocol, titles = part.protocol, _titles(part.protocol)
-    shown = [
-        f"{score.paper:.1f} for {score.title} (ours {score.mean:.1f})"
-        for score in scores(protocol, part.rows, protocol.whole, main_methods(protocol))
-        if score.paper is not None and score.values and score.title in (titles["erm"], titles[LEARNED])
-    ]
-    return [f"The paper's figures here: {', '.join(shown)}."] if shown else []
+def _chosen(cases: Mapping[int, str]) -> list[int]:
+    """Choose rows from each case in turn, so that none is left out."""
+    queues = [[row for row, of in cases.items() if of == case] for case in sorted(set(cases.values()))]
+    turns = [row for turn in range(SHOWN_SAMPLES) for queue in queues for row in queue[turn : turn + 1]]
+    return sorted(turns[:SHOWN_SAMPLES], key=lambda row: (cases[row], row))
 
 
 for _spec in SPECS.values():
@@ -646,8 +498,7 @@ for _spec in SPECS.values():
             title=f"{_spec.title}: pictures in {len(_spec.domains)} domains, each in turn the test domain",
             protocol=_protocol(_spec.name),
             load=partial(load, _spec),
-            how_to_get="DomainBed's download script gets it; its images go into the data folder as "
-            f"{_spec.folders[0]}/<domain>/<class>/<image>.",
+            how_to_get=how_to_get(_spec),
             files=partial(file_states, _spec),
             vision=Vision(networks=("resnet18", "resnet50"), cached=True, pretrained=True),
             origin=_origin,
@@ -655,6 +506,5 @@ for _spec in SPECS.values():
             options={"test": "test domain or event"},
             sections=sections,
             findings=findings,
-            overall=overall,
         )
     )

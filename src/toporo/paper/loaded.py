@@ -1,4 +1,4 @@
-"""What a benchmark's data is once loaded, errors by group, and finding files."""
+"""Loaded benchmarks: their data, metrics by group, splits, and the files that they come from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toporo.types import Array, Name
 ENVIRONMENT = "TOPORO_DATA"
 #: An accuracy or an error by group.
 ByGroup: TypeAlias = dict[Name, float]
-#: A file or folder, and what became of it: ``"intact"``, ``"differs"``, ``"damaged (why)"``, ``"absent (what to do)"``.
+#: A path and its state: ``"intact"``, ``"differs"``, ``"complete"``, ``"damaged (why)"``, ``"absent (what to do)"``.
 FileState: TypeAlias = tuple[str, str]
 
 
@@ -42,7 +42,7 @@ class BenchmarkData:
         format with another checksum) or ``"generated"``.
     task : ``"classification"`` (targets are classes), ``"regression"`` (targets are numbers, one or several per row),
         ``"images"`` (classes of pictures) or ``"segmentation"`` (a class per pixel).
-    about : whatever else the benchmark's report and fits want to know.
+    about : further facts for the benchmark's report and fits.
     store : the pixels, of images and of tiles.
     """
 
@@ -65,7 +65,7 @@ class BenchmarkData:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def physical_prior(self, **settings: Any) -> Prior:
-        """The given graph's prior towards the test groups, for reports: runs have recorded its warnings.
+        """Return the given graph's prior towards the test groups, for reports: runs have recorded its warnings.
 
         ``settings`` are those of :meth:`~toporo.GroupGraph.prior`.
         """
@@ -82,18 +82,17 @@ class RuleOfThumb:
     kept: Mapping[str, Array] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A file of a data set: where it is, whether its checksum is the published one, whether it was downloaded now."""
+# ---------------------------------------------------------------------- metrics and splits
 
-    path: Path
-    release: str
-    published: bool
-    fresh: bool
+
+def mean_by_group(values: Any, data: GroupedData) -> ByGroup:
+    """Return the mean over each group's rows of one value per row."""
+    sums = np.bincount(data.codes, weights=values, minlength=len(data.groups))
+    return data.groups.named((sums / np.bincount(data.codes, minlength=len(data.groups))).tolist())
 
 
 def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
-    """Squared error by group: summed over the outputs of a row, averaged over the group's rows.
+    """Return the squared error by group: summed over the outputs of a row, averaged over the group's rows.
 
     Parameters
     ----------
@@ -105,51 +104,45 @@ def mse_by_group(predictions: Any, data: GroupedData) -> ByGroup:
     given = np.asarray(predictions, dtype=np.float64)
     if given.shape != data.y.shape:
         raise DataError(f"the predictions have shape {given.shape}, the targets {data.y.shape}: they must agree.")
-    squared = ((given - data.y) ** 2).reshape(len(data), -1).sum(axis=1)
-    return {name: float(squared[data.rows(name)].mean()) for name in data.groups}
+    return mean_by_group(((given - data.y) ** 2).reshape(len(data), -1).sum(axis=1), data)
 
 
 def mean_of_groups(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:  # noqa: ARG001  # summaries share it
-    """The metrics of an evaluation from the test groups' values: their mean, and each."""
+    """Return the metrics of an evaluation: the mean over the test groups, and the value of each."""
     return {"test": float(np.mean(list(values.values()))), "by_group": values}
 
 
 def random_split(loaded: BenchmarkData, seed: int, fraction: float) -> Split:
-    """A share of every training group's rows set aside, chosen by the seed; where that is 0, they serve for both."""
+    """Set aside a share of every training group's rows, chosen by the seed; where it is 0, the rows serve for both."""
     rows = loaded.data.select(loaded.train)
     return rows.split(fraction, seed) if fraction else Split(rows, rows)
 
 
-def check_source(name: str, source: str, admitted: Sequence[str], **refused: str) -> None:
-    """An error unless the source is one that a benchmark admits; for those that others have, with the reason."""
-    if source in refused:
-        raise SettingError(f"{name} {refused[source]}")
+# ---------------------------------------------------------------------- files
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file of a data set: where it is, whether its checksum is the published one, whether it was downloaded now."""
+
+    path: Path
+    release: str
+    published: bool
+    fresh: bool
+
+
+def check_source(name: str, source: str, admitted: Sequence[str], how_to_get: str = "") -> None:
+    """Raise an error unless a benchmark admits the source."""
+    if source == "generated" and source not in admitted:
+        raise SettingError(f"{name} is made of real data and cannot be generated. {how_to_get}")
     if source not in admitted:
         raise UnknownNameError("source", source, admitted)
 
 
 def cache_folder() -> Path:
-    """Where downloads go unless told otherwise: ``toporo`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
+    """Return the default folder for downloads: ``toporo`` in ``$XDG_CACHE_HOME``, else in ``~/.cache``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "toporo"
-
-
-def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder with downloaded data: as given, else ``$TOPORO_DATA``, else :func:`cache_folder` if it is there.
-
-    None if there is none of these. One that is named must exist.
-    """
-    name = given if given is not None else os.environ.get(ENVIRONMENT)
-    if not name:
-        return cache_folder() if cache_folder().is_dir() else None
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
-        raise DatasetNotFoundError(
-            f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
-            "can generate itself."
-        )
-    return folder
 
 
 def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
@@ -158,14 +151,65 @@ def download_folder(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(name).expanduser() if name else cache_folder()
 
 
-def file_state(folder: Path | None, file: str, checksum: str, absent: str = "absent") -> FileState:
-    """Compare a file with its published checksum; it may lie in the data folder itself or in its subfolder."""
-    path = find_file(folder, file, Path(file).name) if folder is not None else None
+def data_folder(given: str | os.PathLike[str] | None = None) -> Path | None:
+    """Return the folder with downloaded data: the given one, else ``$TOPORO_DATA``, else the cache if it exists.
+
+    None if there is none of these. One that is named must exist.
+    """
+    folder = download_folder(given)
+    if folder.is_dir():
+        return folder
+    if not (given if given is not None else os.environ.get(ENVIRONMENT)):
+        return None
+    how = "--data / folder=" if given is not None else f"the environment variable {ENVIRONMENT}"
+    raise DatasetNotFoundError(
+        f"no such data folder: {folder} (from {how}). Give an existing folder, or leave it out to use what toporo "
+        "can generate itself."
+    )
+
+
+def find_data(
+    name: str,
+    folder: str | os.PathLike[str] | None,
+    find: Callable[[Path], Path | None],
+    expected: str,
+    how_to_get: str,
+) -> Path:
+    """Return the file or folder of a benchmark in the data folder, or raise an error that says how to get it.
+
+    Parameters
+    ----------
+    name, folder : of the benchmark, and as in :func:`data_folder`.
+    find : returns the file or folder in a data folder, or None.
+    expected, how_to_get : what was looked for, and what to do without it, for the message.
+    """
+    where = data_folder(folder)
+    path = find(where) if where is not None else None
     if path is None:
-        return file, absent
-    return str(path), "intact" if sha256(path) == checksum else "differs"
+        looked = where if where is not None else "any data folder: there is none"
+        how = f"{how_to_get} Name the folder that holds it with --data or $TOPORO_DATA."
+        raise DatasetNotFoundError(f"{name}: no {expected} in {looked}. {how}")
+    return path
 
 
 def find_file(folder: Path, *candidates: str) -> Path | None:
-    """The first of these relative paths that is a file in the folder."""
+    """Return the first of these relative paths that is a file in the folder."""
     return next((folder / name for name in candidates if (folder / name).is_file()), None)
+
+
+def check_published(path: Path, checksum: str, source: str) -> str:
+    """Return ``"published"`` or ``"file"`` by the checksum of a file; ``source`` may insist on the first."""
+    digest = sha256(path)
+    if digest == checksum:
+        return "published"
+    if source == "published":
+        raise DataError(
+            f"{path} differs from the published file and was not read: its sha256 is {digest}, expected {checksum}. "
+            "Put the published file there, or use --source auto to take this one."
+        )
+    return "file"
+
+
+def file_state(path: Path, checksum: str) -> FileState:
+    """Compare a file with its published checksum."""
+    return str(path), "intact" if sha256(path) == checksum else "differs"

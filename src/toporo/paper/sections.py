@@ -327,23 +327,23 @@ def penalty_section(part: VariantOutcome, label: str, what: str) -> Sections:
     return section(part, "lambda", f"{_capital(label)} against λ", text, figure)
 
 
-def any_sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # benchmarks share one signature
-    """The figures of a benchmark that has none of its own."""
+def any_sections(part: VariantOutcome, out: Path, what: str = "group") -> Sections:  # noqa: ARG001  # one signature
+    """Return the figures that suit any benchmark; ``what`` is what its groups are."""
     metric, moment = part.protocol.whole.name, part.protocol.moment
     return [
         *scores_section(part),
         *topology_section(part),
-        *learned_section(part, "group"),
-        *weights_section(part, "group"),
-        *groups_section(part, "group", metric),
+        *learned_section(part, what),
+        *weights_section(part, what),
+        *groups_section(part, what, metric),
         *curves_section(
             part,
-            {f"validation, training groups: {metric}": "validation", f"test: {metric}": "test"},
+            {f"validation, training {what}s: {metric}": "validation", f"test: {metric}": "test"},
             f"{_capital(metric)} over the {moment}s",
             f"Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of {moment}s is part "
             "of the result.",
         ),
-        *penalty_section(part, metric, "group"),
+        *penalty_section(part, metric, what),
     ]
 
 

@@ -12,14 +12,10 @@ one from every month on.
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,155 +24,85 @@ import numpy as np
 
 from toporo import pages
 from toporo.data.grouped import GroupedData
-from toporo.errors import (
-    DataError,
-    DatasetNotFoundError,
-    GraphError,
-    GroupMismatchError,
-    SettingError,
-    UnknownNameError,
-    listed,
-)
-from toporo.files import sha256, write_text
+from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError, listed
+from toporo.files import sha256
 from toporo.paper.base import Benchmark, TableRows, register
 from toporo.paper.download import DownloadError, Received, download
-from toporo.paper.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, check_source, data_folder
+from toporo.paper.loaded import (
+    BenchmarkData,
+    ByGroup,
+    Fetched,
+    FileState,
+    RuleOfThumb,
+    check_published,
+    check_source,
+    file_state,
+    find_data,
+)
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
 from toporo.paper.results import Outcome, Row, VariantOutcome
-from toporo.paper.sections import Sections, curves_section, last_metrics, last_weights, lowest_seeds, of_method, section
-from toporo.text import number_from_json
+from toporo.paper.sections import (
+    Sections,
+    comparisons,
+    curves_section,
+    last_metrics,
+    last_weights,
+    learned_section,
+    of_method,
+    section,
+)
+from toporo.topology import states
 from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
-from toporo.types import Array, Name, Record
+from toporo.types import Array
 
-#: The last hop class holds the states that are this many borders away, or more.
-FARTHEST = 3
-
-
-@dataclass(frozen=True)
-class State:
-    """A state: postal code, name, number in NOAA's climate division files, and its middle in degrees."""
-
-    code: str
-    name: str
-    noaa: int
-    latitude: float
-    longitude: float
+#: The 48 contiguous states by postal code, in the order of their numbers in NOAA's files, from 1.
+STATES = tuple(sorted(states.STATES.keys() - {"AK", "DC", "HI"}, key=lambda code: states.STATES[code][0]))
+_NEIGHBORS = (
+    "AL:FL,GA,MS,TN AR:LA,MO,MS,OK,TN,TX AZ:CA,NM,NV,UT CA:NV,OR CO:KS,NE,NM,OK,UT,WY CT:MA,NY,RI DE:MD,NJ,PA FL:GA "
+    "GA:NC,SC,TN IA:IL,MN,MO,NE,SD,WI ID:MT,NV,OR,UT,WA,WY IL:IN,KY,MO,WI IN:KY,MI,OH KS:MO,NE,OK KY:MO,OH,TN,VA,WV "
+    "LA:MS,TX MA:NH,NY,RI,VT MD:PA,VA,WV ME:NH MI:OH,WI MN:ND,SD,WI MO:NE,OK,TN MS:TN MT:ND,SD,WY NC:SC,TN,VA ND:SD "
+    "NE:SD,WY NH:VT NJ:NY,PA NM:OK,TX NV:OR,UT NY:PA,VT OH:PA,WV OK:TX OR:WA PA:WV SD:WY TN:VA UT:WY VA:WV"
+)
+#: Every pair of states with a common border on land, once, in alphabetical order.
+BORDERS = tuple(
+    (state, other) for state, others in (part.split(":") for part in _NEIGHBORS.split()) for other in others.split(",")
+)
 
 
 @dataclass(frozen=True)
 class StateSplit:
-    """Which states to train on and which to test on, by postal code."""
+    """States to train on and states to test on, by postal code."""
 
-    name: str
     title: str
     train: tuple[str, ...]
     test: tuple[str, ...]
 
 
-_CONTENT = json.loads(files("toporo.paper").joinpath("us_states.json").read_text(encoding="utf-8"))["states"]
-STATES: dict[str, State] = {code: State(code, *facts) for code, (*facts, _) in _CONTENT.items()}
-#: Every pair of states with a common border, once, in alphabetical order.
-BORDERS: tuple[tuple[str, str], ...] = tuple(
-    (code, other) for code in sorted(_CONTENT) for other in _CONTENT[code][-1].split()
-)
-
-_EAST = "AL CT DE FL GA IN KY MA MD ME MI MO NC NH NJ NY OH PA RI SC TN VA VT WV"
-_NORTH = "CT IA ID IL IN MA ME MI MN MT ND NE NH NJ NY OH OR PA RI SD VT WA WI WY"
+def _halves(title: str, train: str) -> StateSplit:
+    return StateSplit(title, tuple(train.split()), tuple(sorted(set(STATES) - set(train.split()))))
 
 
-def _halves(name: str, title: str, train: str) -> StateSplit:
-    trained = train.split()
-    return StateSplit(name, title, tuple(trained), tuple(sorted(STATES.keys() - set(trained))))
-
-
-#: The paper's two: train on one half of the country, test on the other.
-SPLITS: dict[str, StateSplit] = {
-    split.name: split for split in (_halves("east-west", "E→W", _EAST), _halves("north-south", "N→S", _NORTH))
+#: The paper's two splits: train on one half of the country, test on the other.
+SPLITS = {
+    "east-west": _halves("E→W", "AL CT DE FL GA IN KY MA MD ME MI MO NC NH NJ NY OH PA RI SC TN VA VT WV"),
+    "north-south": _halves("N→S", "CT IA ID IL IN MA ME MI MN MT ND NE NH NJ NY OH OR PA RI SD VT WA WI WY"),
 }
+#: The last hop class holds the states that are this many borders away, or more.
+FARTHEST = 3
 
 
 def border_graph() -> GroupGraph:
-    """The states and their common borders, each state where it lies on a map."""
-    narrowing = math.cos(math.radians(38.0))  # of a degree of longitude in the middle of the country
-    at: dict[Name, tuple[float, float]] = {
-        code: (round(state.longitude * narrowing, 3), state.latitude) for code, state in STATES.items()
-    }
-    return GroupGraph(STATES, [(a, b, 1.0) for a, b in BORDERS], positions=at)
+    """Return the graph of the states and their common borders."""
+    return GroupGraph(STATES, [(a, b, 1.0) for a, b in BORDERS])
 
 
-def get_split(split: str | StateSplit) -> StateSplit:
-    """A split by its name; one of your own stays as it is."""
-    if isinstance(split, StateSplit):
-        return split
-    if split not in SPLITS:
-        raise UnknownNameError("split", split, SPLITS)
-    return SPLITS[split]
+def hop_classes(split: StateSplit) -> dict[str, int]:
+    """Return the number of borders to the nearest training state for every test state, at most :data:`FARTHEST`."""
+    hops = border_graph().hops(split.train)
+    return {code: min(int(hops[code]), FARTHEST) for code in split.test}
 
 
-def make_split(train: Iterable[str], test: Iterable[str], *, name: str = "own", title: str | None = None) -> StateSplit:
-    """A split of your own, of states by code or name in any case. States in neither part are left out of the data.
-
-    >>> make_split(["Ohio", "pa"], ["NY"]).train
-    ('OH', 'PA')
-    """
-    parts = [tuple(sorted(_code(state) for state in _as_list(part))) for part in (train, test)]
-    check_split(border_graph(), *parts)
-    return StateSplit(name, title or name, *parts)
-
-
-def check_split(graph: GroupGraph, train: Iterable[Name], test: Iterable[Name]) -> dict[Name, int]:
-    """How many edges every test group is from its nearest training group; an error if the split makes no sense.
-
-    Both parts must be there, hold groups of the graph, each once, and have none in common; and every test group must
-    be joined by a path to some training group.
-    """
-    parts = {"training": _as_list(train), "test": _as_list(test)}
-    for what, names in parts.items():
-        if not names:
-            raise DataError(f"the split has no {what} groups: name at least one.")
-        for name in names:
-            if name not in graph:
-                raise UnknownNameError(f"{what} group", name, map(str, graph.names))
-        twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-        if twice:
-            raise DataError(f"the split names {what} group(s) {listed(twice)} more than once: name each once.")
-    both = [name for name in parts["training"] if name in parts["test"]]
-    if both:
-        raise DataError(
-            f"the split has {listed(both)} among both the training and the test groups: a test group is one that "
-            "training never sees, so leave each in one of the two."
-        )
-    hops = graph.hops(parts["training"])
-    lost = [name for name in parts["test"] if hops[name] == math.inf]
-    if lost:
-        raise GraphError(
-            f"no path in the graph leads from a training group to test group(s) {listed(lost)}: add the edges that "
-            "join them, or leave them out of the split."
-        )
-    return {name: int(hops[name]) for name in parts["test"]}
-
-
-def hop_classes(split: str | StateSplit) -> dict[str, int]:
-    """Class of every test state: 1, 2 or 3 for that many borders to the nearest training state, 3 also for more."""
-    chosen = get_split(split)
-    hops = check_split(border_graph(), chosen.train, chosen.test)
-    return {code: min(hops[code], FARTHEST) for code in chosen.test}
-
-
-def _code(text: object) -> str:
-    codes = {state.name.lower(): state.code for state in STATES.values()} | {code.lower(): code for code in STATES}
-    wanted = str(text).strip().lower()
-    if wanted not in codes:
-        raise UnknownNameError("state", text, (state.name for state in STATES.values()))
-    return codes[wanted]
-
-
-def _as_list(names: Iterable[Name]) -> list[Name]:
-    if isinstance(names, str):
-        raise DataError(f"a part of a split must be a list of names; found the text {names!r}. Write [{names!r}].")
-    return list(names)
-
+# ---------------------------------------------------------------------- NOAA's file
 
 YEARS = range(2008, 2020)
 #: Months that are given, and as many to predict.
@@ -187,41 +113,51 @@ WINDOWS = {"season": (12, 12), "sliding": (1, 12), "all-sliding": (1, 1)}
 FILE = "climdiv-tmpcst-v1.0.0-20200106"
 CHECKSUM = "85828b3b25b44e4714c5e8f4c454e8cd9f15bd0605d28b2d71cc0a6c743ddd5c"
 _FILES = re.compile(r"climdiv-tmpcst-v(\d+)\.(\d+)\.(\d+)-(\d{8})")
+_RELEASE = "climdiv-tmpcst-v1.0.0-{}"
+#: NOAA's folder of releases, which keeps only the newest, and the most bytes that one may have.
+URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/"
+MOST_BYTES = 1 << 24
+HOW_TO_GET = f"Fetch the newest release with: toporo data get tpt48 (or by hand from {URL})."
 
-#: A line: state (3 digits), division (0), element (2), year (4), twelve numbers of 7 characters, blanks.
+#: A line: state (3 digits), division, element (2), year (4), twelve numbers of 7 characters, blanks.
 _LINE = re.compile(r"(\d{3})(\d)(\d{2})(\d{4})([ \d.-]{84}) *")
-_NUMBER = re.compile(r" *-?\d{1,3}\.\d{2}")
 _LINE_LENGTH = 94
-_MEAN_TEMPERATURE = "02"
-_ELEMENTS = {"01": "precipitation", "27": "maximum temperature", "28": "minimum temperature"}
-_MISSING = -99.0
-#: °F that no state's month has been near.
+#: °F that no state's month has been near; missing months are -99.90.
 _PLAUSIBLE = (-40.0, 120.0)
 _EXPECTED = "Expected NOAA's climdiv-tmpcst state file, whole; `toporo data get tpt48` fetches it."
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-# ---------------------------------------------------------------------- the file
-
-
 def read_temperatures(path: str | os.PathLike[str], years: range = YEARS) -> dict[str, Array]:
-    """Monthly mean temperatures in °F by state: arrays of years (2008 to 2019 unless told) by 12 months.
+    """Read monthly mean temperatures in °F: arrays of years by 12 months, by state.
 
-    Any release of NOAA's ``climdiv-tmpcst`` file will do. One that is cut short, incomplete or something else is an
-    error that says where.
+    Any release of NOAA's ``climdiv-tmpcst`` file is read. One that is cut short, incomplete or something else is an
+    error that gives the place.
     """
     file = Path(path)
-    codes = {state.noaa: code for code, state in STATES.items()}
     rows: dict[tuple[str, int], list[float]] = {}
     lines = _lines(file)
     for number, line in enumerate(lines, 1):
-        match = _checked(file, number, line, last=number == len(lines))
-        code, year = codes.get(int(match[1])), int(match[4])
-        if code is None or year not in years:
+        where = f"{file}, line {number}"
+        match = _LINE.fullmatch(line)
+        if match is None:
+            cut = number == len(lines) > 1 and len(line) < _LINE_LENGTH
+            raise DataError(
+                f"{where}: found {line[:24]!r}, expected NOAA's fixed width layout: ten digits, then twelve "
+                f"temperatures of seven characters. {'The file is cut short. ' if cut else ''}{_EXPECTED}"
+            )
+        state, division, element, year, fields = match.groups()
+        if (division, element) != ("0", "02"):
+            raise DataError(
+                f"{where}: found division {division} and element {element}, expected 0 and 02, the mean temperature of "
+                f"a whole state. {_EXPECTED}"
+            )
+        if not 1 <= int(state) <= len(STATES) or int(year) not in years:
             continue
-        if (code, year) in rows:
-            raise DataError(f"{file}, line {number}: a second row of {_named(code)} in {year}. {_EXPECTED}")
-        rows[code, year] = _numbers(file, number, match[5])
+        code = STATES[int(state) - 1]
+        if (code, int(year)) in rows:
+            raise DataError(f"{where}: a second row of {_named(code)} in {year}. {_EXPECTED}")
+        rows[code, int(year)] = _numbers(where, fields)
     _check_complete(file, rows, years)
     return {code: np.array([rows[code, year] for year in years]) for code in sorted(STATES)}
 
@@ -230,13 +166,8 @@ def _lines(file: Path) -> list[str]:
     if not file.is_file():
         raise DatasetNotFoundError(f"no such file: {file}. {_EXPECTED}")
     content = file.read_bytes()
-    start = content[:512].lstrip().lower()
     if not content.strip():
         raise DataError(f"{file} is empty. {_EXPECTED}")
-    if start.startswith(b"<"):
-        raise DataError(f"{file} is a web page, perhaps a server's error message saved under this name. {_EXPECTED}")
-    if start.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
-        raise DataError(f"{file} was saved in another encoding (Unicode with a byte order mark). {_EXPECTED}")
     try:
         return content.decode("ascii").rstrip().replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
@@ -247,78 +178,44 @@ def _lines(file: Path) -> list[str]:
         ) from None
 
 
-def _checked(file: Path, number: int, line: str, *, last: bool) -> re.Match[str]:
-    """A line as its parts, if it is one of a state's mean temperatures."""
-    match = _LINE.fullmatch(line)
-    if match is None:
-        start = line if len(line) <= 24 else line[:24] + "…"
-        if last and number > 1 and len(line) < _LINE_LENGTH:
-            raise DataError(
-                f"{file}, line {number}, the last one, is cut short after {len(line)} of {_LINE_LENGTH} characters "
-                f"({start!r}): the file is truncated. {_EXPECTED}"
-            )
-        raise DataError(
-            f"{file}, line {number}: found {start!r}, expected NOAA's fixed width layout: ten digits, then twelve "
-            f"temperatures of seven characters. {_EXPECTED}"
-        )
-    if match[3] != _MEAN_TEMPERATURE:
-        what = _ELEMENTS.get(match[3], "something else")
-        raise DataError(
-            f"{file}, line {number}: element {match[3]} is {what}, expected {_MEAN_TEMPERATURE}, mean temperature. "
-            f"{_EXPECTED}"
-        )
-    if match[2] != "0":
-        raise DataError(f"{file}, line {number}: a row of a climate division, expected whole states. {_EXPECTED}")
-    return match
+def _numbers(where: str, fields: str) -> list[float]:
+    """Return a year's temperatures; -99.90, for missing, is checked later: years that nobody asked for may have it."""
+    try:
+        return [float(fields[start : start + 7]) for start in range(0, len(fields), 7)]
+    except ValueError as error:
+        raise DataError(f"{where}: {error}, expected temperatures such as '  43.10'. {_EXPECTED}") from None
 
 
-def _numbers(file: Path, number: int, text: str) -> list[float]:
-    fields = [text[start : start + 7] for start in range(0, len(text), 7)]
-    for month, field in zip(_MONTHS, fields, strict=True):
-        if not _NUMBER.fullmatch(field):
-            raise DataError(
-                f"{file}, line {number}: {field!r} for {month}, expected a temperature such as '  43.10'. {_EXPECTED}"
-            )
-    return [float(field) for field in fields]
-
-
-def _check_complete(file: Path, rows: Mapping[tuple[str, int], list[float]], wanted: range) -> None:
-    span = f"{wanted[0]} to {wanted[-1]}"
-    lacking = {code: [year for year in wanted if (code, year) not in rows] for code in STATES}
-    absent = [_named(code) for code, years in lacking.items() if len(years) == len(wanted)]
-    if absent:
+def _check_complete(file: Path, rows: dict[tuple[str, int], list[float]], years: range) -> None:
+    gaps = {code: [str(year) for year in years if (code, year) not in rows] for code in STATES}
+    lacking = [
+        " ".join([_named(code), *([", ".join(absent)] if len(absent) < len(years) else [])])
+        for code, absent in gaps.items()
+        if absent
+    ]
+    if lacking:
+        more = f"; … ({len(lacking)} states)" if len(lacking) > 8 else ""
         raise DataError(
-            f"{file} has no rows of {len(absent)} state(s) from {span}: {', '.join(absent[:8])}"
-            f"{', …' if len(absent) > 8 else ''}. {_EXPECTED}"
+            f"{file} lacks rows from {years[0]} to {years[-1]}: {'; '.join(lacking[:8])}{more}. {_EXPECTED}"
         )
-    gaps = [f"{_named(code)} {', '.join(map(str, years))}" for code, years in lacking.items() if years]
-    if gaps:
-        raise DataError(
-            f"{file} lacks years from {span}: {'; '.join(gaps[:8])}{'; …' if len(gaps) > 8 else ''}. {_EXPECTED}"
-        )
+    low, high = _PLAUSIBLE
     for (code, year), values in rows.items():
-        missing = [month for month, value in zip(_MONTHS, values, strict=True) if value <= _MISSING]
-        if missing:
-            raise DataError(
-                f"{file} has no temperature of {_named(code)} for {', '.join(missing)} {year} (-99.90 means missing). "
-                f"TPT-48 needs every month from {span}. {_EXPECTED}"
-            )
-        low, high = _PLAUSIBLE
-        strange = [month for month, value in zip(_MONTHS, values, strict=True) if not low < value < high]
+        strange = [
+            f"{value:g} in {month}" for month, value in zip(_MONTHS, values, strict=True) if not low < value < high
+        ]
         if strange:
-            value = values[_MONTHS.index(strange[0])]
             raise DataError(
-                f"{file} has {value:g} °F for {_named(code)} in {strange[0]} {year}, expected {low:g} to {high:g}: the "
-                f"file is damaged or of another kind. {_EXPECTED}"
+                f"{file} has {', '.join(strange)} {year} for {_named(code)}, expected {low:g} to {high:g} °F: -99.9 "
+                f"means missing, other numbers that the file is damaged. {_EXPECTED}"
             )
 
 
 def _named(code: str) -> str:
-    return f"{STATES[code].name} ({code})"
+    return f"{states.STATES[code][0]} ({code})"
 
 
 def find_releases(folder: Path) -> list[Path]:
-    """The files ``climdiv-tmpcst-v*-YYYYMMDD`` in a data folder or its ``tpt48``, newest release first."""
+    """Return the files ``climdiv-tmpcst-v*-YYYYMMDD`` in a data folder or its ``tpt48``, newest release first."""
     releases = [
         (tuple(map(int, (match[4], match[1], match[2], match[3]))), path)
         for place in (folder / "tpt48", folder)
@@ -326,12 +223,6 @@ def find_releases(folder: Path) -> list[Path]:
         if (match := _FILES.fullmatch(path.name)) and path.is_file()
     ]
     return [path for _, path in sorted(releases, key=lambda release: release[0], reverse=True)]
-
-
-#: NOAA's folder of releases, which keeps only the newest, and the most bytes that one may have.
-URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/"
-MOST_BYTES = 1 << 24
-_RELEASE = "climdiv-tmpcst-v1.0.0-{}"
 
 
 def fetch(
@@ -344,8 +235,7 @@ def fetch(
 ) -> Fetched:
     """Download NOAA's file, unless the data folder has an intact one.
 
-    A release whose checksum is not known is checked by reading it. The checksum that it then has is kept in
-    ``NAME.sha256``, in the format of ``sha256sum``, to notice later damage.
+    A release whose checksum is not known is checked by reading it.
 
     Parameters
     ----------
@@ -359,15 +249,16 @@ def fetch(
         raise SettingError(f"release is {release!r}: expected a date as YYYYMMDD, such as 20200106.")
     existing = [path for path in find_releases(folder) if release is None or path.name == _RELEASE.format(release)]
     if existing:
-        state = _state_of(existing[0])
+        state = _state_of(existing[0])[1]
         if state in ("intact", "complete"):
             return _fetched(existing[0], fresh=False)
-        say(f"{existing[0]} {'differs from what it was' if state == 'differs' else 'is damaged'}: fetching again")
+        say(f"{existing[0]} is {state}: fetching again")
     target = folder / "tpt48"
     try:
         name = _RELEASE.format(release or _newest(base))
         say(f"fetching {base}{name}")
-        checksum, check = (CHECKSUM, None) if name == FILE else (None, partial(_check, target / name))
+        checksum = CHECKSUM if name == FILE else None
+        check = None if checksum else read_temperatures
         download(f"{base}{name}", target / name, checksum=checksum, check=check, most=MOST_BYTES, report=report)
     except DownloadError as error:
         newest = "NOAA keeps only the newest release: leave --release out to get it. " if release is not None else ""
@@ -376,12 +267,6 @@ def fetch(
             f"with a browser or on another machine, put it into {target} and go on."
         ) from error
     return _fetched(target / name, fresh=True)
-
-
-def _check(target: Path, part: Path) -> None:
-    """Check that a download is complete, and record its checksum before the file gets its name."""
-    read_temperatures(part)
-    write_text(_record(target), f"{sha256(part)}  {target.name}\n")
 
 
 def _newest(base: str) -> str:
@@ -398,29 +283,22 @@ def _fetched(path: Path, *, fresh: bool) -> Fetched:
     return Fetched(path, release=path.name[-8:], published=sha256(path) == CHECKSUM, fresh=fresh)
 
 
-def _record(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")
-
-
-def _state_of(path: Path) -> str:
-    """Compare a file with its checksum (``intact``, ``differs``), else read it (``complete``, ``damaged``)."""
-    known = CHECKSUM if path.name == FILE else None
-    if known is None and _record(path).is_file():
-        known = _record(path).read_text(encoding="utf-8", errors="replace")[:64]
-    if known is not None:
-        return "intact" if sha256(path) == known else "differs"
+def _state_of(path: Path) -> FileState:
+    """Compare the published release with its checksum; read another one."""
+    if path.name == FILE:
+        return file_state(path, CHECKSUM)
     try:
         read_temperatures(path)
-    except DataError:
-        return "damaged"
-    return "complete"
+    except DataError as error:
+        return str(path), f"damaged ({error})"
+    return str(path), "complete"
 
 
 def file_states(folder: Path | None) -> list[FileState]:
     """List every release in a data folder with its state."""
     existing = find_releases(folder) if folder is not None else []
-    absent = ("tpt48/climdiv-tmpcst-v1.0.0-YYYYMMDD", "absent (toporo data get tpt48)")
-    return [(str(path), _state_of(path)) for path in existing] or [absent]
+    absent = (f"tpt48/{_RELEASE.format('YYYYMMDD')}", "absent (toporo data get tpt48)")
+    return [_state_of(path) for path in existing] or [absent]
 
 
 # ---------------------------------------------------------------------- the benchmark
@@ -430,7 +308,7 @@ def load(
     folder: str | os.PathLike[str] | None = None,
     *,
     source: str = "auto",
-    split: str | StateSplit = "east-west",
+    split: str = "east-west",
     window: str = "season",
 ) -> BenchmarkData:
     """Load the benchmark from NOAA's file in a data folder (``folder``, else ``$TOPORO_DATA``, else the cache).
@@ -439,130 +317,79 @@ def load(
     ----------
     source : ``"auto"`` takes the newest release that is there; ``"published"`` insists on the one that the figures in
         the documentation are from.
-    split : ``"east-west"``, ``"north-south"``, or one of your own (see
-        :func:`toporo.paper.tpt48.make_split`).
+    split : ``"east-west"`` or ``"north-south"``.
     window : ``"season"`` has twelve windows per state, January to June and July to December of a year;
         ``"sliding"`` trains on all 133 windows of twelve months and tests on those twelve; ``"all-sliding"`` trains and
         tests on all 133.
     """
-    check_source(
-        "tpt48",
-        source,
-        ("auto", "published"),
-        generated="is made of real temperatures and cannot be generated. Fetch them with: toporo data get tpt48 (or by "
-        f"hand from {URL}), then use --source auto or published.",
-    )
-    if window not in WINDOWS:
-        raise UnknownNameError("window", window, WINDOWS)
-    chosen = get_split(split)
-    hops = hop_classes(chosen)
-    path = _find(folder, source)
-    digest = sha256(path)
-    if source == "published" and digest != CHECKSUM:
-        raise DataError(
-            f"{path} differs from NOAA's release of 2020-01-06: its sha256 is {digest}, expected {CHECKSUM}. Put that "
-            "release there, or use --source auto to take the file as it is."
-        )
-    temperatures = read_temperatures(path)
-    months = np.stack([temperatures[code].ravel() for code in chosen.train])
+    check_source("tpt48", source, ("auto", "published"), HOW_TO_GET)
+    for kind, given, known in (("window", window, WINDOWS), ("split", split, SPLITS)):
+        if given not in known:
+            raise UnknownNameError(kind, given, known)
+    chosen = SPLITS[split]
+    path = find_data("tpt48", folder, lambda where: _release(where, source), "release of NOAA's file", HOW_TO_GET)
+    found = check_published(path, CHECKSUM, source)
+    temperatures = {code: months.ravel() for code, months in read_temperatures(path).items()}
+    months = np.stack([temperatures[code] for code in chosen.train])
     mean, deviation = float(months.mean()), float(months.std())
-    scaled = {code: (temperatures[code].ravel() - mean) / deviation for code in (*chosen.train, *chosen.test)}
-    steps = {code: WINDOWS[window][code in chosen.test] for code in scaled}
+    windows = {
+        code: np.lib.stride_tricks.sliding_window_view((temperatures[code] - mean) / deviation, 2 * HALF)[
+            :: WINDOWS[window][code in chosen.test]
+        ]
+        for code in sorted(STATES)
+    }
+    rows = np.concatenate(list(windows.values()))
+    names = [code for code, each in windows.items() for _ in each]
     return BenchmarkData(
         name="tpt48",
-        data=_rows({code: _windows(scaled[code], steps[code]) for code in sorted(scaled)}),
+        data=GroupedData.from_arrays(rows[:, :HALF].copy(), rows[:, HALF:].copy(), names),
         graph=border_graph(),
         train=chosen.train,
         test=chosen.test,
-        source="published" if digest == CHECKSUM else "file",
+        source=found,
         task="regression",
         about={
-            "split": chosen.name,
+            "split": split,
             "window": window,
-            "hops": hops,
+            "hops": hop_classes(chosen),
             "mean": mean,
             "sd": deviation,
             "unit": "°F",
             "release": path.name[-8:],
-            "sha256": digest,
+            "sha256": sha256(path),
             "years": (YEARS[0], YEARS[-1]),
         },
     )
 
 
-def _find(folder: str | os.PathLike[str] | None, source: str) -> Path:
-    where = data_folder(folder)
-    releases = find_releases(where) if where is not None else []
-    wanted = [path for path in releases if path.name == FILE] if source == "published" else releases
-    if wanted:
-        return wanted[0]
-    name = FILE if source == "published" else "climdiv-tmpcst-v*-YYYYMMDD"
-    other = f" It has {listed([path.name for path in releases])}: --source auto takes that." if releases else ""
-    raise DatasetNotFoundError(
-        f"tpt48: no {name} in {f'{where} or its tpt48/' if where is not None else 'any data folder: there is none'}."
-        f"{other} Fetch the newest release with: toporo data get tpt48{f' --data {where}' if folder else ''} (or by "
-        f"hand from {URL})."
-    )
-
-
-def _windows(months: Array, step: int) -> Array:
-    """Every stretch of twelve months that starts a multiple of ``step`` months after the first."""
-    return np.lib.stride_tricks.sliding_window_view(months, 2 * HALF)[::step]
-
-
-def _rows(windows: Mapping[str, Array]) -> GroupedData:
-    stretches = np.concatenate(list(windows.values()))
-    names = [code for code, stretch in windows.items() for _ in stretch]
-    return GroupedData.from_arrays(stretches[:, :HALF].copy(), stretches[:, HALF:].copy(), names)
-
-
-# ---------------------------------------------------------------------- the metric
-
-
-@dataclass(frozen=True)
-class HopErrors:
-    """Errors over test states: the mean of all, and the mean of each hop class that has a state.
-
-    >>> by_hop({"OH": 1.0, "IN": 3.0, "IL": 8.0}, {"OH": 1, "IN": 1, "IL": 2})
-    HopErrors(hops={1: 2.0, 2: 8.0}, all=4.0)
-    """
-
-    hops: Mapping[int, float]
-    all: float
-
-
-def by_hop(values: Mapping[Any, float], hops: Mapping[Any, int]) -> HopErrors:
-    """Means of test groups' values, over all groups in ``hops`` (group to hop class) and over each class.
-
-    Values of other groups, such as training groups, are left aside.
-    """
-    if not hops:
-        raise DataError("no hop classes given: expected {group: class} of the test groups.")
-    absent = [name for name in hops if name not in values]
-    if absent:
-        raise GroupMismatchError(f"no value for test group(s) {listed(absent)}: give one for every group in hops.")
-    classes = {
-        hop: float(np.mean([values[name] for name in hops if hops[name] == hop])) for hop in sorted(set(hops.values()))
-    }
-    return HopErrors(hops=classes, all=float(np.mean([values[name] for name in hops])))
+def _release(folder: Path, source: str) -> Path | None:
+    releases = find_releases(folder)
+    known = [path for path in releases if path.name == FILE] if source == "published" else releases
+    if releases and not known:
+        raise DatasetNotFoundError(
+            f"tpt48: no {FILE} in {folder} or its tpt48/. It has {listed([path.name for path in releases])}: --source "
+            "auto takes that."
+        )
+    return known[0] if known else None
 
 
 def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:
-    errors = by_hop(values, loaded.about["hops"])
-    return {"test": errors.all, **{f"hop {hop}": value for hop, value in errors.hops.items()}, "by_group": values}
-
-
-# ---------------------------------------------------------------------- rules of thumb
+    """Return the metrics of an evaluation: the mean over the test states, over each hop class, and each value."""
+    hops = loaded.about["hops"]
+    classes = {
+        f"hop {hop}": float(np.mean([values[name] for name in hops if hops[name] == hop]))
+        for hop in sorted(set(hops.values()))
+    }
+    return {"test": float(np.mean([values[name] for name in hops])), **classes, "by_group": values}
 
 
 def _persistence(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:  # noqa: ARG001  # rules share a signature
-    """The last month that is given, for every month to predict."""
-    ahead = train.y.shape[1]
-    return RuleOfThumb(lambda x: np.repeat(x[:, -1:], ahead, axis=1))
+    """Predict the last month that is given for every month."""
+    return RuleOfThumb(lambda x: np.repeat(x[:, -1:], train.y.shape[1], axis=1))
 
 
 def _climatology(train: GroupedData, loaded: BenchmarkData) -> RuleOfThumb:
-    """What the training states' months to predict were on average, by the month in which a test window starts.
+    """Predict the training states' mean of the same months, by the month in which a test window starts.
 
     That is not among the inputs: rows are taken as those of whole states, each state's in the order of time.
     """
@@ -579,7 +406,7 @@ for _name in _RULES:
 
 
 def to_table(loaded: BenchmarkData) -> TableRows:
-    """One year of a state per row, in °F, with the mean temperature from July to December as ``rest_of_year``."""
+    """Return one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
     data, mean, deviation = loaded.data, loaded.about["mean"], loaded.about["sd"]
     years = {state: iter(YEARS) for state in data.groups}
 
@@ -600,7 +427,7 @@ _HOPS = ("hop 1", "hop 2", "hop 3", "all")
 
 
 def _errors(*values: float) -> dict[str, float]:
-    """Published figures by hop class, or the one over all states where the paper has no other."""
+    """Return published figures by hop class, or the one over all states where the paper has no other."""
     return dict(zip(_HOPS[-len(values) :], values, strict=True))
 
 
@@ -625,7 +452,6 @@ _PAPER = {
         "tro-data": _errors(0.855, 0.950, 1.604, 1.129),
     },
 }
-_ARROWS = {"east-west": "E→W", "north-south": "N→S"}
 # The same settings hold for all variants. Learning rate, batches and number of steps of the networks were settled
 # by the loss of ERM on validation windows of the training states, before any test error of a network was looked at. λ
 # and the step of the weights lie in the paper's grids; the ridge of the linear models is that of earlier explorations,
@@ -659,12 +485,12 @@ PROTOCOL = Protocol(
     variants=tuple(
         Variant(
             name=f"{split}/{window}",
-            title=f"{arrow}, {title}",
+            title=f"{chosen.title}, {title}",
             options={"split": split, "window": window},
             training=training,
             paper=_PAPER[split] if window == "all-sliding" else {},
         )
-        for split, arrow in _ARROWS.items()
+        for split, chosen in SPLITS.items()
         for window, (title, training) in _TRAINING.items()
     ),
     task="regression",
@@ -703,14 +529,8 @@ PROTOCOL = Protocol(
 # ---------------------------------------------------------------------- the report
 
 SHOWN_WEIGHTS = {
-    "networks": (
-        "The weights of DRO and TRO after the last epoch, mean over seeds.",
-        ("group-dro", "tro-physical", "tro-data"),
-    ),
-    "linear models": (
-        "The weights of DRO and TRO at the optimum.",
-        ("linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen"),
-    ),
+    "networks": ("after the last epoch, mean over seeds", ("group-dro", "tro-physical", "tro-data")),
+    "linear models": ("at the optimum", ("linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen")),
 }
 SHOWN_MAPS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
 HIGHLIGHT = ("tro-physical", "tro-data", "linear-tro-physical", "linear-tro-data", "linear-chosen")
@@ -726,34 +546,28 @@ COMPARED: dict[str, tuple[str, ...]] = {
 
 
 def overall(outcome: Outcome) -> Sections:
-    """The map of who lies between: one panel per split."""
-    shifts: dict[str, pages.maps.Shift] = {}
-    for part in outcome.parts:
-        loaded = part.loaded
-        split = loaded.about["split"]
-        shifts.setdefault(
-            split,
-            pages.maps.Shift(
-                SPLITS[split].title if split in SPLITS else split,
-                {str(name): value for name, value in _physical(part).centrality.items()},
-                [str(name) for name in loaded.train],
-                [str(name) for name in loaded.test],
-                loaded.about["hops"],
-            ),
+    """Return the map of the states that the shift passes through: one panel per split."""
+    parts = {part.loaded.about["split"]: part for part in outcome.parts}
+    shifts = [
+        pages.maps.Shift(
+            SPLITS[split].title,
+            {str(name): value for name, value in part.loaded.physical_prior(**part.protocol.priors).centrality.items()},
+            SPLITS[split].train,
+            SPLITS[split].test,
+            part.loaded.about["hops"],
         )
-    return [
-        pages.charts.figure_section(
-            "centrality",
-            "Which states the shift passes through",
-            "Training states by how many shortest paths over common borders, from training to test states, lead "
-            "through them; test states in grey by their distance. The physical prior is in proportion to these counts.",
-            pages.maps.centrality_map(*shifts.values(), label="betweenness"),
-        )
+        for split, part in parts.items()
     ]
+    text = (
+        "Training states by how many shortest paths over common borders, from training to test states, lead "
+        "through them; test states in grey by their distance. The physical prior is in proportion to these counts."
+    )
+    figure = pages.maps.centrality_map(*shifts, label="betweenness")
+    return [pages.charts.figure_section("centrality", "Which states the shift passes through", text, figure)]
 
 
 def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # benchmarks share one signature
-    """The figures of one variant, in the order of the page."""
+    """Return the figures of one variant, in the order of the page."""
     return [
         *_by_hop(part),
         *_maps(part),
@@ -766,8 +580,7 @@ def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # be
             "validation on training states cannot choose the epoch.",
             log=True,
         ),
-        *_learned(part),
-        *_selection(part),
+        *learned_section(part, "state"),
     ]
 
 
@@ -775,46 +588,31 @@ def _title(part: VariantOutcome, method: str) -> str:
     return part.protocol.method(method).title
 
 
-def _physical(part: VariantOutcome) -> Prior:
-    return part.loaded.physical_prior(**part.protocol.priors)
-
-
-def _last(part: VariantOutcome) -> dict[str, dict[str, Row]]:
-    """Rows of the last epoch by method and metric."""
-    by_method: dict[str, dict[str, Row]] = {}
+def _by_hop(part: VariantOutcome) -> Sections:
+    last: dict[str, list[Row]] = {}
     for row in part.rows:
         if row.selection == "last":
-            by_method.setdefault(row.method, {})[row.metric] = row
-    return by_method
-
-
-def _by_hop(part: VariantOutcome) -> Sections:
-    last = _last(part)
-    ours = {
-        _title(part, method): {metric.removeprefix("hop "): (row.mean, row.sd) for metric, row in rows.items()}
-        for method, rows in last.items()
-    }
-    paper = {
-        _title(part, method): {
-            metric.removeprefix("hop "): (row.paper, None) for metric, row in rows.items() if row.paper is not None
+            last.setdefault(row.method, []).append(row)
+    ours, paper = (
+        {
+            _title(part, method): {
+                row.metric.removeprefix("hop "): value(row) for row in rows if value(row)[0] is not None
+            }
+            for method, rows in last.items()
         }
-        for method, rows in last.items()
-        if any(row.paper is not None for row in rows.values())
-    }
+        for value in (lambda row: (row.mean, row.sd), lambda row: (row.paper, None))
+    )
     figure = pages.figures.error_by_hop(
         ours,
-        paper,
+        {title: figures for title, figures in paper.items() if figures},
         reference=_title(part, "erm") if "erm" in last else None,
         highlight=[_title(part, method) for method in HIGHLIGHT if method in last],
     )
-    return section(
-        part,
-        "hops",
-        "Error against distance",
+    text = (
         "Test states by how many borders they are away from the training states, after the last epoch. The dotted "
-        "line is MLP ERM.",
-        figure,
+        "line is MLP ERM."
     )
+    return section(part, "hops", "Error against distance", text, figure)
 
 
 def _maps(part: VariantOutcome) -> Sections:
@@ -831,123 +629,21 @@ def _maps(part: VariantOutcome) -> Sections:
 
 
 def _importance(part: VariantOutcome) -> Sections:
-    prior = {str(name): value for name, value in _physical(part).weights.items()}
-    shown_all: Sections = []
-    for kind, (words, methods) in SHOWN_WEIGHTS.items():
+    weights = part.loaded.physical_prior(**part.protocol.priors).weights
+    prior = {str(name): value for name, value in weights.items()}
+    sections: Sections = []
+    for kind, (moment, methods) in SHOWN_WEIGHTS.items():
         shown = {
             _title(part, method): {str(name): value for name, value in last_weights(runs).items()}
             for method in methods
             if (runs := of_method(part.records, method))
         }
         if shown:
-            text = f"{words} The diamonds are the physical prior in every panel; TRO-data has a prior of its own."
-            title = f"How much each training state counts: {kind}"
+            text = f"The weights of DRO and TRO {moment}. The diamonds are the physical prior in every panel."
             figure = pages.figures.importance_bars(shown, prior, prior_label="physical prior p")
-            shown_all += section(part, f"importance-{kind.split()[0]}", title, text, figure)
-    return shown_all
-
-
-def _learned(part: VariantOutcome) -> Sections:
-    first = lowest_seeds(part.records)
-    shown = {
-        _title(part, method): (
-            GroupGraph.from_json(json.dumps(first[method]["topology"])),
-            Prior.from_dict(first[method]["prior"]).weights,
-        )
-        for method in ("tro-data", "linear-tro-data")
-        if method in first
-    }
-    if not shown:
-        return []
-    return section(
-        part,
-        "learned",
-        "The learned topology and the given one",
-        "Edges learned from training states alone, by TRO-data from the features of an MLP (lowest seed), by linear "
-        "TRO-data from the inputs, and the prior that follows. In the given topology two states are joined if they "
-        "have a common border.",
-        pages.maps.learned_on_map(shown, part.loaded.graph),
-    )
-
-
-def _selection(part: VariantOutcome) -> Sections:
-    both = [lowest_seeds(part.records).get(method) for method in ("linear-chosen", "linear-chosen-id")]
-    if not (both[0] and both[1]):
-        return []
-    honest, other = (record["choice"] for record in both if record)
-    scores = {_label(candidate): candidate["score"] for candidate in other["candidates"]}
-    figure = pages.figures.selection_scatter(
-        [
-            pages.figures.Configuration(_label(c), c["score"], scores[_label(c)], c["test"])
-            for c in honest["candidates"]
-            if _label(c) in scores
-        ],
-        rules=("regions of training states left out", "rows of all training states set aside"),
-        chosen=(_label(honest["chosen"]), _label(other["chosen"])),
-    )
-    text = (
-        "Each dot is a prior and a penalty of the exact linear model: its validation error, and the test error it has. "
-        f"On the left connected regions of training states are left out in turn ({honest['folds']} of them, on "
-        f"average {honest['held_out_hops']:.1f} hops from the nearest state kept; test states are "
-        f"{honest['test_hops']:.1f} away); on the right rows of all training states are. Test errors are shown here "
-        "and took no part in the choice."
-    )
-    title = "Choosing a prior and a penalty without test labels"
-    return section(part, "selection", title, text, figure)
-
-
-def _label(candidate: Record) -> str:
-    penalty = number_from_json(candidate["penalty"])
-    return f"{candidate['prior']}, λ = {'∞' if math.isinf(penalty) else f'{penalty:g}'}"
-
-
-# ---------------------------------------------------------------------- sentences
-
-
-def findings(part: VariantOutcome) -> list[str]:
-    """What the table says, computed from it: errors over all test states at the last epoch, against the controls."""
-    last = {method: rows["all"] for method, rows in _last(part).items()}
-    sentences = []
-    for method, references in COMPARED.items():
-        known = [reference for reference in references if reference in last]
-        if method in last and known:
-            row = last[method]
-            against = ", ".join(_compared(row, last[name], _title(part, name)) for name in known)
-            sentences.append(f"{_title(part, method)} ({row.mean:.3f}) is {against}.")
-    return sentences + _against_paper(part, last)
-
-
-def _compared(row: Row, reference: Row, title: str) -> str:
-    gap = row.mean - reference.mean
-    percent = round(100 * abs(gap) / reference.mean)
-    share = f"{percent} % {'above' if gap >= 0 else 'below'} {title}" if percent else f"level with {title}"
-    spread = max(row.sd or 0.0, reference.sd or 0.0)
-    if not spread:
-        return share
-    return f"{share} ({'within' if abs(gap) <= spread else 'beyond'} the spread over seeds)"
-
-
-def _against_paper(part: VariantOutcome, last: dict[str, Row]) -> list[str]:
-    published = {method: values["all"] for method, values in part.variant.paper.items() if "all" in values}
-    if not published or not last:
-        return []
-    best = min(published, key=lambda method: published[method])
-    below = [method for method in last if last[method].mean < published[best]]
-    sentences = [
-        f"The paper's lowest figure is {published[best]:.3f} ({_title(part, best)}); {len(below)} of the {len(last)} "
-        f"methods here are below it{_listed([_title(part, m) for m in last if m not in below])}."
-    ]
-    if "climatology" in last and "erm" in published:
-        mean, theirs = last["climatology"].mean, published["erm"]
-        sentences.append(
-            f"Climatology, which looks at no input, has {mean:.3f}, {'less' if mean < theirs else 'more'} than the "
-            f"paper's {theirs:.3f} for ERM."
-        )
-    return sentences
-
-
-def _listed(others: Sequence[str]) -> str:
-    return f", the others being {', '.join(others)}" if 0 < len(others) <= 4 else ""
+            title = f"How much each training state counts: {kind}"
+            sections += section(part, f"importance-{kind.split()[0]}", title, text, figure)
+    return sections
 
 
 register(
@@ -962,7 +658,7 @@ register(
         summary=_mean_by_hop,
         rules=_RULES,
         sections=sections,
-        findings=findings,
+        findings=lambda part: comparisons(part, COMPARED, digits=part.protocol.digits),
         overall=overall,
     )
 )

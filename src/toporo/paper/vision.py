@@ -25,7 +25,7 @@ from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, warn
 from toporo.paper.base import Benchmark, Vision
 from toporo.paper.fits import FITS, Assignment, Fitted, Runtime, method_objective
-from toporo.paper.flood_chips import apply_scaling, fit_scaling
+from toporo.paper.flood_chips import standardize
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BENCH_METHODS, BenchMethod, Protocol
 from toporo.paper.results import SELECTIONS, read_sealed, write_sealed
@@ -305,7 +305,7 @@ def _fit_segmentation(given: Assignment) -> Fitted:
     used = np.concatenate([split.train.x, split.validation.x, given.test.x])
     place = np.zeros(len(store), dtype=np.int64)
     place[used] = np.arange(len(used))  # only what is used goes to the device
-    scaled = apply_scaling(store.x[used], fit_scaling(store, split.train.x))
+    scaled = standardize(store.x[used], place[split.train.x])
     device = given.runtime.device
     data = Resident(torch.as_tensor(scaled, dtype=torch.float32).to(device), torch.as_tensor(store.y[used]).to(device))
     split = Split(_replaced(split.train, place), _replaced(split.validation, place))
