@@ -47,6 +47,7 @@ from toporo.paper.sections import (
 )
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
+from toporo.types import Name
 
 #: The events of the hand-labelled chips, with the longitude and latitude of their middle.
 EVENTS = {
@@ -402,13 +403,14 @@ def findings(part: VariantOutcome) -> list[str]:
 
 
 def _map(part: VariantOutcome) -> Sections:
-    if EVENTS.keys().isdisjoint({*part.loaded.train, *part.loaded.test}):
+    places: dict[Name, tuple[float, float]] = {name: at for name, at in EVENTS.items() if name in part.loaded.graph}
+    if not places:
         return []
     learned = learned_of(part)
     text = "Floods trained on (circles) and the one held out (square)."
     if learned:
         text += " Lines join events that the learned topology joins; their places took no part in that."
-    figure = pages.maps.event_map(learned, EVENTS, part.loaded.train, part.loaded.test)
+    figure = pages.maps.event_map(learned, places, part.loaded.train, part.loaded.test)
     return section(part, "map", "Where the floods were", text, figure)
 
 
