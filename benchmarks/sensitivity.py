@@ -26,7 +26,7 @@ from toporo.files import write_text
 from toporo.paper import BENCHMARKS
 from toporo.paper.fits import build_model
 from toporo.paper.protocols import BENCH_METHODS
-from toporo.training import TrainSettings, accuracy_by_group, features_of, train
+from toporo.training import Batches, TrainingPlan, accuracy_by_group, fit, outputs_of
 
 SEEDS = 3
 PENALTIES = (0.1, 1.0, 10.0, 100.0, math.inf)
@@ -51,8 +51,8 @@ class Study:
 
     def fit(self, objective: tr.objectives.Objective, seed: int) -> torch.nn.Module:
         model = build_model(self.protocol, self.benchmark, seed)
-        settings = TrainSettings(self.protocol.rounds, self.protocol.per_group, self.protocol.learning_rate, seed=seed)
-        train(model, objective, self.splits[seed].train, loss, settings)
+        plan = TrainingPlan(self.protocol.rounds, learning_rate=self.protocol.learning_rate, seed=seed)
+        fit(model, objective, Batches.of(self.splits[seed].train, self.protocol.per_group), loss, plan)
         return model
 
     def accuracy(self, model: torch.nn.Module) -> float:
@@ -94,7 +94,8 @@ def over_topologies(study: Study) -> list[str]:
             for cut in CUTS:
                 tops, values = [], []
                 for seed, model in enumerate(erm):
-                    features, ids = features_of(model, study.splits[seed].train), study.splits[seed].train.ids
+                    rows = study.splits[seed].train
+                    features, ids = outputs_of(model, rows, features=True), rows.ids
                     graph = tr.learn_topology(features, ids, sigma=sigma, scales=scales, **cut)
                     prior = graph.prior(train_names, measure="betweenness")
                     tops.append(max(prior.weights, key=prior.weights.__getitem__))

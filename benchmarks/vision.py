@@ -27,7 +27,7 @@ from torch import Tensor
 import toporo as tr
 from toporo.data import GroupedData
 from toporo.files import write_text
-from toporo.training.steps import Resident, Stepper, StepSettings
+from toporo.training import Batches, Stepper, TrainingPlan
 from toporo.vision.pixels import DRAWS, augment
 from toporo.vision.resnet import ResNet
 
@@ -89,10 +89,11 @@ class Bench:
         n, size = setup.images, setup.size
         targets = rng.integers(0, CLASSES, n)
         images = torch.as_tensor(rng.integers(0, 256, (n, size, size, 3), dtype=np.uint8))
-        self.data = Resident(images.to(setup.device), torch.as_tensor(targets).to(setup.device))
+        x, y = images.to(setup.device), torch.as_tensor(targets).to(setup.device)
         names = np.array(list(PRIOR))[np.arange(n) % len(PRIOR)]
         self.rows = GroupedData.from_arrays(np.arange(n), targets, names.tolist())
-        self.batches = [
+        self.batches = Batches(x, y, self.rows, setup.per_group, prepare=augmented, draws=DRAWS)
+        self.drawn = [
             np.stack([self._batch(rng) for _ in range(self.warm_up)]),
             rng.random((self.warm_up, setup.batch, DRAWS), dtype=np.float32),
         ]
@@ -112,12 +113,17 @@ class Bench:
         setup = self.setup
         network = ResNet(CLASSES, depth=setup.depth)
         objective = make(self.rows.groups, network.width)
-        settings = StepSettings(
-            per_group=setup.per_group, precision=setup.precision, device=setup.device, average=average
+        plan = TrainingPlan(
+            unit="steps",
+            learning_rate=5e-5,
+            precision=setup.precision,
+            device=setup.device,
+            average=average,
+            graph=setup.device == "cuda",
         )
         loss = functools.partial(F.cross_entropy, reduction="none")
-        stepper = Stepper(network, objective, self.data, self.rows, loss, settings, prepare=augmented, draws=DRAWS)
-        stepper.load(*self.batches)
+        stepper = Stepper(network, objective, self.batches, loss, plan)
+        stepper.load(*self.drawn)
         stepper.run(self.warm_up)
         if not math.isfinite(value := stepper.mean_loss(self.warm_up)):
             raise SystemExit(f"benchmarks: the loss under {objective} became {value}: times would mean nothing.")
@@ -138,17 +144,17 @@ class Bench:
 
     def step_ms(self, stepper: Stepper) -> float:
         """Milliseconds a step, over one round's steps."""
-        stepper.load(*self.batches)
+        stepper.load(*self.drawn)
         return 1000 * self.seconds(lambda: stepper.run(self.setup.steps)) / self.setup.steps
 
     def augmentation_ms(self) -> float:
         """Milliseconds that the images of a step take to be gathered and changed, as the steps here do it."""
         on_gpu = self.setup.device == "cuda"
-        rows, u = (torch.as_tensor(part[0]).to(self.setup.device) for part in self.batches)
+        rows, u = (torch.as_tensor(part[0]).to(self.setup.device) for part in self.drawn)
         change = torch.compile(augmented, dynamic=False) if on_gpu else augmented
 
         def once() -> None:
-            change(self.data.x.index_select(0, rows), self.data.y.index_select(0, rows), u)
+            change(self.batches.x.index_select(0, rows), self.batches.y.index_select(0, rows), u)
 
         once()
         again = captured(once) if on_gpu else once

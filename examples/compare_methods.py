@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import toporo as tr
 from toporo.objectives import make_objective
-from toporo.training import TrainSettings, accuracy_by_group, train
+from toporo.training import Batches, TrainingPlan, accuracy_by_group, fit
 
 SEEDS = (0, 1)
 
@@ -47,7 +47,7 @@ for title, (name, prior, settings) in METHODS.items():
     for seed in SEEDS:
         net = tr.training.MLP(inputs=2, outputs=2, seed=seed)
         objective = make_objective(name, data.groups, prior, **settings)
-        train(net, objective, data, loss, TrainSettings(rounds=20, per_group=10, seed=seed))
+        fit(net, objective, Batches.of(data, per_group=10), loss, TrainingPlan(rounds=20, seed=seed))
         accuracy = accuracy_by_group(net, test)
         means.append(100 * sum(accuracy.values()) / len(accuracy))
         worst.append(100 * min(accuracy.values()))

@@ -26,7 +26,7 @@ from torch import nn
 import toporo as tr
 from toporo.paper.flood_chips import standardize
 from toporo.paper.sen1floods11 import validation_rows
-from toporo.training import Resident, StepSettings, outputs_at, train_steps
+from toporo.training import Batches, TrainingPlan, fit, outputs_at
 from toporo.vision.pixels import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the mean level
@@ -72,26 +72,24 @@ print(f"{len(train)} tiles of {', '.join(benchmark.train)} to train on; the test
 # Decibels are scaled by the training tiles alone. Missing values are 0 in the input and -1 in the labels.
 store = benchmark.store
 scaled = standardize(store.x, train.x)
-data = Resident(torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y))
-settings = StepSettings(rounds=60, per_group=4, learning_rate=3e-3, evaluate_every=60)
+tiles, labels = torch.tensor(scaled, dtype=torch.float32), torch.tensor(store.y)
+batches = Batches(tiles, labels, train, per_group=4, prepare=flip_rotate, draws=DRAWS_TILES)
+plan = TrainingPlan(rounds=60, unit="steps", learning_rate=3e-3, evaluate_every=60)
 
 
-def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:
-    return torch.cat([batch for _, batch in outputs_at(network, data, rows, settings, prepare=lambda x: x, **of)])
+def outputs(network: nn.Module, rows: np.ndarray, **how) -> torch.Tensor:
+    return torch.cat([batch for _, batch in outputs_at(network, tiles, rows, plan, **how)])
 
 
 def water(network: nn.Module) -> dict[str, float]:
-    guess, truth = outputs(network, test.x).argmax(dim=1), data.y[torch.as_tensor(test.x)]
+    guess, truth = outputs(network, test.x).argmax(dim=1), labels[torch.as_tensor(test.x)]
     counts = count_pixels(guess, truth, torch.as_tensor(test.codes), len(test.groups))
     return {"IoU": float(iou(counts)[0])}
 
 
 def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
     network = tr.vision.UNet(channels=2, base=8, levels=2)
-    done = train_steps(
-        network, objective, data, train, pixel_loss, settings,
-        prepare=flip_rotate, draws=DRAWS_TILES, evaluate=water,
-    )  # fmt: skip
+    done = fit(network, objective, batches, pixel_loss, plan, evaluate=water)
     print(f"{title:<30}IoU of water {done.history[-1].metrics['IoU']:.3f} in {TEST}")
     return network
 
@@ -100,7 +98,7 @@ def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
 # The topology is learned from what the first network makes of the tiles. Resamples do not bear its prior out, so by
 # default all groups would have the same weight, with a warning; ``cautious=False`` keeps it, to show what it does.
 erm = run("ERM", tr.objectives.ERM(benchmark.train))
-features = outputs(erm, train.x, of=lambda network, x: network.features(x))
+features = outputs(erm, train.x, features=True)
 graph = tr.learn_topology(features.numpy(), train.ids, sigma="median")
 prior = graph.prior(benchmark.train, cautious=False)
 tro = run("TRO", tr.objectives.TRO(prior, penalty=1.0, step=0.1))

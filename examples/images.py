@@ -27,7 +27,7 @@ from PIL import Image, ImageDraw
 from torch import nn
 
 import toporo as tr
-from toporo.training import Resident, StepSettings, outputs_at, train_steps
+from toporo.training import Batches, TrainingPlan, fit, outputs_at
 
 SIGNS = {"bar": ((0, 4), (12, 4), (12, 8), (0, 8)), "post": ((4, 0), (8, 0), (8, 12), (4, 12))}  # corners
 GROUNDS = {"forest": (70, 140, 70), "harbour": (170, 190, 230)}
@@ -87,8 +87,8 @@ print(f"{len(train)} pictures of {', '.join(benchmark.train)} to train on; the t
 
 # %%
 # All pictures go to the device once; ``train`` and ``test`` hold their row numbers.
-data = Resident.of(benchmark.store, benchmark.data)
-settings = StepSettings(rounds=120, per_group=12, learning_rate=3e-3, evaluate_every=120)
+images, classes = tr.vision.images_on_device(benchmark.store, benchmark.data)
+plan = TrainingPlan(rounds=120, unit="steps", learning_rate=3e-3, evaluate_every=120)
 
 
 def pixels(x: torch.Tensor) -> torch.Tensor:
@@ -100,18 +100,19 @@ def brighter(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[
     return brightness * pixels(x), y
 
 
-def outputs(network: nn.Module, rows: np.ndarray, **of) -> torch.Tensor:
-    return torch.cat([batch for _, batch in outputs_at(network, data, rows, settings, prepare=pixels, **of)])
+def outputs(network: nn.Module, rows: np.ndarray, **how) -> torch.Tensor:
+    return torch.cat([batch for _, batch in outputs_at(network, images, rows, plan, prepare=pixels, **how)])
 
 
 def accuracy(network: nn.Module) -> dict[str, float]:
-    right = outputs(network, test.x).argmax(dim=1) == data.y[torch.as_tensor(test.x)]
+    right = outputs(network, test.x).argmax(dim=1) == classes[torch.as_tensor(test.x)]
     return {"accuracy": float(right.float().mean())}
 
 
 def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
     network, loss = Small(len(benchmark.store.classes), seed=0), partial(F.cross_entropy, reduction="none")
-    done = train_steps(network, objective, data, train, loss, settings, prepare=brighter, draws=1, evaluate=accuracy)
+    batches = Batches(images, classes, train, per_group=12, prepare=brighter, draws=1)
+    done = fit(network, objective, batches, loss, plan, evaluate=accuracy)
     print(f"{title:<30}{done.history[-1].metrics['accuracy']:.1%} right in the {TEST}")
     return network
 
@@ -119,7 +120,7 @@ def run(title: str, objective: tr.objectives.Objective) -> nn.Module:
 # %%
 # The topology is learned from the features of the first network.
 erm = run("ERM", tr.objectives.ERM(benchmark.train))
-features = outputs(erm, train.x, of=lambda network, x: network.features(x))
+features = outputs(erm, train.x, features=True)
 graph = tr.learn_topology(features.numpy(), train.ids, sigma="median")
 prior = graph.prior(benchmark.train)
 run("TRO", tr.objectives.TRO(prior, penalty=1.0, step=0.1))
@@ -134,7 +135,7 @@ figure, axes = plt.subplots(len(PLACES), 4, figsize=(4.5, 4.6), layout="constrai
 for line, place in zip(axes, PLACES, strict=True):
     rows = benchmark.data.select([place]).x[:: 120 // 4][:4]
     for ax, row in zip(line, rows, strict=True):
-        ax.imshow(data.x[int(row)].numpy())
+        ax.imshow(images[int(row)].numpy())
         ax.set(xticks=[], yticks=[])
     share = f"prior {prior[place]:.2f}" if place in prior.weights else "test"
     line[0].set_ylabel(f"{place}\n{share}")

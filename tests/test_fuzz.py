@@ -49,7 +49,7 @@ from toporo.paper.flood_chips import read_geotiff
 from toporo.paper.tables import print_rows, stored_table
 from toporo.tables import Evaluation, TableModel
 from toporo.tables.read import read_points
-from toporo.training import MLP, RoundRecord, TrainSettings, train
+from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit
 from toporo.vision.weights import read_weights
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -212,9 +212,7 @@ def checkpoint(file: Path, thorough: bool) -> None:
     rng = np.random.default_rng(0)
     data = GroupedData.from_arrays(rng.normal(size=(24, 3)), rng.integers(0, 2, 24), np.repeat(["a", "b", "c"], 8))
     method, loss = TRO(Prior.uniform(["a", "b", "c"])), torch.nn.CrossEntropyLoss(reduction="none")
-    train(
-        MLP(3, 2, (4,), seed=0), method, data, loss=loss, settings=TrainSettings(rounds=2, per_group=8), checkpoint=file
-    )
+    fit(MLP(3, 2, (4,), seed=0), method, Batches.of(data, per_group=8), loss, TrainingPlan(rounds=2), checkpoint=file)
 
 
 def results(file: Path, thorough: bool) -> None:

@@ -17,7 +17,8 @@ from torch.nn import functional as F
 import toporo as tr
 from toporo.paper import BENCHMARKS
 from toporo.paper.runner import reproduce
-from toporo.training import Resident, StepSettings, train_steps
+from toporo.training import Batches, TrainingPlan, fit
+from toporo.vision import images_on_device
 
 from .commands import run_command
 from .parts import part, patched, published
@@ -114,7 +115,7 @@ def pacs(folder: Path) -> Any:
                 shutil.copy(image, place / image.name)
     benchmark = tr.load_images(folder / "PACS", test="sketch", size=64, progress=False)
     train = benchmark.data.select(benchmark.train)
-    data = Resident.of(benchmark.store, benchmark.data)
+    x, y = images_on_device(benchmark.store, benchmark.data)
     network = SmallNetwork(len(benchmark.store.classes))
     objective = tr.objectives.TRO(
         tr.Prior.from_weights(dict(zip(benchmark.train, (0.5, 0.3, 0.2), strict=True))), penalty=1.0, step=0.1
@@ -123,12 +124,10 @@ def pacs(folder: Path) -> Any:
     def prepare(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.permute(0, 3, 1, 2) / 255.0 * (0.8 + 0.4 * uniforms[:, 0, None, None, None]), y
 
-    done = train_steps(
-        network, objective, data, train, partial(F.cross_entropy, reduction="none"),
-        StepSettings(rounds=3, per_group=4, learning_rate=1e-3, evaluate_every=1), prepare=prepare, draws=1,
-        evaluate=lambda network: {},
-    )  # fmt: skip
-    pixels = data.x.numpy()
+    batches = Batches(x, y, train, per_group=4, prepare=prepare, draws=1)
+    plan = TrainingPlan(rounds=3, unit="steps", learning_rate=1e-3)
+    done = fit(network, objective, batches, partial(F.cross_entropy, reduction="none"), plan)
+    pixels = x.numpy()
     return {
         "classes": benchmark.store.classes,
         "domains": {name: len(benchmark.data.select([name])) for name in benchmark.data.groups},

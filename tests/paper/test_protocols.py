@@ -13,7 +13,7 @@ from toporo.paper import BENCHMARKS
 from toporo.paper.fits import FITS, PRIORS, TARGETS, method_objective
 from toporo.paper.protocols import BENCH_METHODS, Protocol
 from toporo.paper.results import BETTER
-from toporo.training import MLP, StepSettings, TrainSettings
+from toporo.training import MLP, Batches, TrainingPlan
 
 EVERY = pytest.mark.parametrize("protocol", [each.protocol for each in BENCHMARKS.values()], ids=list(BENCHMARKS))
 
@@ -141,13 +141,14 @@ def test_unknown_names_list_the_valid_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "steps"), [(TrainSettings(rounds=20, per_group=10), 40), (StepSettings(rounds=2000), 500)]
+    ("plan", "steps"), [(TrainingPlan(rounds=20), 40), (TrainingPlan(rounds=2000, unit="steps"), 500)]
 )
-def test_the_warm_up_of_a_method_is_a_share_of_the_run(settings: TrainSettings, steps: int) -> None:
+def test_the_warm_up_of_a_method_is_a_share_of_the_run(plan: TrainingPlan, steps: int) -> None:
     """DG-15's table has 160 steps, of 80 rows a group; those on images have 2,000."""
     data = GroupedData.from_arrays(np.zeros((160, 4)), np.zeros(160, dtype=int), np.repeat(["a", "b"], 80))
     for name in ("irm", "vrex"):
-        made = method_objective(BENCHMARKS["dg15"].protocol.method(name), data, None, MLP(4, 2), settings)
+        method = BENCHMARKS["dg15"].protocol.method(name)
+        made = method_objective(method, Batches.of(data, per_group=10), None, MLP(4, 2), plan)
         assert made.warm_up == steps
         assert made.settings["penalty"] == BENCHMARKS["dg15"].protocol.method(name).settings["penalty"]
 

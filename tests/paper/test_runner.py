@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import multiprocessing
@@ -28,7 +29,7 @@ from toporo.paper.protocols import BENCH_METHODS, Protocol
 from toporo.paper.report import write_report
 from toporo.paper.results import Job, make_rows, read_rows
 from toporo.paper.runner import reproduce
-from toporo.training import loop
+from toporo.training import Batches, TrainingPlan
 
 KEYS = {
     "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
@@ -69,7 +70,7 @@ def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
 ) -> None:
     reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     before = (tmp_path / "results.json").read_bytes()
-    monkeypatch.setattr(fits, "train", lambda *a, **k: pytest.fail("trained again"))
+    monkeypatch.setattr(fits, "fit", lambda *a, **k: pytest.fail("trained again"))
     assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
     assert (tmp_path / "results.json").read_bytes() == before
 
@@ -92,20 +93,21 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     protocol = replace(BENCHMARKS["dg15"].protocol, rounds=60)
     monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", protocol)
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=[method])
-    rows, calls = loop.batch_rows, iter(range(1000))
+    draw, calls = Batches.draw, iter(range(1000))
 
     def failing(*args: object, **kwargs: object) -> object:  # once an epoch
         if next(calls) == 40:
             raise KeyboardInterrupt
-        return rows(*args, **kwargs)  # type: ignore[arg-type]
+        return draw(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "batch_rows", failing)
+    monkeypatch.setattr(Batches, "draw", failing)
+    monkeypatch.setattr(fits, "TrainingPlan", functools.partial(TrainingPlan, checkpoint_seconds=0.0))
     with pytest.raises(KeyboardInterrupt):
         reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
     assert list((tmp_path / "broken/runs").glob("*.checkpoint")), "nothing was left to resume from"
     resumed = reproduce("dg15", tmp_path / "broken", seeds=1, methods=[method])
     phases = 2 if method == "tro-data" else 1
-    assert next(calls) == 41 + phases * 60 - 25, "it did not go on from the checkpoint after epoch 25"
+    assert next(calls) == 41 + phases * 60 - 40, "it did not go on from the checkpoint after epoch 40"
     assert resumed.records == whole.records
     assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
 

@@ -36,7 +36,7 @@ from toporo.paper.vision import VisionChoices, settle
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training.steps import StepSettings, Trained
+from toporo.training import Batches, FitResult, TrainingPlan
 from toporo.vision import NETWORKS, UNet
 
 DOMAINS = SPECS["pacs"].domains
@@ -77,14 +77,14 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pacs(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     """The whole table of PACS, two seeds, with two further methods once; and what each training saw."""
-    out, seen, real = tmp_path_factory.mktemp("pacs"), [], vision.train_steps
+    out, seen, real = tmp_path_factory.mktemp("pacs"), [], vision.fit
 
-    def spy(network: nn.Module, objective: Any, data: Any, rows: GroupedData, *rest: Any, **more: Any) -> Trained:
-        seen.append(rows)
-        return real(network, objective, data, rows, *rest, **more)
+    def spy(network: nn.Module, objective: Any, batches: Batches, *rest: Any, **more: Any) -> FitResult:
+        seen.append(batches.rows)
+        return real(network, objective, batches, *rest, **more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vision, "train_steps", spy)
+        patch.setattr(vision, "fit", spy)
         outcome = reproduce("pacs", out, seeds=2, once=["irm", "tro-data-10"], data=pictures, vision=CHOICES)
     return Trainings(outcome, out, pictures, seen)
 
@@ -475,10 +475,10 @@ def test_a_run_goes_on_from_its_checkpoint(
     pacs: Trainings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Interrupted after step 4 of 5, it does the last one and comes out the same."""
-    real, settings = vision.train_steps, vision._settings
+    real, plan = vision.fit, vision._plan
     trained: list[int] = []
 
-    def counting(*arguments: Any, evaluate: Callable[..., dict[str, Any]], **more: Any) -> Trained:
+    def counting(*arguments: Any, evaluate: Callable[..., dict[str, Any]], **more: Any) -> FitResult:
         def stop_at_the_third(network: nn.Module) -> dict[str, Any]:
             trained.append(1)
             if len(trained) == 4:  # the second is of the raw weights and of their mean
@@ -487,11 +487,11 @@ def test_a_run_goes_on_from_its_checkpoint(
 
         return real(*arguments, evaluate=stop_at_the_third, **more)
 
-    def often(given: Any) -> StepSettings:
-        return replace(settings(given), checkpoint_seconds=0.0)
+    def often(given: Any) -> TrainingPlan:
+        return replace(plan(given), checkpoint_seconds=0.0)
 
-    monkeypatch.setattr(vision, "train_steps", counting)
-    monkeypatch.setattr(vision, "_settings", often)
+    monkeypatch.setattr(vision, "fit", counting)
+    monkeypatch.setattr(vision, "_plan", often)
     chosen: dict[str, Any] = {"seeds": 1, "methods": [method], "data": pacs.data, "vision": CHOICES, "test": "photo"}
     with pytest.raises(Stop):
         reproduce("pacs", tmp_path, **chosen)

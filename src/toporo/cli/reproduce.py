@@ -28,7 +28,7 @@ from toporo.paper.tables import methods_text, print_rows, print_search, stored_t
 from toporo.paper.tpt48 import SPLITS, WINDOWS
 from toporo.paper.vision import VisionChoices
 from toporo.training import pick_device
-from toporo.training.steps import PRECISIONS
+from toporo.training.plan import PRECISIONS
 from toporo.vision import NETWORKS
 from toporo.vision.resnet import STYLES
 

@@ -20,7 +20,8 @@ from toporo.estimators.settings import Settings
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
 from toporo.robust.group_losses import chunks
 from toporo.topology.prior import Prior
-from toporo.training import MLP, RoundRecord, TrainSettings, train
+from toporo.training import MLP, Batches, RoundRecord, TrainingPlan
+from toporo.training import fit as fit_network
 from toporo.types import Array
 
 
@@ -44,15 +45,16 @@ def fit(rows: Rows, prior: Prior | None, settings: Settings, *, model: Any, robu
         divergence=settings.divergence,
         radius=settings.radius,
     )
-    plan = TrainSettings(
+    _check_device(device)
+    plan = TrainingPlan(
         rounds=settings.epochs,
-        per_group=settings.per_group,
         learning_rate=settings.learning_rate,
         weight_decay=2.0 * (settings.ridge or 0.0),  # the gradient of ridge * |theta|^2
         seed=settings.seed,
+        device=str(device),
     )
     net = make_net(model, rows.x.shape[1], rows.outputs, settings.hidden, settings.seed)
-    return train_net(net, rows, objective, plan, device=device)
+    return train_net(net, rows, objective, plan, settings.per_group)
 
 
 def make_net(model: Any, inputs: int, outputs: int, hidden: Sequence[int], seed: int) -> nn.Module:
@@ -71,14 +73,11 @@ def make_objective(rows: Rows, prior: Prior | None, *, robust: str, step: float,
     return TRO(prior, step=step, groups=rows.groups, **settings)
 
 
-def train_net(
-    net: nn.Module, rows: Rows, objective: Objective, settings: TrainSettings, *, device: Any = "cpu"
-) -> NetFit:
+def train_net(net: nn.Module, rows: Rows, objective: Objective, plan: TrainingPlan, per_group: int) -> NetFit:
     """Train in place.
 
     Rows are scaled; a row's weight goes with its target, as the last column, in units of its group's mean weight.
     """
-    _check_device(device)
     x = rows.inputs.apply(rows.x, np.float32)
     _check_outputs(net, x[: min(len(x), 2)], rows)
     weights = np.ones(len(x)) if rows.weights is None else rows.weights
@@ -91,7 +90,7 @@ def train_net(
         rows.groups,
     )
     loss: Callable[[Tensor, Tensor], Tensor] = _squared_error if rows.classes is None else _log_loss
-    history = train(net, objective, data, loss, settings, device=device)
+    history = fit_network(net, objective, Batches.of(data, per_group), loss, plan).history
     net.to("cpu").eval()
     if isinstance(net, MLP):
         net.double()  # a row's answer then does not depend on the rows beside it

@@ -30,7 +30,7 @@ from toporo.text import short_name, sign_width
 from toporo.topology.draw import DARK, EDGE_COLOR, FIRM_COLOR, OTHER_COLOR, TEST_COLOR, TRAIN_COLOR, add_hits, layout
 from toporo.topology.graph import GroupGraph
 from toporo.topology.labels import NodeNames
-from toporo.training.loop import RoundRecord
+from toporo.training import RoundRecord
 
 #: Groups with a row of their own in a figure; the table has them all.
 SHOWN = 40

@@ -28,7 +28,7 @@ from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
-from toporo.training import MLP, RoundRecord, TrainSettings, features_of, outputs_of, train
+from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
 from toporo.types import Array, Name
 
 #: A prior and, where it was learned, the graph behind it.
@@ -250,25 +250,25 @@ def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.
         model.load_state_dict({name: torch.as_tensor(value) for name, value in job.read_tensors(out).items()})
     except RuntimeError as error:
         raise DataError(f"{job.model_path(out)} has another network: delete it, and run again ({error}).") from None
-    probabilities: Array = model.predict(torch.as_tensor(points)).softmax(dim=1).numpy()
+    probabilities: Array = model(torch.as_tensor(points)).detach().softmax(dim=1).numpy()
     return probabilities
 
 
 def method_objective(
-    method: BenchMethod, rows: GroupedData, prior: Prior | None, network: nn.Module, settings: TrainSettings
+    method: BenchMethod, batches: Batches, prior: Prior | None, network: nn.Module, plan: TrainingPlan
 ) -> Objective:
-    """The method's objective for a run on these rows.
+    """The method's objective for a run of this plan on these batches.
 
     It gets the number of features and the learning rate if its constructor takes them. A ``warm_up_share`` among the
     method's settings becomes a number of steps.
     """
     name = method.objective or "erm"
-    known: dict[str, Any] = {"width": network.width, "learning_rate": settings.learning_rate}
+    known: dict[str, Any] = {"width": network.width, "learning_rate": plan.learning_rate}
     wanted = inspect.signature(OBJECTIVES[name]).parameters
     arguments = {key: value for key, value in known.items() if key in wanted} | dict(method.settings)
     if (share := arguments.pop("warm_up_share", None)) is not None:
-        arguments["warm_up"] = round(share * settings.steps(rows))
-    return make_objective(name, rows.groups, prior, **arguments)
+        arguments["warm_up"] = round(share * batches.steps(plan))
+    return make_objective(name, batches.rows.groups, prior, **arguments)
 
 
 @FITS.register("mlp")
@@ -295,7 +295,7 @@ def network_prior(given: Assignment, split: Split) -> PriorAndGraph:
         model = build_model(given.protocol, given.loaded, given.seed)
         # Not evaluated: where training groups stand for test groups, a benchmark's summary knows nothing of them.
         train_network(given, split, model, BENCH_METHODS["erm"], None, checkpoint=given.checkpoint("features"))
-        features = features_of(model, split.train, given.runtime.device)
+        features = outputs_of(model, split.train, given.runtime.device, features=True)
         return learn_topology(features, split.train.ids, resamples=0, **settings)
 
     return given.prior(split.train, learn)
@@ -314,29 +314,27 @@ def train_network(
 ) -> list[RoundRecord]:
     """Train a network by epochs, as the protocol says."""
     protocol = given.protocol
-    settings = TrainSettings(
+    plan = TrainingPlan(
         rounds=protocol.rounds,
-        per_group=protocol.per_group,
         learning_rate=protocol.learning_rate,
         seed=given.seed,
         half_life=protocol.half_life,
-        paired=protocol.paired,
-    )
-    if checkpoint is not None:
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    return train(
-        model,
-        method_objective(method, split.train, prior, model, settings),
-        split.train,
-        TARGETS[protocol.task].loss,
-        settings,
-        evaluate=evaluate,
         evaluate_every=protocol.evaluate_every,
-        on_record=on_record,
-        checkpoint=checkpoint,
-        checkpoint_every=max(25, protocol.rounds // 8),
         device=given.runtime.device,
     )
+    batches = Batches.of(split.train, protocol.per_group, paired=protocol.paired)
+    if checkpoint is not None:
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    return fit(
+        model,
+        method_objective(method, batches, prior, model, plan),
+        batches,
+        TARGETS[protocol.task].loss,
+        plan,
+        evaluate=evaluate,
+        on_record=on_record,
+        checkpoint=checkpoint,
+    ).history
 
 
 def _evaluate(model: nn.Module, given: Assignment, validation: GroupedData) -> dict[str, Any]:

@@ -210,9 +210,10 @@ class Protocol:
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
         layers, share of the training rows that is set aside; 0 is none, and the training rows take their place.
-    half_life, paired : see :class:`toporo.training.TrainSettings`.
+    half_life : see :class:`toporo.training.TrainingPlan`.
+    paired : see :class:`toporo.training.Batches`.
     evaluate_every : rounds from one evaluation to the next.
-    averaging : ``average`` of :class:`toporo.training.TrainSettings`, for networks on images.
+    averaging : ``average`` of :class:`toporo.training.TrainingPlan`, for networks on images.
     priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
     data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
     variants : each has a table of its own.

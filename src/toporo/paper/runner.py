@@ -31,7 +31,7 @@ from toporo.paper.protocols import BenchMethod, Protocol, Variant
 from toporo.paper.results import RUN_SCHEMA, Job, Outcome, make_rows, read_sealed, set_aside, write_rows
 from toporo.paper.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
 from toporo.text import many
-from toporo.training.loop import read_about
+from toporo.training.checkpoint import read_checkpoint
 from toporo.types import Record
 
 #: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
@@ -243,7 +243,7 @@ def _set_aside_damaged(job: Job, out: Path) -> None:
     for phase in PHASES:
         path = job.checkpoint_path(out, phase)
         try:
-            read_about(path)
+            read_checkpoint(path)
         except FileNotFoundError:
             pass
         except DataError as error:

@@ -26,7 +26,7 @@ from toporo.paper.theory.stationarity import (
 )
 from toporo.progress import Progress, Report
 from toporo.topology.prior import Prior
-from toporo.training import MLP, TrainSettings, train
+from toporo.training import MLP, Batches, TrainingPlan, fit
 from toporo.types import Name
 
 #: λ of TRO throughout; 0 is group DRO.
@@ -96,15 +96,15 @@ def _stationarity(
             def measure(model: nn.Module, objective: WeightedObjective = objective) -> dict[str, float]:
                 return training_stationarity(model, objective, data, _cross_entropy)._asdict()
 
-            history = train(
+            result = fit(
                 MLP(data.x.shape[1], 2, seed=seed),
                 objective,
-                data,
+                Batches.of(data, per_group=10),
                 _cross_entropy,
-                TrainSettings(rounds=settings.epochs, per_group=10, seed=seed),
+                TrainingPlan(rounds=settings.epochs, seed=seed),
                 evaluate=measure,
             )
-            curves.append([[record.metrics[name] for name in Stationarity._fields] for record in history])
+            curves.append([[record.metrics[name] for name in Stationarity._fields] for record in result.history])
             bar.step()
         norms, gaps = np.moveaxis(np.array(curves), 2, 0)
         results.append(TrainingCurves(method, norms, gaps))

@@ -32,11 +32,11 @@ from toporo.paper.results import SELECTIONS, read_sealed, write_sealed
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
+from toporo.training import Batches, FitResult, TrainingPlan, fit, outputs_at, pick_device
 from toporo.training.average import SWAD
-from toporo.training.steps import Prepare, Resident, StepSettings, Trained, outputs_at, pick_device, train_steps
 from toporo.types import Record
 from toporo.version import __version__
-from toporo.vision import NETWORKS, Weights, make_network, read_weights
+from toporo.vision import NETWORKS, Weights, images_on_device, make_network, read_weights
 from toporo.vision.pixels import (
     DRAWS,
     DRAWS_TILES,
@@ -76,7 +76,7 @@ class VisionChoices:
     weights, style : see :func:`toporo.vision.read_weights`; None is a random start.
     network : a name in :data:`toporo.vision.NETWORKS`.
     steps, evaluate_every : steps per run, and from one evaluation to the next.
-    average : ``average`` of :class:`toporo.training.StepSettings`, or ``"none"``.
+    average : ``average`` of :class:`toporo.training.TrainingPlan`, or ``"none"``.
     per_group : images of every group in a step.
     precision : ``"fp32"`` or ``"bf16"``; by default the latter on a GPU.
     size : side of the images, or of the tiles.
@@ -132,13 +132,13 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         evaluate_every=every,
         averaging=averaging,
         **_judged(protocol, averaging),
-        per_group=protocol.per_group if choices.per_group is None else choices.per_group,
+        per_group=protocol.per_group if choices.per_group is None else whole(choices.per_group, "per_group", 1),
         network=network | {"precision": precision, "weights": source},
         changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
         notes=tuple(notes),
     )
     # A wrong one is an error now.
-    StepSettings(rounds, settled.per_group, evaluate_every=every, precision=precision, average=averaging)
+    TrainingPlan(rounds, "steps", evaluate_every=every, precision=precision, average=averaging)
     loading: dict[str, Any] = {} if choices.size is None else {vision.side: choices.size}
     if vision.cached:
         loading["cache"] = choices.cache or out / "cache"
@@ -228,13 +228,11 @@ def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
 class Kit:
     """What images and tiles differ in, for one split of one benchmark."""
 
-    data: Resident
+    batches: Batches
     split: Split
     network: Callable[[], nn.Module]
     loss: Callable[[Tensor, Tensor], Tensor]
-    prepare: Prepare
-    draws: int
-    plain: Callable[[Tensor], Tensor]
+    plain: Callable[[Tensor], Tensor] | None
     evaluate: Callable[[nn.Module], dict[str, Any]]
     samples: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]
 
@@ -245,19 +243,17 @@ def _fit_images(given: Assignment) -> Fitted:
     store = given.loaded.store
     if not isinstance(store, ImageStore):
         raise DataError(f"{given.loaded.name} has no images: load it with toporo.load_dataset.")
-    data = _resident_images(given.loaded, store.digest, given.runtime.device)
+    x, y = _images_on_device(given.loaded, store, given.runtime.device)
     split = given.split()
-    settings = _settings(given)
+    plan = _plan(given)
     weights = _weights(given)
 
     def guesses(network: nn.Module, rows: RowNumbers) -> Tensor:
-        return torch.cat([logits for _, logits in outputs_at(network, data, rows, settings, prepare=_pixels)])
+        return torch.cat([logits for _, logits in outputs_at(network, x, rows, plan, prepare=_pixels)])
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
         rows = np.concatenate([split.validation.x, given.test.x])
-        right = (
-            (guesses(network, rows).argmax(dim=1) == data.y[torch.as_tensor(rows, device=data.y.device)]).cpu().numpy()
-        )
+        right = (guesses(network, rows).argmax(dim=1) == y[torch.as_tensor(rows, device=y.device)]).cpu().numpy()
         held_out = _mean_by_group(right[: len(split.validation)], split.validation)
         test = _mean_by_group(right[len(split.validation) :], given.test)
         return {
@@ -281,17 +277,15 @@ def _fit_images(given: Assignment) -> Fitted:
     return _fit(
         given,
         Kit(
-            data,
+            Batches(x, y, split.train, given.protocol.per_group, prepare=_augmented, draws=DRAWS),
             split,
             lambda: make_network(outputs=outputs, channels=3, weights=weights, seed=given.seed, **_architecture(given)),
             functools.partial(F.cross_entropy, reduction="none"),
-            _augmented,
-            DRAWS,
             _pixels,
             evaluate,
             samples,
         ),
-        settings,
+        plan,
     )
 
 
@@ -307,10 +301,10 @@ def _fit_segmentation(given: Assignment) -> Fitted:
     place[used] = np.arange(len(used))  # only what is used goes to the device
     scaled = standardize(store.x[used], place[split.train.x])
     device = given.runtime.device
-    data = Resident(torch.as_tensor(scaled, dtype=torch.float32).to(device), torch.as_tensor(store.y[used]).to(device))
+    x, y = torch.as_tensor(scaled, dtype=torch.float32).to(device), torch.as_tensor(store.y[used]).to(device)
     split = Split(_replaced(split.train, place), _replaced(split.validation, place))
     test = _replaced(given.test, place)
-    settings = _settings(given)
+    plan = _plan(given)
     weights = _weights(given)
 
     def counts(network: nn.Module, rows: GroupedData) -> Counts:
@@ -318,8 +312,8 @@ def _fit_segmentation(given: Assignment) -> Fitted:
         codes[torch.as_tensor(rows.x)] = torch.as_tensor(rows.codes)
         codes = codes.to(device)
         total = Counts.zero(len(rows.groups), device)
-        for part, logits in outputs_at(network, data, rows.x, settings, prepare=_same, batch=64):
-            total += count_pixels(logits.argmax(dim=1), data.y[part], codes[part], len(rows.groups))
+        for part, logits in outputs_at(network, x, rows.x, plan, batch=64):
+            total += count_pixels(logits.argmax(dim=1), y[part], codes[part], len(rows.groups))
         return total
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
@@ -338,36 +332,34 @@ def _fit_segmentation(given: Assignment) -> Fitted:
     def samples(network: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
         water = (store.y[given.test.x] == 1).mean(axis=(1, 2))
         rows = given.test.x[np.argsort(np.abs(water - 0.5), kind="stable")[:SHOWN_TILES]]
-        outputs = outputs_at(network, data, place[rows], settings, prepare=_same, batch=64)
+        outputs = outputs_at(network, x, place[rows], plan, batch=64)
         probability = torch.cat([logits.softmax(dim=1)[:, 1] for _, logits in outputs])
         return {"rows": rows.tolist()}, {"sample.water": probability.to(torch.float16).cpu()}
 
     return _fit(
         given,
         Kit(
-            data,
+            Batches(x, y, split.train, given.protocol.per_group, prepare=flip_rotate, draws=DRAWS_TILES),
             split,
             lambda: make_network(
                 outputs=2, channels=store.x.shape[1], weights=weights, seed=given.seed, **_architecture(given)
             ),
             pixel_loss,
-            _turned,
-            DRAWS_TILES,
-            _same,
+            None,
             evaluate,
             samples,
         ),
-        settings,
+        plan,
     )
 
 
-def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
+def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
     shared = given.shared(TOPOLOGY)
 
     def learned(network: nn.Module) -> GroupGraph:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TopoRoWarning)
-            graph = _learn(kit, network, given, settings)
+            graph = _learn(kit, network, given, plan)
         said = [str(warning.message) for warning in caught if issubclass(warning.category, TopoRoWarning)]
         topology = {"graph": json.loads(graph.to_json()), "warnings": said}
         write_sealed(shared, topology)
@@ -376,11 +368,11 @@ def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
     def learn(**_: Any) -> GroupGraph:
         if (stored := read_sealed(shared)) is not None:
             return _as_stored(stored)
-        network, _trained_by_erm = _trained(kit, settings, BENCH_METHODS["erm"], None, given.checkpoint("features"))
+        network, _trained_by_erm = _trained(kit, plan, BENCH_METHODS["erm"], None, given.checkpoint("features"))
         return learned(network)
 
     prior, graph = given.prior(kit.split.train, learn)
-    network, trained = _trained(kit, settings, given.method, prior, given.checkpoint("main"))
+    network, trained = _trained(kit, plan, given.method, prior, given.checkpoint("main"))
     if given.method.name == "erm":
         learned(network)
     samples, tensors = kit.samples(network)
@@ -390,9 +382,9 @@ def _fit(given: Assignment, kit: Kit, settings: StepSettings) -> Fitted:
         "seconds": round(trained.seconds, 3),
         "training_seconds": round(trained.training_seconds, 3),
         "steps_per_second": round(trained.steps_per_second, 2),
-        "images_per_second": round(trained.images_per_second, 1),
-        "device": torch.cuda.get_device_name() if settings.on_gpu else "CPU",
-        "precision": settings.precision,
+        "images_per_second": round(trained.rows_per_second, 1),
+        "device": torch.cuda.get_device_name() if plan.on_gpu else "CPU",
+        "precision": plan.precision,
     }
     return Fitted(trained.history, tensors, prior, graph, samples=samples, timing=timing)
 
@@ -405,46 +397,35 @@ def _as_stored(topology: Record) -> GroupGraph:
 
 
 def _trained(
-    kit: Kit, settings: StepSettings, method: BenchMethod, prior: Prior | None, checkpoint: Path
-) -> tuple[nn.Module, Trained]:
+    kit: Kit, plan: TrainingPlan, method: BenchMethod, prior: Prior | None, checkpoint: Path
+) -> tuple[nn.Module, FitResult]:
     network = kit.network()
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
-        extra = {"validation_loss": _validation_loss(kit, network, settings)} if settings.average == SWAD else {}
+        extra = {"validation_loss": _validation_loss(kit, network, plan)} if plan.average == SWAD else {}
         return kit.evaluate(network) | extra
 
-    objective = method_objective(method, kit.split.train, prior, network, settings)
+    objective = method_objective(method, kit.batches, prior, network, plan)
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    return network, train_steps(
-        network,
-        objective,
-        kit.data,
-        kit.split.train,
-        kit.loss,
-        settings,
-        prepare=kit.prepare,
-        draws=kit.draws,
-        evaluate=evaluate,
-        checkpoint=checkpoint,
-    )
+    return network, fit(network, objective, kit.batches, kit.loss, plan, evaluate=evaluate, checkpoint=checkpoint)
 
 
-def _validation_loss(kit: Kit, network: nn.Module, settings: StepSettings) -> float:
+def _validation_loss(kit: Kit, network: nn.Module, plan: TrainingPlan) -> float:
     """The mean loss of a group's validation rows, mean over groups."""
     rows = kit.split.validation
-    parts = outputs_at(network, kit.data, rows.x, settings, prepare=kit.plain, batch=64)
-    losses = torch.cat([kit.loss(outputs, kit.data.y[part]) for part, outputs in parts])
+    parts = outputs_at(network, kit.batches.x, rows.x, plan, prepare=kit.plain, batch=64)
+    losses = torch.cat([kit.loss(outputs, kit.batches.y[part]) for part, outputs in parts])
     return float(np.mean(list(_mean_by_group(losses.cpu().numpy(), rows).values())))
 
 
-def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettings) -> GroupGraph:
+def _learn(kit: Kit, network: nn.Module, given: Assignment, plan: TrainingPlan) -> GroupGraph:
     """The graph of the training groups by the network's features of their training rows, at most so many per group."""
     train = kit.split.train
     chosen = np.concatenate(
         [group_rng(name, given.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
     )
     some = train.take(np.sort(chosen))
-    parts = outputs_at(network, kit.data, some.x, settings, prepare=kit.plain, of=_features, batch=250)
+    parts = outputs_at(network, kit.batches.x, some.x, plan, prepare=kit.plain, features=True, batch=250)
     features = torch.cat([values for _, values in parts]).cpu().numpy()
     how = {"neighbors": NEIGHBORS, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
     others = len(np.unique(features, axis=0)) - 1
@@ -458,17 +439,18 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, settings: StepSettin
     return learn_topology(features, some.ids, **how)
 
 
-def _settings(given: Assignment) -> StepSettings:
+def _plan(given: Assignment) -> TrainingPlan:
     protocol = given.protocol
-    return StepSettings(
+    return TrainingPlan(
         rounds=protocol.rounds,
-        per_group=protocol.per_group,
+        unit="steps",
         learning_rate=protocol.learning_rate,
         seed=given.seed,
         evaluate_every=protocol.evaluate_every,
         average=protocol.averaging,
         precision=protocol.network.get("precision", "fp32"),
         device=given.runtime.device,
+        graph=given.runtime.device == "cuda",
     )
 
 
@@ -489,15 +471,15 @@ def _read(source: str, style: str | None, depth: int) -> Weights:
     return read_weights(source, style=style, depth=depth)
 
 
-_KEPT: dict[tuple[str, str], Resident] = {}
+_KEPT: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
 
 
-def _resident_images(loaded: BenchmarkData, digest: str, device: str) -> Resident:
+def _images_on_device(loaded: BenchmarkData, store: ImageStore, device: str) -> tuple[Tensor, Tensor]:
     """All images on the device, once per process: the runs of a table share them."""
-    key = (digest, device)
+    key = (store.digest, device)
     if key not in _KEPT:
         _KEPT.clear()
-        _KEPT[key] = Resident.of(loaded.store, loaded.data, device)
+        _KEPT[key] = images_on_device(store, loaded.data, device)
     return _KEPT[key]
 
 
@@ -514,19 +496,6 @@ def _pixels(x: Tensor) -> Tensor:
 
 def _augmented(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return augment(x.permute(0, 3, 1, 2), u), y
-
-
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
-def _turned(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    return flip_rotate(x, y, u)
-
-
-def _features(network: nn.Module, x: Tensor) -> Tensor:
-    features: Tensor = network.features(x)  # type: ignore[operator]  # networks for images have features()
-    return features
 
 
 def _mean_by_group(right: npt.NDArray[Any], rows: GroupedData) -> dict[Any, float]:

@@ -1,35 +1,24 @@
-"""A small network for plain rows, the training loop, its checkpoints and its progress."""
+"""Train a network with an objective: :func:`fit`, its plan, batches, checkpoints and records."""
 
-from toporo.training.loop import (
-    RoundRecord,
-    TrainSettings,
-    accuracy_by_group,
-    features_of,
-    load_checkpoint,
-    outputs_of,
-    reset_state,
-    save_checkpoint,
-    train,
-)
+from toporo.training.batches import Batches
+from toporo.training.loop import FitResult, fit
 from toporo.training.mlp import MLP
-from toporo.training.steps import Resident, Stepper, StepSettings, Trained, outputs_at, pick_device, train_steps
+from toporo.training.outputs import accuracy_by_group, outputs_at, outputs_of
+from toporo.training.plan import TrainingPlan, pick_device
+from toporo.training.record import RoundRecord
+from toporo.training.step import Stepper, reset_state
 
 __all__ = [
     "MLP",
-    "Resident",
+    "Batches",
+    "FitResult",
     "RoundRecord",
-    "StepSettings",
     "Stepper",
-    "TrainSettings",
-    "Trained",
+    "TrainingPlan",
     "accuracy_by_group",
-    "features_of",
-    "load_checkpoint",
+    "fit",
     "outputs_at",
     "outputs_of",
     "pick_device",
     "reset_state",
-    "save_checkpoint",
-    "train",
-    "train_steps",
 ]

@@ -1,22 +1,20 @@
-"""Means of a network's weights along its training, kept beside the weights themselves.
+"""Means of a network's weights over training steps.
 
-A mean over many steps lies in the middle of the region that single steps wander through: it holds better in groups
-that nobody has seen, and jumps less from one evaluation to the next.
+A mean over many steps lies in the middle of the region that single steps wander through: it is more accurate in unseen
+groups and varies less from one evaluation to the next.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from toporo.errors import DataError, SettingError
-from toporo.types import AVERAGED, Record
+from toporo.errors import SettingError
 
 SWAD = "swad"
 #: Evaluations in a row without a lower validation loss after which a window begins, and with a loss above the limit
@@ -24,138 +22,58 @@ SWAD = "swad"
 PATIENCE_BEGIN, PATIENCE_END, TOLERANCE = 3, 6, 1.3
 
 
-@dataclass
-class _Mean:
-    """The mean of lists of tensors, so many of them."""
-
-    count: int = 0
-    tensors: list[Tensor] = field(default_factory=list)
-
-    def add(self, tensors: Sequence[Tensor], count: int = 1) -> None:
-        self.count += count
-        if not self.tensors:
-            self.tensors = [tensor.clone() for tensor in tensors]
-        else:
-            torch._foreach_lerp_(self.tensors, list(tensors), count / self.count)
-
-
-class WeightAverage:
-    """A mean of a network's weights, and of its floating-point buffers; this one is of nothing.
+class UniformAverage(AveragedModel):
+    """The mean of a network's weights and floating-point buffers after every step from a given one on.
 
     Parameters
     ----------
     network : the network, on the device it is trained on.
+    after : number of steps that are left out.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        state = network.state_dict(keep_vars=True)
-        self._now = {name: value.detach() for name, value in state.items() if value.is_floating_point()}
+    def __init__(self, network: nn.Module, after: int = 0) -> None:
+        super().__init__(network, multi_avg_fn=_add, use_buffers=True)
+        self.module.eval().requires_grad_(False)
+        self.after = after
 
-    def step(self, before: int) -> None:
-        """A step was done; ``before`` it so many rounds were."""
+    def step(self, network: nn.Module, done: int) -> None:
+        """Add the weights after a step; ``done`` steps came before it."""
+        if done >= self.after:
+            self.update_parameters(network)
 
-    def evaluated(self, metrics: Mapping[str, Any]) -> None:
-        """The weights were evaluated, with these metrics."""
+    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+        """Take note of an evaluation of the network."""
 
-    def mean(self) -> list[Tensor] | None:
-        """The mean at present, if there is one."""
-        return None
+    def mean(self) -> nn.Module | None:
+        """The network with the mean as its weights, if there is a mean yet."""
+        return self.module if self.n_averaged else None
 
-    def parts(self) -> dict[str, _Mean]:
-        """All means that it keeps, by name."""
-        return {}
-
-    def about(self) -> Record:
-        """What else it keeps, as JSON values."""
-        return {}
-
-    def restore(self, means: dict[str, _Mean], about: Record) -> None:
-        """Take up :meth:`parts` and :meth:`about`."""
-
-    def evaluate(self, network: nn.Module, evaluate: Callable[[nn.Module], dict[str, Any]]) -> dict[str, Any]:
-        """What ``evaluate`` says of the network, and of the network with the mean as its weights."""
-        metrics = evaluate(network)
-        self.evaluated(metrics)
-        if self.mean() is None:
-            return metrics
-        with self.in_place():
-            return metrics | {f"{AVERAGED}{name}": value for name, value in evaluate(network).items()}
-
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Let the network have the mean as its weights."""
-        before = [value.clone() for value in self._now.values()]
-        self.finish()
-        try:
-            yield
-        finally:
-            self._put(before)
-
-    def finish(self) -> None:
-        """Give the network the mean as its weights for good, if there is one."""
-        mean = self.mean()
-        if mean is not None:
-            self._put(mean)
-
-    def save(self) -> tuple[dict[str, Tensor], Record]:
-        """All it keeps, for a checkpoint."""
-        parts = {name: mean for name, mean in self.parts().items() if mean.count}
-        tensors = {
-            f"{part}.{name}": tensor
-            for part, mean in parts.items()
-            for name, tensor in zip(self._now, mean.tensors, strict=True)
-        }
-        return tensors, {"counts": {name: mean.count for name, mean in parts.items()}, **self.about()}
-
-    def load(self, tensors: Mapping[str, Tensor], about: Record) -> None:
-        """Take up what :meth:`save` gave."""
-        try:
-            means = {
-                part: _Mean(int(count), [tensors[f"{part}.{name}"].to(now) for name, now in self._now.items()])
-                for part, count in about["counts"].items()
-            }
-            self.restore(means, about)
-        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"the averaged weights cannot be read ({error}).") from None
-
-    def _put(self, values: Sequence[Tensor]) -> None:
-        with torch.no_grad():
-            torch._foreach_copy_(list(self._now.values()), list(values))
+    @torch.no_grad()
+    def merge(self, other: UniformAverage) -> None:
+        """Make this the mean over the steps of both."""
+        self.n_averaged += other.n_averaged
+        share = float(other.n_averaged.double() / self.n_averaged)
+        for mean, value in zip(self.module.state_dict().values(), other.module.state_dict().values(), strict=True):
+            mean.lerp_(value, share) if mean.is_floating_point() else mean.copy_(value)
 
 
-class UniformAverage(WeightAverage):
-    """The mean of the weights after every step, once so many rounds are done.
-
-    Parameters
-    ----------
-    network : the network, on the device it is trained on.
-    after : so many rounds.
-    """
-
-    def __init__(self, network: nn.Module, after: int) -> None:
-        super().__init__(network)
-        self._after, self._mean = after, _Mean()
-
-    def step(self, before: int) -> None:
-        if before >= self._after:
-            self._mean.add(list(self._now.values()))
-
-    def mean(self) -> list[Tensor] | None:
-        return self._mean.tensors or None
-
-    def parts(self) -> dict[str, _Mean]:
-        return {"mean": self._mean}
-
-    def restore(self, means: dict[str, _Mean], about: Record) -> None:  # noqa: ARG002  # as all averages have it
-        self._mean = means.get("mean", _Mean())
+@torch.no_grad()
+def _add(means: Any, values: Any, count: Any) -> None:
+    """Add values to means over ``count`` values without waiting for the device; copy counters."""
+    if means[0].is_floating_point():
+        steps = torch._foreach_sub(values, means)
+        torch._foreach_div_(steps, count + 1)
+        torch._foreach_add_(means, steps)
+    else:
+        torch._foreach_copy_(means, values)
 
 
-class SwadAverage(WeightAverage):
+class SwadAverage:
     """The mean of the weights after every step of a window in which the validation loss is low (Cha et al. 2021).
 
-    The window begins where the loss was not lower in the :data:`PATIENCE_BEGIN` evaluations that follow, and ends
-    before :data:`PATIENCE_END` evaluations in a row above :data:`TOLERANCE` times the mean loss at its beginning; where
-    these do not come, with the training. Of a training that is too short for a window to begin there is no mean.
+    The window begins where the loss was not lower in the :data:`PATIENCE_BEGIN` evaluations that follow. It ends before
+    :data:`PATIENCE_END` evaluations in a row above :data:`TOLERANCE` times the mean loss at its beginning, or with the
+    training. If the training is too short for a window to begin, there is no mean.
 
     Parameters
     ----------
@@ -163,18 +81,20 @@ class SwadAverage(WeightAverage):
     """
 
     def __init__(self, network: nn.Module) -> None:
-        super().__init__(network)
-        self._since, self._window = _Mean(), _Mean()
-        #: Means from one evaluation to the next, with the loss at the later one; those that may yet be left out.
-        self._recent: list[tuple[_Mean, float]] = []
-        self._limit: float | None = None
+        #: Steps since the last evaluation; those certainly in the window; and those from one evaluation to the next
+        #: that may yet be left out, with the loss at the later one.
+        self._since, self._window = UniformAverage(network), UniformAverage(network)
+        self._recent: list[tuple[UniformAverage, float]] = []
+        self._limit = math.inf  # until the window begins
         self._over = False
 
-    def step(self, before: int) -> None:  # noqa: ARG002  # as all averages have it
+    def step(self, network: nn.Module, done: int) -> None:
+        """As :meth:`UniformAverage.step`."""
         if not self._over:
-            self._since.add(list(self._now.values()))
+            self._since.step(network, done)
 
-    def evaluated(self, metrics: Mapping[str, Any]) -> None:
+    def evaluated(self, network: nn.Module, metrics: Mapping[str, Any]) -> None:
+        """Begin or end the window by the validation loss."""
         loss = metrics.get("validation_loss")
         if not isinstance(loss, float):
             raise SettingError(
@@ -182,59 +102,62 @@ class SwadAverage(WeightAverage):
                 f"'validation_loss', found {', '.join(map(repr, metrics)) or 'nothing'}. Add it, or average from a "
                 "round on."
             )
-        if self._over or not self._since.count:
+        if self._over or not self._since.n_averaged:
             return
         self._recent.append((self._since, loss))
-        self._since = _Mean()
-        losses = [each for _, each in self._recent]
-        if self._limit is None:
+        self._since = UniformAverage(network)
+        if self._limit == math.inf:
             self._recent = self._recent[-PATIENCE_BEGIN:]
-            losses = losses[-PATIENCE_BEGIN:]
+            losses = [loss for _, loss in self._recent]
             if len(losses) == PATIENCE_BEGIN and losses[0] == min(losses):
                 self._limit = TOLERANCE * math.fsum(losses) / PATIENCE_BEGIN
-        elif len(losses) >= PATIENCE_END and min(losses[-PATIENCE_END:]) > self._limit:
-            self._over = True
-            self._keep(self._recent[:-PATIENCE_END])
-            self._recent = []
-        else:
-            self._keep(self._recent[: -PATIENCE_END + 1])
-            self._recent = self._recent[-PATIENCE_END + 1 :]
+            return
+        last = [loss for _, loss in self._recent[-PATIENCE_END:]]
+        self._over = len(last) == PATIENCE_END and min(last) > self._limit
+        certain = max(0, len(self._recent) - PATIENCE_END + (not self._over))
+        for mean, _ in self._recent[:certain]:
+            self._window.merge(mean)
+        self._recent = [] if self._over else self._recent[certain:]
 
-    def _keep(self, sure: Sequence[tuple[_Mean, float]]) -> None:
-        for mean, _ in sure:
-            self._window.add(mean.tensors, mean.count)
-
-    def mean(self) -> list[Tensor] | None:
-        if self._limit is None:
+    def mean(self) -> nn.Module | None:
+        """As :meth:`UniformAverage.mean`."""
+        if self._limit == math.inf:
             return None
-        total = _Mean()
-        for mean in (self._window, *(mean for mean, _ in self._recent)):
-            if mean.count:
-                total.add(mean.tensors, mean.count)
-        return total.tensors
+        total = UniformAverage(self._window.module)
+        for part in (self._window, *(mean for mean, _ in self._recent)):
+            if part.n_averaged:
+                total.merge(part)
+        return total.module
 
-    def parts(self) -> dict[str, _Mean]:
-        recent = {f"recent.{place}": mean for place, (mean, _) in enumerate(self._recent)}
-        return {"since": self._since, "window": self._window, **recent}
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors from which :meth:`load_state_dict` goes on."""
+        parts = {"since": self._since, "window": self._window}
+        parts |= {f"recent{number}": mean for number, (mean, _) in enumerate(self._recent)}
+        progress = [self._limit, float(self._over), *(loss for _, loss in self._recent)]
+        state = {"progress": torch.tensor(progress, dtype=torch.float64)}
+        return state | {f"{part}.{key}": value for part in parts for key, value in parts[part].state_dict().items()}
 
-    def about(self) -> Record:
-        return {"losses": [loss for _, loss in self._recent], "limit": self._limit, "over": self._over}
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
 
-    def restore(self, means: dict[str, _Mean], about: Record) -> None:
-        self._since, self._window = means.get("since", _Mean()), means.get("window", _Mean())
-        self._recent = [(means[f"recent.{place}"], float(loss)) for place, loss in enumerate(about["losses"])]
-        self._limit = None if about["limit"] is None else float(about["limit"])
-        self._over = bool(about["over"])
+        def part(name: str) -> UniformAverage:
+            mean = UniformAverage(self._window.module)
+            mean.load_state_dict({key: state[f"{name}.{key}"] for key in mean.state_dict()})
+            return mean
+
+        self._limit, over, *losses = state["progress"].tolist()
+        self._over, self._since, self._window = bool(over), part("since"), part("window")
+        self._recent = [(part(f"recent{number}"), loss) for number, loss in enumerate(losses)]
 
 
-def make_average(network: nn.Module, how: int | str | None) -> WeightAverage:
-    """The average that the settings of a training ask for.
+def make_average(network: nn.Module, kind: int | str | None) -> UniformAverage | SwadAverage | None:
+    """The average that a training plan asks for.
 
     Parameters
     ----------
     network : the network, on the device it is trained on.
-    how : the rounds before the first step that counts, ``"swad"``, or None.
+    kind : number of steps before the first one that counts, ``"swad"``, or None.
     """
-    if how is None:
-        return WeightAverage(network)
-    return SwadAverage(network) if how == SWAD else UniformAverage(network, int(how))
+    if kind is None:
+        return None
+    return SwadAverage(network) if kind == SWAD else UniformAverage(network, int(kind))

@@ -51,15 +51,14 @@ class MLP(nn.Module):
         out: Tensor = self.body(x.to(self.head.weight.dtype))
         return out
 
+    def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits or predicted values, and features."""
+        features = self.features(x)
+        return self.head(features), features
+
     def forward(self, x: Tensor) -> Tensor:
         """Logits or predicted values."""
-        out: Tensor = self.head(self.features(x))
-        return out
-
-    @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits or predicted values, without gradients."""
-        return self.forward(x)
+        return self.with_features(x)[0]
 
 
 def _linear(inputs: int, outputs: int, generator: torch.Generator, std: float | None = None) -> nn.Linear:

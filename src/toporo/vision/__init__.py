@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from toporo.errors import SettingError, UnknownNameError
+from toporo.vision.device import images_on_device
 from toporo.vision.resnet import STYLES, ResNet, Style
 from toporo.vision.segmentation import FCN, UNet
 from toporo.vision.weights import Weights, load_weights, read_weights, save_weights
@@ -20,6 +21,7 @@ __all__ = [
     "Style",
     "UNet",
     "Weights",
+    "images_on_device",
     "load_weights",
     "make_network",
     "read_weights",

@@ -26,7 +26,7 @@ from toporo.paper.theory.stationarity import (
     stationarity_steps,
 )
 from toporo.robust import get_divergence
-from toporo.training import MLP, TrainSettings, train
+from toporo.training import MLP, Batches, TrainingPlan, fit
 
 PRIOR = {"g0": 0.5, "g1": 0.3, "g2": 0.2}
 P = np.array(list(PRIOR.values()))
@@ -112,8 +112,8 @@ def test_measuring_while_training_leaves_no_trace() -> None:
             with torch.no_grad():
                 return training_stationarity(model, objective, data, cross_entropy)._asdict()
 
-        settings = TrainSettings(rounds=4, per_group=2)
-        history = train(model, objective, data, cross_entropy, settings, evaluate=measure if watched else None)
+        batches, plan = Batches.of(data, per_group=2), TrainingPlan(rounds=4)
+        history = fit(model, objective, batches, cross_entropy, plan, evaluate=measure if watched else None).history
         return history, model.state_dict() | {"q": objective.q}
 
     _, plain = trained(watched=False)

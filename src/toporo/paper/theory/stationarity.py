@@ -82,7 +82,7 @@ def training_stationarity(
 ) -> Stationarity:
     """Measure both quantities of Theorem 2 at a model and the objective's present q, in one pass over all rows.
 
-    Call it from ``train(evaluate=...)``, which puts the model into evaluation mode. Gradients that the parameters hold
+    Call it from ``fit(evaluate=...)``, which puts the model into evaluation mode. Gradients that the parameters hold
     are not touched.
 
     Parameters
@@ -90,7 +90,7 @@ def training_stationarity(
     model : the network.
     objective : the objective it is trained with: group DRO, or TRO with a finite penalty and no radius.
     data : the training rows.
-    loss : per-sample task loss, as for :func:`toporo.training.train`.
+    loss : per-sample task loss, as for :func:`toporo.training.fit`.
 
     >>> data = GroupedData.from_arrays([[0.0], [1.0]], [0.0, 1.0], ["a", "b"])
     >>> exact = nn.Linear(1, 1)

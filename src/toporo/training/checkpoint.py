@@ -1,0 +1,66 @@
+"""Checkpoint files: tensors and JSON in one safetensors file with a checksum, and nothing executable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from toporo.errors import DataError
+from toporo.files import parse_json, write_whole
+from toporo.types import Record
+
+SCHEMA = "toporo.checkpoint/3"
+
+
+def write_checkpoint(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: Record) -> None:
+    """Write a checkpoint, replacing an earlier one as a whole.
+
+    Parameters
+    ----------
+    path : the file.
+    tensors : state, by name.
+    about : JSON values that describe the run.
+    """
+    # The format refuses tensors that share memory; a checkpoint needs values, so copy.
+    copies = {key: value.detach().cpu().clone().contiguous() for key, value in tensors.items()}
+    text = json.dumps(about)
+    packed = save(copies, metadata={"schema": SCHEMA, "checksum": _checksum(copies, text), "about": text})
+    write_whole(path, lambda stream: stream.write(packed))
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Record]:
+    """Tensors and description of a checkpoint, read at once: another process may replace the file at any time.
+
+    Parameters
+    ----------
+    path : the file. If it does not exist, this is a :class:`FileNotFoundError`; if it is damaged, a
+        :class:`~toporo.errors.DataError`.
+    """
+    again = "Delete it to start over."
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  # not a dict
+    except FileNotFoundError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path} is not a readable checkpoint ({error}). {again}") from None
+    if metadata.get("schema") != SCHEMA:
+        raise DataError(f"{path} has schema {metadata.get('schema')!r}, expected {SCHEMA!r}. {again}")
+    text = metadata.get("about", "")
+    if metadata.get("checksum") != _checksum(tensors, text):
+        raise DataError(f"the checkpoint {path} is damaged: its checksum does not match its content. {again}")
+    about = parse_json(text, f"the description in {path}")
+    if not isinstance(about, dict):
+        raise DataError(f"the description in {path} is not an object. {again}")
+    return tensors, about
+
+
+def _checksum(tensors: dict[str, Tensor], about: str) -> str:
+    return hashlib.sha256(save(tensors) + about.encode()).hexdigest()

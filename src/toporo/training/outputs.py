@@ -1,0 +1,84 @@
+"""Outputs and features of a network for many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from toporo.data.batches import tensors
+from toporo.data.grouped import GroupedData
+from toporo.training.plan import TrainingPlan
+from toporo.training.step import autocast
+from toporo.types import Name
+
+
+@torch.no_grad()
+def outputs_at(
+    network: nn.Module,
+    x: Tensor,
+    rows: npt.NDArray[np.int64],
+    plan: TrainingPlan,
+    *,
+    prepare: Callable[[Tensor], Tensor] | None = None,
+    features: bool = False,
+    batch: int = 500,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """``(row numbers, outputs)`` of portions of rows, on the device, in evaluation mode.
+
+    Parameters
+    ----------
+    network : the network.
+    x : stored inputs, on the device of the plan.
+    rows : row numbers in ``x``.
+    plan : device and precision.
+    prepare : from stored inputs to the network's; by default they are the same.
+    features : return ``network.features(x)`` instead of outputs.
+    batch : rows per portion.
+    """
+    before = network.training
+    network.eval()
+    function: Any = network.features if features else network
+    try:
+        for part in torch.split(torch.as_tensor(rows, device=x.device), batch):
+            inputs = x.index_select(0, part)
+            with autocast(plan):
+                outputs = function(inputs if prepare is None else prepare(inputs))
+            yield part, outputs if plan.precision == "fp32" else outputs.float()
+    finally:
+        network.train(before)
+
+
+def outputs_of(
+    model: nn.Module, data: GroupedData, device: str | torch.device = "cpu", *, features: bool = False
+) -> npt.NDArray[Any]:
+    """Logits or predicted values of every row.
+
+    Parameters
+    ----------
+    model : the network.
+    data : the rows.
+    device : where to compute.
+    features : return the activations before the last layer, ``model.features(x)``, instead.
+    """
+    x, n = tensors(data, device)[0], len(data)
+    ((_, outputs),) = outputs_at(model, x, np.arange(n), TrainingPlan(), features=features, batch=n)
+    return outputs.cpu().numpy()
+
+
+def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Name, float]:
+    """Fraction of rows classified correctly, by group.
+
+    Parameters
+    ----------
+    model : the network.
+    data : the rows.
+    device : where to compute.
+    """
+    correct = outputs_of(model, data, device).argmax(axis=1) == data.y
+    means = np.bincount(data.codes, correct) / np.bincount(data.codes)
+    return data.groups.named(means.tolist())

@@ -1,0 +1,104 @@
+"""Settings of a training run, and the device it uses."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+
+from toporo.checks import number, one_of, positive, whole
+from toporo.errors import SettingError
+from toporo.training.average import SWAD
+from toporo.types import Record
+
+UNITS = ("epochs", "steps")
+PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DEVICES = ("auto", "cpu", "cuda")
+#: Settings that change how fast a result is reached, and not the result.
+PACE = frozenset({"device", "graph", "checkpoint_seconds"})
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Length and settings of a training run with Adam.
+
+    Parameters
+    ----------
+    rounds : length of the run.
+    unit : ``"epochs"`` (passes over the largest group) or ``"steps"``; also the unit of ``average`` and
+        ``evaluate_every``.
+    learning_rate, weight_decay : Adam's.
+    seed : of the order of the rows, augmentation and dropout.
+    average : number of rounds after which the weights of every step are averaged, or ``"swad"`` for a window that the
+        validation loss determines (:class:`~toporo.training.average.SwadAverage`). The network ends with the mean as
+        its weights. None keeps the last ones.
+    half_life : epochs in which the learning rate halves; None keeps it constant.
+    evaluate_every : rounds between evaluations; the last round is always evaluated.
+    precision : ``"fp32"``, or ``"bf16"`` for automatic mixed precision.
+    device : ``"cpu"`` or ``"cuda"``; see :func:`pick_device`.
+    graph : compile the network, capture a step as a CUDA graph and replay it. The network and its augmentation must
+        then work without Python code that depends on values.
+    checkpoint_seconds : shortest time between two checkpoints. One is always written after the last round.
+    """
+
+    rounds: int = 20
+    unit: str = "epochs"
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    seed: int = 0
+    average: int | str | None = None
+    half_life: float | None = None
+    evaluate_every: int = 1
+    precision: str = "fp32"
+    device: str = "cpu"
+    graph: bool = False
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "evaluate_every"):
+            number(getattr(self, name), name, "at least 1", least=1)
+        for name in ("weight_decay", "seed"):
+            number(getattr(self, name), name, "at least 0", least=0)
+        number(self.checkpoint_seconds, "checkpoint_seconds", "at least 0", least=0, infinite=True)
+        positive(self.learning_rate, "learning_rate")
+        one_of(self.unit, "unit", UNITS)
+        one_of(self.precision, "precision", PRECISIONS)
+        if self.half_life is not None:
+            positive(self.half_life, "half_life")
+            if self.unit != "epochs" or self.graph:
+                raise SettingError(f"half_life={self.half_life}: expected unit='epochs' and graph=False with it.")
+        if self.graph and not self.on_gpu:
+            raise SettingError(f"graph=True, but the device is {self.device!r}: only a GPU captures steps.")
+        if isinstance(self.average, str):
+            one_of(self.average, "average", (SWAD,))
+        elif self.average is not None:
+            hint = f": a number of {self.unit} after which some are left, for a run of {self.rounds}"
+            whole(self.average, "average", 0, self.rounds - 1, hint)
+
+    @property
+    def on_gpu(self) -> bool:
+        """True if the device is a CUDA GPU."""
+        return torch.device(self.device).type == "cuda"
+
+    @property
+    def identity(self) -> Record:
+        """The settings that determine the result."""
+        return {name: value for name, value in asdict(self).items() if name not in PACE}
+
+
+def pick_device(name: str = "auto") -> str:
+    """``"cuda"`` or ``"cpu"``.
+
+    Parameters
+    ----------
+    name : either, or ``"auto"`` for the GPU if there is one. Asking for a GPU that is not there is an error.
+    """
+    one_of(name, "device", DEVICES)
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        why = "this PyTorch was built without CUDA" if torch.version.cuda is None else "PyTorch finds no usable GPU"
+        raise SettingError(
+            f"no GPU: {why} ({torch.__version__}). Use the device 'cpu' (slow), or a CUDA build of PyTorch on a "
+            "machine with an NVIDIA GPU."
+        )
+    return "cuda" if available and name != "cpu" else "cpu"

@@ -1,0 +1,227 @@
+"""One training step, repeated without waiting for the device.
+
+Row numbers and random numbers of many steps are copied to the device at once, a counter there selects the next ones,
+and losses are summed there. With ``graph``, the network is compiled and the whole step (gathering, augmentation,
+forward, objective, backward, optimiser) is captured once as a CUDA graph and replayed.
+
+On a CPU the same seed gives the same bytes. On a GPU the hardware determines the order of sums, and runs agree up to
+rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from toporo.errors import DataError
+from toporo.objectives import Objective
+from toporo.training.average import make_average
+from toporo.training.batches import Batches, RowNumbers
+from toporo.training.plan import PRECISIONS, TrainingPlan
+
+#: Per-sample task loss: (outputs, targets) to (n,).
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+#: Steps done one by one before the graph is captured: compilation, choice of kernels and the optimiser's state.
+WARM_UP = 3
+
+
+class Stepper:
+    """Trains a network step by step, as :func:`fit` does.
+
+    ``load`` the row numbers and random numbers of some steps, then ``run`` them.
+
+    Parameters
+    ----------
+    network, objective, batches, loss, plan : as in :func:`fit`.
+    """
+
+    def __init__(
+        self, network: nn.Module, objective: Objective, batches: Batches, loss: Loss, plan: TrainingPlan
+    ) -> None:
+        rows = batches.rows
+        rows.groups.require_same(objective.groups, what=f"the groups of {type(objective).__name__}")
+        device = torch.device(plan.device)
+        self.network, self.objective, self.plan = network.to(device), objective.to(device), plan
+        if plan.on_gpu:
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch has it
+        self.optimizer = torch.optim.Adam(
+            [*network.parameters(), *objective.parameters()],
+            lr=plan.learning_rate,
+            betas=objective.betas,
+            weight_decay=plan.weight_decay,
+            fused=plan.on_gpu or None,
+            capturable=plan.on_gpu,
+        )
+        after = plan.average
+        self.average = make_average(network, batches.steps(plan, after) if isinstance(after, int) else after)
+        #: Steps done, also before a run was resumed.
+        self.done = 0
+        self._loss, self._prepare = loss, batches.prepare
+        self._forward = _outputs_and_features if "features" in objective.needs else _outputs
+        if plan.graph:
+            self._forward = _compiled(self._forward)
+            self._prepare = None if batches.prepare is None else _compiled(batches.prepare)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._early = 0  # steps done since the buffers below were made
+        # A graph reads and writes fixed memory; objectives put new tensors in place of old ones.
+        self._fixed = [
+            (module, name, value)
+            for module in (objective.modules() if plan.graph else ())
+            for name, value in module.named_buffers(recurse=False)
+        ]
+        codes = torch.full((len(batches.x),), -1, dtype=torch.long)
+        codes[torch.as_tensor(batches.numbers)] = torch.as_tensor(rows.codes, dtype=torch.long)
+        self._x, self._y, self._codes = (value.to(device) for value in (batches.x, batches.y, codes))
+        self._rows = torch.zeros((0, batches.size), dtype=torch.long, device=device)
+        self._uniforms = torch.zeros((0, batches.size, batches.draws), device=device)
+        self._next = torch.zeros(1, dtype=torch.long, device=device)
+        self._total = torch.zeros((), device=device)
+
+    def load(self, rows: RowNumbers, uniforms: npt.NDArray[np.float32]) -> None:
+        """Row numbers (steps, rows) and random numbers (steps, rows, draws) of the next steps."""
+        if len(rows) > len(self._rows):
+            self._rows, self._uniforms = (torch.as_tensor(value).to(self._x.device) for value in (rows, uniforms))
+            self._graph, self._early = None, 0
+        else:
+            self._rows[: len(rows)].copy_(torch.as_tensor(rows))
+            self._uniforms[: len(rows)].copy_(torch.as_tensor(uniforms))
+        self._next.zero_()
+        self._total.zero_()
+
+    def run(self, count: int) -> None:
+        """Do this many of the loaded steps."""
+        self.network.train()
+        self.objective.train()
+        for _ in range(count):
+            if self.done and self.done == self.objective.warm_up:
+                reset_state(self.optimizer)
+            if self.plan.graph:
+                self._replay()
+            else:
+                self._step()
+            if self.average is not None:
+                self.average.step(self.network, self.done)
+            self.done += 1
+
+    def mean_loss(self, count: int) -> float:
+        """Mean loss over the last ``count`` steps; waits for the device."""
+        return float(self._total) / count
+
+    def _replay(self) -> None:
+        """Replay a step. The first ones run in a stream of their own, and the next one is captured."""
+        if self._early < WARM_UP:
+            self._early += 1
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self._step()
+            torch.cuda.current_stream().wait_stream(side)
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            self.optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(self._graph):
+                self._step()
+        self._graph.replay()
+
+    def _step(self) -> None:
+        rows = self._rows.index_select(0, self._next)[0]
+        x, y = self._x.index_select(0, rows), self._y.index_select(0, rows)
+        if self._prepare is not None:
+            with torch.no_grad():
+                x, y = self._prepare(x, y, self._uniforms.index_select(0, self._next)[0])
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.plan):
+            outputs, features = self._forward(self.network, x)
+        if self.plan.precision != "fp32":
+            outputs, features = outputs.float(), None if features is None else features.float()
+        losses = self._loss(outputs, y)
+        extra = {"logits": outputs, "features": features}
+        value = self.objective(
+            losses, self._codes.index_select(0, rows), **{name: extra[name] for name in self.objective.needs}
+        )
+        with torch.no_grad():
+            for module, name, fixed in self._fixed:
+                new = getattr(module, name)
+                if new is not fixed:
+                    fixed.copy_(new)
+                    setattr(module, name, fixed)
+        value.backward()
+        self.optimizer.step()
+        self._total.add_(losses.detach().mean())
+        self._next.add_(1)
+
+    def state(self) -> dict[str, Tensor]:
+        """State of network, objective, optimiser and average as tensors by name."""
+        parts: dict[str, Any] = {"model": self.network.state_dict(), "objective": self.objective.state_dict()}
+        for index, values in self.optimizer.state_dict()["state"].items():
+            parts[f"optimizer.{index}"] = values
+        if self.average is not None:
+            parts["average"] = self.average.state_dict()
+        return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from a :meth:`state`; that of another network or objective is an error."""
+        try:
+            self.network.load_state_dict(_part(state, "model."))
+            self.objective.load_state_dict(_part(state, "objective."))
+            by_parameter: dict[int, dict[str, Tensor]] = {}
+            for name, value in _part(state, "optimizer.").items():
+                index, _, key = name.partition(".")
+                by_parameter.setdefault(int(index), {})[key] = value
+            groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
+            self.optimizer.load_state_dict({"state": by_parameter, "param_groups": groups})
+            if self.average is not None:
+                self.average.load_state_dict(_part(state, "average."))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(f"it belongs to another model or objective ({error})") from None
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _outputs(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    return network(x), None
+
+
+def _outputs_and_features(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    both: tuple[Tensor, Tensor] = network.with_features(x)  # type: ignore[operator]  # toporo's networks have it
+    return both
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile once per process: for the second network of an architecture it is ready."""
+    return torch.compile(function, dynamic=False)
+
+
+def autocast(plan: TrainingPlan) -> AbstractContextManager[Any]:
+    """The plan's precision, as a context."""
+    if plan.precision == "fp32":
+        return nullcontext()
+    # Without the cache of converted weights: a graph replays the conversion, and must not keep the first step's.
+    return torch.autocast(torch.device(plan.device).type, dtype=PRECISIONS[plan.precision], cache_enabled=False)
+
+
+def reset_state(optimizer: torch.optim.Optimizer) -> None:
+    """Reset an optimiser's state to zero, as before its first step, in place so that captured CUDA graphs see it.
+
+    In a training loop of your own, call it once ``objective.warm_up`` steps are done, unless that is 0.
+
+    Parameters
+    ----------
+    optimizer : the optimiser.
+    """
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()

@@ -1,0 +1,32 @@
+"""Images on the training device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toporo.data.grouped import GroupedData
+from toporo.data.images import ImageStore
+from toporo.errors import DataError
+
+
+def images_on_device(store: Any, data: GroupedData, device: str = "cpu") -> tuple[Tensor, Tensor]:
+    """All images of a store as bytes (n, height, width, 3), and their classes, for :class:`toporo.training.Batches`.
+
+    Parameters
+    ----------
+    store : the images.
+    data : row numbers in the store as inputs, and classes. Rows of the store that it lacks have the class −1.
+    device : where to put them.
+    """
+    if not isinstance(store, ImageStore):
+        raise DataError(
+            f"the store is a {type(store).__name__}: expected an ImageStore. Scale tiles first, and give Batches the "
+            "tensors themselves."
+        )
+    classes = np.full(len(store), -1, dtype=np.int64)
+    classes[data.x] = data.y
+    return torch.from_numpy(np.array(store.images)).to(device), torch.from_numpy(classes).to(device)
