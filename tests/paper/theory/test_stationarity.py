@@ -18,13 +18,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError
 from toporo.objectives import ERM, TRO, GroupDRO, WeightedObjective
 from toporo.paper.theory import BallProblem, SmoothConstants, measure_stationarity, training_stationarity
-from toporo.paper.theory.stationarity import (
-    inner_suboptimality,
-    sigmoid_constants,
-    sigmoid_stationarity,
-    stationarity_bound,
-    stationarity_steps,
-)
+from toporo.paper.theory.stationarity import inner_suboptimality, sigmoid_constants, sigmoid_stationarity
 from toporo.robust import get_divergence
 from toporo.training import MLP, Batches, TrainingPlan, fit
 
@@ -206,12 +200,12 @@ def test_the_bound_holds_where_every_constant_is_known(penalty: float) -> None:
 
 def test_the_bound_has_its_rate_and_the_steps_are_the_best() -> None:
     constants = sigmoid_constants(sigmoid())
-    near, far = (stationarity_bound(constants, 2**k, stationarity_steps(constants, 2**k)) for k in (50, 60))
+    near, far = (constants.bound(2**k, constants.step_sizes(2**k)) for k in (50, 60))
     assert math.log2(far.gradient_norm / near.gradient_norm) / 10 == pytest.approx(-1 / 5, abs=1e-3)
     assert math.log2(far.dual_suboptimality / near.dual_suboptimality) / 10 == pytest.approx(-2 / 5, abs=2e-3)
-    sizes = stationarity_steps(constants, 2**60)
+    sizes = constants.step_sizes(2**60)
     for factors in ((0.7, 1.0), (1.4, 1.0), (1.0, 0.7), (1.0, 1.4), (1.4, 1.4)):
-        other = stationarity_bound(constants, 2**60, (sizes[0] * factors[0], sizes[1] * factors[1]))
+        other = constants.bound(2**60, (sizes[0] * factors[0], sizes[1] * factors[1]))
         assert other.gradient_norm > far.gradient_norm
 
 
@@ -223,16 +217,16 @@ def test_understated_smoothness_breaks_the_bound() -> None:
         theta -= 2.0 * theta
     left = math.sqrt(np.mean(squares))
     true = SmoothConstants(smoothness=1.0, jacobian=1.0, theta=1.0, q=1.0, above=0.5, penalty=1e6)
-    assert left <= stationarity_bound(true, steps, (2.0, 1e-6)).gradient_norm
+    assert left <= true.bound(steps, (2.0, 1e-6)).gradient_norm
     for wrong in ({"smoothness": 0.25}, {"theta": 0.5}):
-        assert left > stationarity_bound(replace(true, **wrong), steps, (2.0, 1e-6)).gradient_norm
+        assert left > replace(true, **wrong).bound(steps, (2.0, 1e-6)).gradient_norm
 
 
 def test_a_smaller_constant_is_a_smaller_bound() -> None:
     constants, sizes = sigmoid_constants(sigmoid()), (0.05, 0.1)
-    whole = stationarity_bound(constants, 100, sizes)
+    whole = constants.bound(100, sizes)
     for name in ("smoothness", "jacobian", "theta", "q", "above"):
-        less = stationarity_bound(replace(constants, **{name: 0.9 * getattr(constants, name)}), 100, sizes)
+        less = replace(constants, **{name: 0.9 * getattr(constants, name)}).bound(100, sizes)
         assert less.gradient_norm < whole.gradient_norm
         assert (less.dual_suboptimality < whole.dual_suboptimality) == (name in ("jacobian", "theta", "q"))
 
@@ -245,4 +239,4 @@ def test_what_has_no_bound_is_refused() -> None:
     constants = sigmoid_constants(sigmoid(penalty=4.0))
     for sizes in ((0.1, 0.3), (0.0, 0.1)):
         with pytest.raises(SettingError, match=r"at most 1/λ = 0.25"):
-            stationarity_bound(constants, 10, sizes)
+            constants.bound(10, sizes)

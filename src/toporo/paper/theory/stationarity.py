@@ -152,47 +152,35 @@ class SmoothConstants:
     above: float
     penalty: float
 
+    def step_sizes(self, steps: int) -> tuple[float, float]:
+        r""":math:`\eta_\theta = a\,T^{-3/5}` and :math:`\eta_q = b\,T^{-2/5}`, but at most :math:`1/\lambda`.
 
-def stationarity_steps(constants: SmoothConstants, steps: int) -> tuple[float, float]:
-    r""":math:`\eta_\theta = a\,T^{-3/5}` and :math:`\eta_q = b\,T^{-2/5}`, but at most :math:`1/\lambda`.
+        :math:`k^3 = 2 J^2 G_\theta^2 / (\lambda^3 G_q^2)`, :math:`a^{5/3} = 2 A \lambda / (J^2 G_q^2 k)` and
+        :math:`b = k\,a^{2/3}` minimise the bound on the gradient without its terms of lower order.
+        """
+        k = (2.0 * (self.jacobian * self.theta / self.q) ** 2 / self.penalty**3) ** (1 / 3)
+        a = (2.0 * self.above * self.penalty / (k * (self.jacobian * self.q) ** 2)) ** (3 / 5)
+        return a * steps ** (-3 / 5), min(k * a ** (2 / 3) * steps ** (-2 / 5), 1.0 / self.penalty)
 
-    :math:`k^3 = 2 J^2 G_\theta^2 / (\lambda^3 G_q^2)`, :math:`a^{5/3} = 2 A \lambda / (J^2 G_q^2 k)` and
-    :math:`b = k\,a^{2/3}` minimise the bound on the gradient without its terms of lower order.
+    def bound(self, steps: int, sizes: tuple[float, float]) -> Stationarity:
+        r""":math:`\bar\varepsilon` and :math:`\bar\delta` after T steps of these sizes.
 
-    Parameters
-    ----------
-    constants, steps : of the problem, and T.
-    """
-    c = constants
-    k = (2.0 * (c.jacobian * c.theta / c.q) ** 2 / c.penalty**3) ** (1 / 3)
-    a = (2.0 * c.above * c.penalty / (k * (c.jacobian * c.q) ** 2)) ** (3 / 5)
-    return a * steps ** (-3 / 5), min(k * a ** (2 / 3) * steps ** (-2 / 5), 1.0 / c.penalty)
-
-
-def stationarity_bound(constants: SmoothConstants, steps: int, sizes: tuple[float, float]) -> Stationarity:
-    r""":math:`\bar\varepsilon` and :math:`\bar\delta` of the bound at the head of this module.
-
-    Parameters
-    ----------
-    constants, steps : of the problem, and T.
-    sizes : :math:`\eta_\theta` and :math:`\eta_q`, such as :func:`stationarity_steps`.
-
-    >>> ours = SmoothConstants(smoothness=1.0, jacobian=1.0, theta=1.0, q=2.0, above=1.0, penalty=1.0)
-    >>> bound = stationarity_bound(ours, steps=100, sizes=(0.02, 0.1))
-    >>> round(bound.dual_suboptimality, 6), round(bound.gradient_norm**2, 6)
-    (0.32, 1.68)
-    """
-    c, (eta_theta, eta_q) = constants, sizes
-    if not (eta_theta > 0.0 and 0.0 < eta_q * c.penalty <= 1.0 + 1e-12):
-        raise SettingError(
-            f"η_θ is {eta_theta:g}, η_q is {eta_q:g}: the bound is for positive steps, and an η_q of at most "
-            f"1/λ = {1.0 / c.penalty:g}."
-        )
-    drift = (c.jacobian * c.theta * eta_theta / eta_q) ** 2 / (2.0 * c.penalty**3)
-    delta = 1.0 / (eta_q * steps) + eta_q * c.q**2 / 2.0 + drift
-    bend = c.smoothness + c.jacobian**2 / c.penalty
-    descent = 2.0 * c.above / (eta_theta * steps) + bend * eta_theta * c.theta**2
-    return Stationarity(math.sqrt(descent + 2.0 * c.jacobian**2 / c.penalty * delta), delta)
+        >>> ours = SmoothConstants(smoothness=1.0, jacobian=1.0, theta=1.0, q=2.0, above=1.0, penalty=1.0)
+        >>> bound = ours.bound(steps=100, sizes=(0.02, 0.1))
+        >>> round(bound.dual_suboptimality, 6), round(bound.gradient_norm**2, 6)
+        (0.32, 1.68)
+        """
+        eta_theta, eta_q = sizes
+        if not (eta_theta > 0.0 and 0.0 < eta_q * self.penalty <= 1.0 + 1e-12):
+            raise SettingError(
+                f"η_θ is {eta_theta:g}, η_q is {eta_q:g}: the bound is for positive steps, and an η_q of at most "
+                f"1/λ = {1.0 / self.penalty:g}."
+            )
+        drift = (self.jacobian * self.theta * eta_theta / eta_q) ** 2 / (2.0 * self.penalty**3)
+        delta = 1.0 / (eta_q * steps) + eta_q * self.q**2 / 2.0 + drift
+        bend = self.smoothness + self.jacobian**2 / self.penalty
+        descent = 2.0 * self.above / (eta_theta * steps) + bend * eta_theta * self.theta**2
+        return Stationarity(math.sqrt(descent + 2.0 * self.jacobian**2 / self.penalty * delta), delta)
 
 
 # ---------------------------------------------------------------- a problem with known constants
@@ -240,9 +228,8 @@ def sigmoid_stationarity(problem: BallProblem, theta: Array, q: Array) -> Array:
     z = theta @ problem.x.T
     gradient = (sigmoid_slope(z, problem.y) * problem.row_weights(q)) @ problem.x
     losses = np.add.reduceat(sigmoid_loss(z, problem.y) * problem.row_shares, problem.starts, axis=-1)
-    return np.stack([
-        (gradient**2).sum(axis=-1), inner_suboptimality(losses, q, problem.prior, problem.penalty)
-    ])  # fmt: skip
+    gap = inner_suboptimality(losses, q, problem.prior, problem.penalty)
+    return np.stack([(gradient**2).sum(axis=-1), gap])
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +253,11 @@ class StationarityRates:
         return {"gradient_norm": self.gradient_norm, "dual_suboptimality": self.dual_suboptimality}
 
     @property
+    def holds(self) -> bool:
+        """True if both bounds hold at every T."""
+        return self.gradient_norm.holds and self.dual_suboptimality.holds
+
+    @property
     def informative_from(self) -> int | None:
         r"""The first T at which the bound on the gradient is below :math:`G_\theta`, which no gradient can exceed."""
         pairs = zip(self.gradient_norm.horizons, self.gradient_norm.bounds, strict=True)
@@ -281,7 +273,7 @@ class StationarityRates:
             **{name: rate.values.tolist() for name, rate in self.rates.items()},
             "bounds": [Stationarity(*pair)._asdict() for pair in bounds],
             "slopes": {name: [rate.slope, rate.bound_slope] for name, rate in self.rates.items()},
-            "holds": all(rate.holds for rate in self.rates.values()),
+            "holds": self.holds,
         }
 
 
@@ -299,12 +291,12 @@ def measure_stationarity(
     horizons, constants = check_horizons(horizons), sigmoid_constants(problem)
     means, bounds = [], []
     for steps in horizons:
-        sizes = stationarity_steps(constants, steps)
+        sizes = constants.step_sizes(steps)
         runs = descent_ascent(
             problem, sigmoid_loss, sigmoid_slope, radius=math.inf, steps=steps, sizes=sizes, seeds=seeds
         )
         means.append(sum(sigmoid_stationarity(problem, step.theta, step.q) for step in runs) / steps)
-        bounds.append(stationarity_bound(constants, steps, sizes))
+        bounds.append(constants.bound(steps, sizes))
     squares, dual = np.array(means).swapaxes(0, 1)
     norm_bounds, dual_bounds = np.array(bounds).T
     return StationarityRates(
