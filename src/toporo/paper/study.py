@@ -139,11 +139,10 @@ def _bounds(
         for test in shown:
             breakdowns.append(
                 bound_breakdown(
+                    problem,
                     point.theta,
                     point.weights,
-                    data,
                     test,
-                    ball_radius=settings.bound_ball_radius,
                     delta=settings.delta,
                     signs=settings.signs,
                     classifier=settings.classifier,

@@ -41,6 +41,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
@@ -49,7 +50,7 @@ from toporo.checks import number, one_of, whole
 from toporo.data.grouped import GroupedData, group_rng
 from toporo.errors import DataError, listed
 from toporo.groups import GroupIds, Groups, name_to_json
-from toporo.paper.theory.ball import design
+from toporo.paper.theory.ball import BallProblem, design
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -157,12 +158,11 @@ class BoundBreakdown:
 
 
 def bound_breakdown(
+    problem: BallProblem,
     theta: Array,
     weights: Mapping[Name, float],
-    train: GroupedData,
     test: GroupedData,
     *,
-    ball_radius: float,
     delta: float = 0.05,
     signs: int = 1000,
     classifier: str = "boosting",
@@ -171,55 +171,71 @@ def bound_breakdown(
 
     Parameters
     ----------
-    theta : coefficients, the intercept's last; the sign of the score is the class.
+    problem : the training rows with targets -1 and 1, the intercept last, and R, fixed before the data were seen.
+    theta : coefficients, ‖θ‖ ≤ R; the sign of the score is the class.
     weights : q by training group: DRO's, TRO's, a prior's, ….
-    train : the training rows, with targets -1 and 1.
     test : the rows of the test group. Their targets are compared with (``test_risk``) and enter no term.
-    ball_radius : R, fixed before the data were seen; ‖θ‖ with the intercept may not exceed it.
     delta : the probability of failure.
     signs : number of random sign vectors that the complexity is averaged over.
     classifier : a key of :data:`CLASSIFIERS`.
     """
     number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
     one_of(classifier, "classifier", CLASSIFIERS)
-    _check_rows(train, test)
-    x, theta = design(train.x, intercept=True), _check_theta(theta, train.x.shape[1] + 1, ball_radius)
-    q = train.groups.align(Prior(weights).weights, what="the weights")
-    rows, counts = row_weights(train, q), np.bincount(train.codes).astype(np.float64)
+    theta, x_test = _check(problem, theta, test)
+    q = problem.groups.align(Prior(weights).weights, what="the weights")
+    points = problem.row_weights(q)[:, None] * problem.x
     complexity, *each_complexity = (
-        rademacher(row_weights(train, mixture)[:, None] * x, ball_radius, signs) for mixture in (q, *np.eye(len(q)))
+        rademacher(problem.row_weights(mixture)[:, None] * problem.x, problem.ball_radius, signs)
+        for mixture in (q, *np.eye(len(q)))
     )
-    each_confidence = [confidence_term(np.ones(1), count, delta / len(q)) for count in counts[:, None]]
-    distance = classifier_distance(train, q, test.x, classifier)
+    each_confidence = [confidence_term(np.ones(1), count, delta / len(q)) for count in problem.counts[:, None]]
+    distance = classifier_distance(problem, q, test.x, classifier)
     return BoundBreakdown(
         test_group=test.groups.names[0],
-        weights=train.groups.named(q),
-        empirical=float(rows @ _ramp(x @ theta * train.y)),
+        weights=problem.groups.named(q),
+        empirical=float(problem.row_weights(q) @ _ramp(problem.x @ theta * problem.y)),
         complexity=2.0 * complexity.value,
         complexity_error=2.0 * complexity.error,
-        complexity_ceiling=2.0 * ball_radius * float(np.sqrt(((rows[:, None] * x) ** 2).sum())),
+        complexity_ceiling=2.0 * problem.ball_radius * float(np.sqrt((points**2).sum())),
         distance=distance.value,
         distance_error=distance.error,
-        emd=mixture_emd(train, q, test.x),
-        confidence=confidence_term(q, counts, delta),
+        emd=mixture_emd(problem, q, test.x),
+        confidence=confidence_term(q, problem.counts, delta),
         delta=delta,
         chosen_complexity=2.0 * float(q @ [estimate.value for estimate in each_complexity]),
         chosen_confidence=float(q @ each_confidence),
-        test_risk=float(_ramp(design(test.x, intercept=True) @ theta * test.y).mean()),
-        assumptions=_assumptions(ball_radius, delta, classifier),
+        test_risk=float(_ramp(x_test @ theta * test.y).mean()),
+        assumptions=_assumptions(problem.ball_radius, delta, classifier),
     )
 
 
-def row_weights(data: GroupedData, q: Array) -> Array:
-    """:math:`q_e / n_e` of every row, for q in the order of ``data.groups``."""
-    return np.asarray((q / np.bincount(data.codes))[data.codes])
+def _check(problem: BallProblem, theta: Array, test: GroupedData) -> tuple[Array, Array]:
+    """Check model, training and test rows, and return the model and the test inputs with an intercept."""
+    theta, x = np.asarray(theta, dtype=np.float64), design(test.x, intercept=True)
+    if not theta.shape == problem.x.shape[1:] == x.shape[1:]:
+        raise DataError(
+            f"θ has shape {theta.shape}, a training input {problem.x.shape[1:]} and a test input {x.shape[1:]}, with "
+            "the intercept: give the same features, and one coefficient for each."
+        )
+    norm = float(np.linalg.norm(theta))
+    if not norm <= problem.ball_radius * (1.0 + 1e-9):
+        raise DataError(
+            f"θ has norm {norm:g}, outside the class ‖θ‖ ≤ {problem.ball_radius:g} that the bound is about: train "
+            "within that ball, or state the larger radius."
+        )
+    if len(test.groups) != 1:
+        raise DataError(f"the test rows are of {len(test.groups)} groups: the bound is for one at a time.")
+    strange = sorted(set(np.concatenate([problem.y, test.y]).tolist()) - {-1, 1})
+    if strange:
+        raise DataError(f"the targets hold {listed(strange)}: the bound is for two classes, -1 and 1.")
+    return theta, x
 
 
 def _ramp(margins: Array) -> Array:
     return np.clip(1.0 - margins, 0.0, LARGEST_LOSS)
 
 
-def confidence_term(q: Array, counts: Array, delta: float) -> float:
+def confidence_term(q: Array, counts: npt.NDArray[Any], delta: float) -> float:
     r""":math:`3 B \sqrt{\tfrac12 \log(2/\delta) \sum_e q_e^2 / n_e}`; derived at the head of this module.
 
     >>> round(confidence_term(np.array([0.5, 0.5]), np.array([50.0, 50.0]), delta=0.05), 4)
@@ -247,7 +263,7 @@ def rademacher(points: Array, ball_radius: float, signs: int = 1000) -> Estimate
 # ---------------------------------------------------------------- distances
 
 
-def classifier_distance(train: GroupedData, q: Array, test_inputs: Array, classifier: str = "boosting") -> Estimate:
+def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array, classifier: str = "boosting") -> Estimate:
     r"""Total variation between the test inputs and the q-weighted training inputs, as seen by a classifier.
 
     For any rule that tells the two apart, the sum of its hit rates on both sides less one, that is
@@ -257,15 +273,16 @@ def classifier_distance(train: GroupedData, q: Array, test_inputs: Array, classi
 
     Parameters
     ----------
-    train : the training rows.
-    q : weights in the order of ``train.groups``.
-    test_inputs : (n, features).
+    problem : the training rows.
+    q : weights in the order of its groups.
+    test_inputs : (n, features), without the intercept.
     classifier : a key of :data:`CLASSIFIERS`.
     """
-    used = np.flatnonzero(q[train.codes] > 0)
-    x = np.concatenate([train.x[used], test_inputs])
-    parts = np.concatenate([train.codes[used], np.full(len(test_inputs), len(q))])  # the test group comes last
-    share, names = np.append(q, 1.0), (*train.groups.names, "test group")
+    codes = np.repeat(np.arange(len(q)), problem.counts)
+    used = np.flatnonzero(q[codes] > 0)
+    x = np.concatenate([problem.x[used, :-1], test_inputs])
+    parts = np.concatenate([codes[used], np.full(len(test_inputs), len(q))])  # the test group comes last
+    share, names = np.append(q, 1.0), (*problem.groups.names, "test group")
     sizes = np.bincount(parts, minlength=len(share))
     folds = min(FOLDS, int(sizes[share > 0].min()))
     if folds < 2:
@@ -288,7 +305,7 @@ def classifier_distance(train: GroupedData, q: Array, test_inputs: Array, classi
     return Estimate(min(max(float(share @ rate) - 1.0, 0.0), 1.0), error)
 
 
-def mixture_emd(train: GroupedData, q: Array, test_inputs: Array, **settings: Any) -> float:
+def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array, **settings: Any) -> float:
     r"""Diffusion EMD between the test group and the mixture :math:`\sum_e q_e \mu_e` on the data graph of all rows.
 
     Densities are linear in the measure they start from, so the mixture is treated as one group whose rows weigh
@@ -296,48 +313,16 @@ def mixture_emd(train: GroupedData, q: Array, test_inputs: Array, **settings: An
 
     Parameters
     ----------
-    train, q, test_inputs : as for :func:`classifier_distance`.
+    problem, q, test_inputs : as for :func:`classifier_distance`.
     settings : of :func:`~toporo.topology.diffusion_emd`; five scales unless given.
     """
-    x = np.concatenate([train.x, test_inputs])
+    x = np.concatenate([problem.x[:, :-1], test_inputs])
     names = ("training mixture", "test group")
     both = Groups(names)
-    codes = np.repeat(both.encode(names), [len(train), len(test_inputs)])
-    rows = np.concatenate([row_weights(train, q), np.full(len(test_inputs), 1.0 / len(test_inputs))])
+    codes = np.repeat(both.encode(names), [len(problem.x), len(test_inputs)])
+    rows = np.concatenate([problem.row_weights(q), np.full(len(test_inputs), 1.0 / len(test_inputs))])
     diffusion = GroupDiffusion.prepare(x, GroupIds(codes, both), **{"scales": 5} | settings)
     return diffusion.distances(row_weights=rows).between(*names)
-
-
-# ---------------------------------------------------------------- checks
-
-
-def _check_rows(train: GroupedData, test: GroupedData) -> None:
-    if train.x.shape[1:] != test.x.shape[1:]:
-        raise DataError(
-            f"the test inputs have shape {test.x.shape}, the training inputs {train.x.shape}: give the same features "
-            "of both."
-        )
-    if len(test.groups) != 1:
-        raise DataError(f"the test rows are of {len(test.groups)} groups: the bound is for one at a time.")
-    for what, data in (("training", train), ("test", test)):
-        strange = sorted(set(np.unique(data.y).tolist()) - {-1, 1})
-        if strange:
-            raise DataError(f"the {what} targets hold {listed(strange)}: the bound is for two classes, -1 and 1.")
-
-
-def _check_theta(theta: Array, size: int, ball_radius: float) -> Array:
-    model = np.asarray(theta, dtype=np.float64)
-    if model.shape != (size,) or not np.isfinite(model).all():
-        raise DataError(
-            f"θ has shape {model.shape}: expected {size} finite coefficients, one per feature and the intercept."
-        )
-    norm = float(np.linalg.norm(model))
-    if norm > ball_radius * (1.0 + 1e-9):
-        raise DataError(
-            f"θ has norm {norm:g}, outside the class ‖θ‖ ≤ {ball_radius:g} that the bound is about: train within that "
-            "ball, or state the larger radius."
-        )
-    return model
 
 
 def _assumptions(ball_radius: float, delta: float, classifier: str) -> tuple[str, ...]:
