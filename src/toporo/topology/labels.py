@@ -1,9 +1,8 @@
-"""Names on a drawing, none over another: each on or beside its node, or not at all."""
+"""Labels of nodes that never overlap: each on or beside its node, or hidden."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from itertools import islice, product
 from typing import Any
@@ -11,54 +10,51 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.legend import Legend
 from matplotlib.text import Text
-from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
 from toporo.text import sign_width
 from toporo.types import Array
 
 DARK = "#111827"
-#: Points between a node and its name, and that are kept free around a name.
+#: Points between a node and its name, and kept free around a name.
 GAP, ROOM = 1.5, np.array([2.0, 0.5])
-#: Names that rather cover nodes than being left out, that are tried at most, and measured to know the widest.
-FIRST, MOST, MEASURED = 15, 300, 40
-#: Sides and corners of a node, the first that is best; alignments of a name that stands there.
+#: The first names rather cover nodes than being hidden; names beyond the most are not tried.
+FIRST, MOST = 15, 300
+#: Sides and corners of a node, the best first; alignments of a name that stands there.
 SIDES = ((0, -1), (0, 1), (1, 0), (-1, 0), (1, -1), (1, 1), (-1, -1), (-1, 1))
-ACROSS, UP = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
+ACROSS, UP = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center_baseline", 1: "bottom"}
 
 
 class NodeNames(Artist):
-    """Names of nodes, placed anew whenever their axes are drawn: what fits depends on the size of the picture.
+    """Names of nodes, placed anew whenever their axes are drawn, because what fits depends on the size of the picture.
 
-    The most important name is placed first, on the side of its node that faces away from the neighbours; a name
-    without room is hidden.
+    A name stands on its node if it fits, else on the side of its node that faces away from the neighbours. The most
+    important name is placed first; a name without room is hidden.
 
     Parameters
     ----------
     ax : the axes.
-    at : where all nodes stand.
-    reach : from the middle of a node to its border, in points.
-    texts : what is written, by node; the most important first. Nodes may be left out, and of very many are.
+    at : places of all nodes.
+    reach : radius of each node in points.
+    texts : names by node, the most important first. Nodes may be left out.
     edges : pairs of nodes.
     size : of the text, in points.
-    on : by node, the colour of a name that stands on it, and its size.
+    on : color of a name on its node, by node; None: all names stand beside their nodes.
     """
 
     def __init__(
         self, ax: Axes, at: Mapping[Any, Any], reach: Mapping[Any, float], texts: Mapping[Any, str],
-        edges: Iterable[tuple[Any, Any]], *, size: float, on: Mapping[Any, tuple[str, float]] | None = None,
+        edges: Iterable[tuple[Any, Any]], *, size: float, on: Mapping[Any, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self._ax, self._at, self._reach, self._edges, self._on = ax, at, reach, list(edges), on or {}
         self._texts: dict[Any, Text] = {}
         for name, text in islice(texts.items(), MOST):
-            color, points = self._on.get(name, (DARK, size))
-            self._texts[name] = ax.annotate(text, at[name], (0, 0), textcoords="offset points", zorder=4,
-                                            size=points, color=color, annotation_clip=False)  # fmt: skip
+            self._texts[name] = ax.annotate(text, at[name], (0, 0), textcoords="offset points", zorder=4, size=size,
+                                            annotation_clip=False)  # fmt: skip
             self._texts[name].set_in_layout(False)
-        if ax.get_autoscale_on() and self._texts.keys() - self._on.keys():
+        if ax.get_autoscale_on():
             ax.margins(0.16, 0.1)
         self.set_zorder(-100.0)  # names are placed before anything is drawn
         self.set_in_layout(False)
@@ -68,48 +64,39 @@ class NodeNames(Artist):
         """Place the names for the picture that is about to be drawn."""
         pixels = self._ax.figure.dpi / 72.0
         at = {name: self._ax.transData.transform(tuple(place)) for name, place in self._at.items()}
-        ways = {name: np.zeros(2) for name in at}  # to the neighbours
+        towards = {name: np.zeros(2) for name in at}  # the neighbours
         for a, b in self._edges:
-            way = (at[b] - at[a]) / max(float(np.hypot(*(at[b] - at[a]))), 1e-9)
-            ways[a], ways[b] = ways[a] + way, ways[b] - way
+            step = (at[b] - at[a]) / max(float(np.hypot(*(at[b] - at[a]))), 1e-9)
+            towards[a], towards[b] = towards[a] + step, towards[b] - step
         nodes = {name: Bbox([at[name] - pixels * size, at[name] + pixels * size]) for name, size in self._reach.items()}
         frame = self._ax.get_window_extent(renderer)
-        taken = [each.get_window_extent(renderer) for each in self._ax.get_children() if isinstance(each, Legend)]
+        taken: list[Bbox] = []
         for number, (name, text) in enumerate(self._texts.items()):
-            text.set_visible(True)  # what is hidden has no width
-            extent = Text.get_window_extent(text, renderer)
-            size = np.array(
-                [extent.width + 0.4 * pixels * float(text.get_fontsize()) * _broad(text.get_text()), extent.height]
-            )
+            size = _extent(text, renderer, pixels)
+            on = name in self._on and np.hypot(*size) <= 2 * pixels * self._reach[name]
+            sides = [(0, 0)] if on else sorted(SIDES, key=lambda side: round(_cost(side, towards[name]), 3))
+            others = [] if on else [box for other, box in nodes.items() if other != name]
             text.set_visible(False)
-            sides = [(0, 0)] if name in self._on else sorted(SIDES, key=lambda side: round(_cost(side, ways[name]), 3))
-            others = [] if name in self._on else [box for other, box in nodes.items() if other != name]
-            for full, side in product(([*taken, *others], taken)[: 1 + (number < FIRST)], sides):
+            for boxes, side in product(([*taken, *others], taken)[: 1 + (number < FIRST)], sides):
                 away = (self._reach[name] + GAP) * np.array(side) * (0.8 if all(side) else 1.0)
                 low = at[name] + pixels * away + (np.array(side) - 1) / 2 * size
                 box = Bbox([low - pixels * ROOM, low + size + pixels * ROOM])
                 inside = np.all(box.min >= frame.min) and np.all(box.max <= frame.max)
-                if inside and not box.count_overlaps(full):
-                    across, up = ACROSS[side[0]], UP[side[1]] if any(side) else "center_baseline"
-                    text.set(position=away, ha=across, va=up, visible=True)
+                if inside and not box.count_overlaps(boxes):
+                    color = self._on[name] if on else DARK
+                    text.set(position=away, ha=ACROSS[side[0]], va=UP[side[1]], color=color, visible=True)
                     taken.append(box)
                     break
 
 
-def _cost(side: tuple[int, int], way: Array) -> float:
+def _extent(text: Text, renderer: Any, pixels: float) -> Array:
+    """Width and height of a text in pixels, with the width that a browser gives to signs which the font may lack."""
+    text.set_visible(True)  # a hidden text has no width
+    extent = Text.get_window_extent(text, renderer)
+    broad = sum(sign_width(sign) == 2 for sign in text.get_text())
+    return np.array([extent.width + 0.4 * pixels * float(text.get_fontsize()) * broad, extent.height])
+
+
+def _cost(side: tuple[int, int], towards: Array) -> float:
     """How far a side faces towards the neighbours; corners look worse."""
-    return float(way @ side) / math.hypot(*side) + 0.2 * all(side)
-
-
-def widest(texts: Iterable[str]) -> float:
-    """How wide the widest text is, in ems; of many, the longest are measured."""
-    longest = sorted(set(texts), key=lambda text: -len(text) - _broad(text))[:MEASURED]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # said when the picture is made
-        widths = [TextPath((0, 0), text, size=1.0).get_extents().width + 0.4 * _broad(text) for text in longest]
-    return max(widths, default=0.0)
-
-
-def _broad(text: str) -> int:
-    """Signs that a font may lack and a browser has, where they are broader than what stands for them."""
-    return sum(sign_width(sign) == 2 for sign in text)
+    return float(towards @ side) / math.hypot(*side) + 0.2 * all(side)
