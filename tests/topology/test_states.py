@@ -6,17 +6,11 @@ import math
 
 import pytest
 
-from toporo.pages.maps import load_outlines
 from toporo.topology.states import STATES, state_codes, state_places
 
 
 def test_there_are_fifty_states_and_the_district() -> None:
     assert len(STATES) == 51
-
-
-def test_places_are_those_of_the_outlines() -> None:
-    for code, at in load_outlines().labels.items():
-        assert STATES[code][1:] == pytest.approx(at, abs=0.6)
 
 
 def test_west_is_left_and_north_is_up() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.path import Path
 
 from toporo.errors import GroupMismatchError, listed
+from toporo.topology.states import STATES
 from toporo.types import Array
 
 Point = tuple[float, float]
@@ -99,7 +100,7 @@ def load_outlines() -> Outlines:
     return Outlines(
         arcs=tuple(_line(arc, grid) for arc in content["arcs"]),
         rings={code: tuple(tuple(ring) for ring in at["rings"]) for code, at in states.items()},
-        labels={code: (at["label"][0] * grid, at["label"][1] * grid) for code, at in states.items()},
+        labels={code: STATES[code][1:] for code in states},
     )
 
 

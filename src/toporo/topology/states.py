@@ -1,44 +1,26 @@
-"""Groups that are states of the USA: which state a name means, and where it lies.
-
-Places are those of an Albers projection (parallels 29.5° and 45.5°, the earth has a radius of 1300, y is northwards),
-in the middle of a state, where its name would be written. ``toporo.pages`` has outlines in the same units. Alaska and
-Hawaii stand south of California, as on most maps, and Washington, D.C. a little beside Maryland's middle.
-"""
+"""Groups that are states of the USA: which state a name means, and where it lies on a map."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 
 from toporo.types import Name
 
-#: Name and place by postal code.
+_TABLE = json.loads(files("toporo.topology").joinpath("us_states.json").read_text("utf-8"))["states"]
+#: Name and place (x, y) by postal code.
 STATES: Mapping[str, tuple[str, float, float]] = {
-    "AK": ("Alaska", 88, -566), "AL": ("Alabama", 672, -432), "AR": ("Arkansas", 563, -391),
-    "AZ": ("Arizona", 208, -382), "CA": ("California", 78, -293), "CO": ("Colorado", 332, -290),
-    "CT": ("Connecticut", 886, -191), "DC": ("District of Columbia", 838, -283), "DE": ("Delaware", 855, -263),
-    "FL": ("Florida", 781, -512), "GA": ("Georgia", 736, -428), "HI": ("Hawaii", 221, -581),
-    "IA": ("Iowa", 540, -228), "ID": ("Idaho", 195, -163), "IL": ("Illinois", 615, -270),
-    "IN": ("Indiana", 666, -269), "KS": ("Kansas", 456, -310), "KY": ("Kentucky", 690, -324),
-    "LA": ("Louisiana", 573, -490), "MA": ("Massachusetts", 896, -172), "MD": ("Maryland", 827, -259),
-    "ME": ("Maine", 919, -94), "MI": ("Michigan", 684, -190), "MN": ("Minnesota", 523, -129),
-    "MO": ("Missouri", 560, -311), "MS": ("Mississippi", 618, -437), "MT": ("Montana", 287, -100),
-    "NC": ("North Carolina", 801, -351), "ND": ("North Dakota", 429, -104), "NE": ("Nebraska", 434, -239),
-    "NH": ("New Hampshire", 892, -142), "NJ": ("New Jersey", 864, -237), "NM": ("New Mexico", 310, -394),
-    "NV": ("Nevada", 142, -252), "NY": ("New York", 835, -173), "OH": ("Ohio", 724, -253),
-    "OK": ("Oklahoma", 471, -376), "OR": ("Oregon", 103, -134), "PA": ("Pennsylvania", 806, -226),
-    "RI": ("Rhode Island", 904, -184), "SC": ("South Carolina", 780, -392), "SD": ("South Dakota", 430, -172),
-    "TN": ("Tennessee", 673, -362), "TX": ("Texas", 434, -469), "UT": ("Utah", 227, -268),
-    "VA": ("Virginia", 804, -305), "VT": ("Vermont", 871, -127), "WA": ("Washington", 127, -62),
-    "WI": ("Wisconsin", 595, -166), "WV": ("West Virginia", 766, -285), "WY": ("Wyoming", 308, -196),
-}  # fmt: skip
-#: Fewer names may be anything, and so may many names of which less than this share are states.
+    code: (name, float(x), float(y)) for code, (name, x, y) in _TABLE.items()
+}
+#: Groups are states if at least so many of them, and at least this share, have names of states.
 FEWEST, SHARE = 3, 0.8
-_MEANT = {word.casefold(): code for code, (name, *_) in STATES.items() for word in (code, name)}
-_MEANT |= dict.fromkeys(("washington dc", "washington d c", "d c"), "DC")
+_CODES = {word.casefold(): code for code, (name, *_) in STATES.items() for word in (code, name)}
+_CODES |= dict.fromkeys(("washington dc", "washington d c", "d c"), "DC")
 
 
 def state_codes(names: Iterable[Name]) -> dict[Name, str]:
-    """The states that groups are named after, by group; empty where the groups are something else than states.
+    """Return the states that groups are named after, by group; empty if the groups are not states.
 
     Names are postal codes or names of states, in any case. They must be at least three and four in five of all groups,
     each another state.
@@ -48,20 +30,19 @@ def state_codes(names: Iterable[Name]) -> dict[Name, str]:
     >>> state_codes(["OR", "AND", "NOT", "IN"])
     {}
     """
-    everyone = list(names)
-    codes = {name: code for name in everyone if (code := _code(name)) is not None}
-    enough = len(codes) >= max(FEWEST, SHARE * len(everyone))
+    names = list(names)
+    codes = {name: code for name in names if isinstance(name, str) and (code := _CODES.get(_plain(name)))}
+    enough = len(codes) >= max(FEWEST, SHARE * len(names))
     return codes if enough and len(set(codes.values())) == len(codes) else {}
 
 
 def state_places(names: Iterable[Name]) -> dict[Name, tuple[float, float]]:
-    """Where groups that are states lie; empty where the groups are something else, see :func:`state_codes`."""
-    return {name: (float(STATES[code][1]), float(STATES[code][2])) for name, code in state_codes(names).items()}
+    """Return the places of groups that are states; empty if the groups are not states, see :func:`state_codes`."""
+    return {name: STATES[code][1:] for name, code in state_codes(names).items()}
 
 
-def _code(name: Name) -> str | None:
-    if not isinstance(name, str):
-        return None
+def _plain(name: str) -> str:
+    """Remove case, punctuation and repeated spaces."""
     for sign in "._-,":
         name = name.replace(sign, " ")
-    return _MEANT.get(" ".join(name.casefold().split()))
+    return " ".join(name.casefold().split())
