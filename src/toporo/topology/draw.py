@@ -86,7 +86,8 @@ def draw_graph(
     at = layout(graph)
     if known_places(graph):
         as_map(ax)
-    edge_handles, kind_handles = _draw_edges(graph, at, ax), []
+    edge_handles: list[Artist] = _draw_edges(graph, at, ax)
+    kind_handles: list[Artist] = []
     kinds = {
         ("training groups", TRAIN_COLOR, "o"): inside,
         ("test groups", TEST_COLOR, "s"): outside,

@@ -31,7 +31,9 @@ def state_codes(names: Iterable[Name]) -> dict[Name, str]:
     {}
     """
     names = list(names)
-    codes = {name: code for name in names if isinstance(name, str) and (code := _CODES.get(_plain(name)))}
+    codes: dict[Name, str] = {
+        name: code for name in names if isinstance(name, str) and (code := _CODES.get(_plain(name)))
+    }
     enough = len(codes) >= max(FEWEST, SHARE * len(names))
     return codes if enough and len(set(codes.values())) == len(codes) else {}
 
