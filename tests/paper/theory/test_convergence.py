@@ -140,35 +140,23 @@ def test_a_run_depends_on_its_own_steps_and_seed_alone() -> None:
     assert among.values[1:3, 1] == pytest.approx(alone.values[:, 0], rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"ball_radius": 0.0}, "ball_radius is 0.0"),
-        ({"ball_radius": float("inf")}, "ball_radius is inf"),
-        ({"ball_radius": float("nan")}, "ball_radius is nan"),
-        ({"penalty": -1.0}, "penalty is -1.0"),
-        ({"penalty": float("inf")}, "penalty is inf"),
-    ],
-)
-def test_bad_settings_of_a_problem(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        BallProblem.from_data(blobs(), **({"loss": "squared", "ball_radius": 1.0} | settings))
-
-
 def test_bad_input_to_a_problem() -> None:
     data = blobs()
-    with pytest.raises(UnknownNameError, match="unknown loss 'hinge'"):
-        BallProblem.from_data(data, loss="hinge", ball_radius=1.0)
-    with pytest.raises(GroupMismatchError, match="'g9'"):
-        BallProblem.from_data(data, loss="squared", ball_radius=1.0, prior={"g0": 0.5, "g9": 0.5})
-    with pytest.raises(DataError, match=r"sum to 0\.9"):
-        BallProblem.from_data(data, loss="squared", ball_radius=1.0, prior={"g0": 0.5, "g1": 0.3, "g2": 0.1})
     three = GroupedData.from_arrays(data.x, np.arange(len(data)) % 3, data.ids)
-    with pytest.raises(DataError, match="two classes"):
-        BallProblem.from_data(three, loss="logistic", ball_radius=1.0)
     images = GroupedData.from_arrays(np.zeros((4, 2, 2)), np.zeros(4), ["a", "a", "b", "b"])
-    with pytest.raises(DataError, match=r"shape \(4, 2, 2\)"):
-        BallProblem.from_data(images, loss="squared", ball_radius=1.0)
     several = GroupedData.from_arrays(np.zeros((4, 2)), np.zeros((4, 2)), ["a", "a", "b", "b"])
-    with pytest.raises(DataError, match="one target per sample"):
-        BallProblem.from_data(several, loss="squared", ball_radius=1.0)
+    for changes, error, message in (
+        ({"ball_radius": 0.0}, SettingError, "ball_radius is 0.0"),
+        ({"ball_radius": math.inf}, SettingError, "ball_radius is inf"),
+        ({"penalty": -1.0}, SettingError, "penalty is -1.0"),
+        ({"penalty": math.inf}, SettingError, "penalty is inf"),
+        ({"loss": "hinge"}, UnknownNameError, "unknown loss 'hinge'"),
+        ({"prior": {"g0": 0.5, "g9": 0.5}}, GroupMismatchError, "'g9'"),
+        ({"prior": {"g0": 0.5, "g1": 0.3, "g2": 0.1}}, DataError, r"sum to 0\.9"),
+        ({"data": three, "loss": "logistic"}, DataError, "two classes"),
+        ({"data": images}, DataError, r"shape \(4, 2, 2\)"),
+        ({"data": several}, DataError, "one target per sample"),
+    ):
+        settings = {"data": data, "loss": "squared", "ball_radius": 1.0} | changes
+        with pytest.raises(error, match=message):
+            BallProblem.from_data(settings.pop("data"), **settings)

@@ -83,7 +83,7 @@ def _verdict(study: TheoryStudy) -> Verdict:
     held = (
         f"hold in all {len(proven)} checks" if all(proven) else f"FAIL in {proven.count(False)} of {len(proven)} checks"
     )
-    third = f"that of Theorem 3 is above the true risk in {sum(above)} of {len(above)} groups"
+    third = f"that of Theorem 3 is above the true risk in {sum(above)} of {len(above)} cases"
     vacuous = sum(b.vacuous for b in breakdowns)
     empty = f", and says nothing (at least B) in {vacuous} of {len(breakdowns)}" if vacuous else ""
     tone = "bad" if not all(proven) else "good" if all(above) else ""
