@@ -28,7 +28,7 @@ AVX2 := NUMBA_CPU_NAME=x86-64-v3 NUMBA_CPU_FEATURES=+avx2,+fma
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-avx2 golden golden-update docs lint format fuzz torture bench lock audit clean
+.PHONY: help demo test test-all test-avx2 golden golden-update docs lint format fuzz torture bench mutants lock audit clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 15
@@ -78,6 +78,9 @@ bench: $(VENV)/.dev $(PEERS)/.installed  ## Measure; tables go to benchmarks/res
 
 lock: $(TOOLS)/.installed  ## Renew requirements/*.lock after a change of pyproject.toml (UPGRADE=1: newest releases)
 	$(TOOLS)/bin/python tools/lock.py $(if $(UPGRADE),--upgrade)
+
+mutants: $(VENV)/.dev $(TOOLS)/.installed  ## Mutation testing of PACKAGES="topology robust", COUNT=100 mutants each (about ten seconds a mutant)
+	$(TOOLS)/bin/python tools/mutants.py $(PACKAGES) --count $(or $(COUNT),100)
 
 audit: $(TOOLS)/.installed  ## Say which locked releases have known vulnerabilities (asks a database on the net)
 	@$(TOOLS)/bin/python tools/audit.py
