@@ -17,16 +17,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from peers import (
-    add_peers,
-    diffusion_emd_peer,
-    indicators_of,
-    l1_distances,
-    pot,
-    relative_differences,
-    squaring_densities,
-    weighted_l1,
-)
+from libraries.bench_diffusion_emd import diffusion_emd_peer, l1_distances
+from libraries.bench_pot import pot
+from reference import indicators_of, relative_differences, squaring_densities, weighted_l1
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import spearmanr
@@ -168,8 +161,9 @@ the roll, anywhere on it. A point under several arcs belongs to one of them at r
 over the seeds, from the points to all distances, kernels and costs included.
 
 The truth: 10 nearest neighbours, Dijkstra from every point, POT's `emd2`. toporo: its defaults but for the kernel.
-DiffusionEMD 0.5: `DiffusionCheb` on toporo's kNN kernel, powers 2^0 … 2^10, weights matched (see benchmarks/peers.py),
-then `pdist(…, "cityblock")`; 32 is its default order. Sinkhorn: regularisation 0.05 of the median cost, POT's default
+DiffusionEMD 0.5: `DiffusionCheb` on toporo's kNN kernel, powers 2^0 … 2^10,
+weights matched, then `pdist(…, "cityblock")`; 32 is its default order. Sinkhorn: regularisation 0.05 of the median
+cost, POT's default
 iterations and threshold. Sliced: 100 projections, p = 1. MMD: Gaussian kernel of the median distance. Last column: the
 largest relative difference, over pairs, settings and seeds, from the exact diffusion EMD of the same kernel (dense
 repeated squaring).
@@ -187,7 +181,6 @@ def timed(work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
 
 
 def bench_accuracy() -> list[str]:
-    add_peers()
     scores, seconds, off = defaultdict(list), defaultdict(list), defaultdict(list)
     paths_seconds = []
     with threadpool_limits(limits=1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
@@ -10,16 +9,13 @@ import statistics
 import subprocess
 import sys
 import time
-import types
-from collections.abc import Callable
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
-from peers import add_peers, peers_folder
+from libraries import bench_cvxpy, bench_dro
+from report import median_seconds
 
 from toporo.groups import Groups
-from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import fit_linear, fit_logistic, linear_path
 
 PENALTY, RIDGE = 1.0, 1e-3
@@ -36,71 +32,10 @@ def make_data(n: int, d: int, m: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return x, np.einsum("nd,nd->n", x, coefficients[codes]) + noise, codes
 
 
-def wall_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median wall time of a call."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
-def worst_case(losses: Any, m: int, penalty: float) -> Any:
-    r""":math:`\max_q \langle q, \ell\rangle - \frac\lambda2\|q - p\|^2` with uniform p, as a convex expression."""
-    if penalty == 0:
-        return cp.max(losses)
-    level, slack = cp.Variable(), cp.Variable(m, nonneg=True)
-    above = losses - level + slack
-    return level + cp.sum(above) / m + cp.sum_squares(above) / (2 * penalty)
-
-
-def solve_cvxpy(x: np.ndarray, y: np.ndarray, codes: np.ndarray, penalty: float, *, kind: str) -> float:
-    """The same problem, stated row by row, from each group's normal equations, or for the logistic loss."""
-    m, d = int(codes.max()) + 1, x.shape[1]
-    weights, intercept = cp.Variable(d), cp.Variable()
-    by_group: list[Any] = []
-    moments = SquaredLosses.from_arrays(x, y, Groups.of(codes)) if kind == "moments" else None
-    for e in range(m):
-        rows = codes == e
-        if kind == "rows":
-            by_group.append(cp.sum_squares(y[rows] - x[rows] @ weights - intercept) / rows.sum())
-        elif kind == "moments":
-            assert moments is not None
-            model = cp.hstack([weights, intercept])
-            root = np.linalg.cholesky(moments.gram[e]).T
-            linear = moments.cross[e, :, 0] @ model
-            by_group.append(cp.sum_squares(root @ model) - 2 * linear + moments.square[e])
-        else:
-            signs = np.where(y[rows] > 0, 1.0, -1.0)
-            margins = cp.multiply(signs, x[rows] @ weights + intercept)
-            by_group.append(cp.sum(cp.logistic(-margins)) / rows.sum())
-    bounds = cp.Variable(m)
-    objective = worst_case(bounds, m, penalty) + RIDGE * cp.sum_squares(weights)
-    problem = cp.Problem(cp.Minimize(objective), [bounds >= cp.hstack(by_group)])
-    return float(problem.solve(solver=cp.CLARABEL))
-
-
-def dro_group_model() -> Any:
-    """The linear group DRO of the dro package, without the rest of it, which wants torchvision and more."""
-    add_peers()
-    if "dro" not in sys.modules:
-        package = types.ModuleType("dro")
-        package.__path__ = [str(peers_folder() / "dro")]
-        sys.modules["dro"] = package
-    return importlib.import_module("dro.linear_model.group_dro").GroupDRO
-
-
-def solve_dro(x: np.ndarray, y: np.ndarray, codes: np.ndarray) -> float:
-    """Its group column is a feature too, so ours gets it as one."""
-    model = dro_group_model()(x.shape[1] + 1, group_idx=x.shape[1], model_type="ols")
-    return float(model.fit(np.column_stack([x, codes]), y)["robust_loss"])
-
-
 def bench_convex() -> list[str]:
     lines = [
-        f"Wall times; ridge {RIDGE:g}, l2 divergence, uniform prior; cvxpy {cp.__version__} with CLARABEL at its own "
-        "tolerances. “Agree” is the relative difference of the optimal values.",
+        f"Wall times; ridge {RIDGE:g}, l2 divergence, uniform prior; cvxpy {bench_cvxpy.VERSION} with CLARABEL at its "
+        "own tolerances. “Agree” is the relative difference of the optimal values.",
         "",
         "| problem | peer | rows | features | groups | peer (s) | toporo (s) | ratio | agree | certified gap |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -133,9 +68,12 @@ def bench_convex() -> list[str]:
                 return fit_linear(x, y, ids, penalty=penalty, ridge=RIDGE)
 
         fit = own()
-        took = wall_seconds(own, 7)
+        (took,) = median_seconds(own, rounds=7, warm_up=0, clock=time.perf_counter)
         start = time.perf_counter()
-        value = solve_dro(x, y, codes) if kind == "dro" else solve_cvxpy(x, y, codes, penalty, kind=kind)
+        if kind == "dro":
+            value = bench_dro.solve_dro(x, y, codes)
+        else:
+            value = bench_cvxpy.solve_cvxpy(x, y, codes, penalty, RIDGE, kind=kind)
         peer_took = time.perf_counter() - start
         lines.append(
             f"| {title} | {peer} | {n} | {d} | {m} | {peer_took:.2f} | {took:.4f} | {peer_took / took:.0f}× | "

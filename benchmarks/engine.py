@@ -11,14 +11,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from accuracy import swiss_roll
-from peers import add_peers, fit_peer, indicators_of, l1_distances, match_weights, pot, transform_peer
+from libraries.bench_diffusion_emd import fit_peer, l1_distances, match_weights, transform_peer
+from libraries.bench_pot import pot
+from reference import indicators_of
+from report import timed
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
@@ -53,16 +55,6 @@ def blobs(n: int, m: int = GROUPS, seed: int = 0) -> tuple[np.ndarray, np.ndarra
     return 2 * rng.normal(size=(m, 3))[labels] + rng.normal(size=(n, 3)), labels
 
 
-def cpu(work: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
-    """Median CPU seconds of a call and its result; the first call, which may compile, does not count if repeated."""
-    times, result = [], None
-    for _ in range(repeats + (repeats > 1)):
-        start = time.process_time()
-        result = work()
-        times.append(time.process_time() - start)
-    return statistics.median(times[1:] or times), result
-
-
 def ours(kernel: Any, labels: np.ndarray, **settings: Any) -> tr.topology.GroupDistances:
     return tr.diffusion_emd(None, labels, affinity=kernel, device="cpu", progress=False, **settings)
 
@@ -74,7 +66,6 @@ def peer(kernel: Any, indicators: np.ndarray, order: int) -> np.ndarray:
 
 
 def bench_peers() -> list[str]:
-    add_peers()
     head = [
         "| data | points | DiffusionEMD, 128 (s) | error | DiffusionEMD, 32 (s) | error | toporo, default (s) | error "
         "| ratio to 128 | toporo, matched (s) | error | ratio to 128 | ratio to 32 |",
@@ -118,23 +109,22 @@ def bench_peers() -> list[str]:
 
 def peers_row(title: str, n: int) -> str:
     """One line of the table: toporo and its peer on the same graph, the peer first."""
-    add_peers()
     with threadpool_limits(1):
         points, labels = {"roll": roll, "blobs": blobs}[title](n)
         kernel, indicators = knn_affinity(points), indicators_of(labels)
         peer(kernel, indicators, 4)  # imports and warms up
-        slow, slow_result = cpu(partial(peer, kernel, indicators, 128), 1)
-        fast, fast_result = cpu(partial(peer, kernel, indicators, 32), 1)
+        slow, slow_result = timed(partial(peer, kernel, indicators, 128), 1)
+        fast, fast_result = timed(partial(peer, kernel, indicators, 32), 1)
         engine = "numba"
         exact = ours(kernel, labels, tol=1e-10, engine=engine).matrix
 
         def off(distances: np.ndarray) -> float:
             return float((np.abs(distances - exact)[exact > 0] / exact[exact > 0]).max())
 
-        default, result = cpu(partial(ours, kernel, labels, engine=engine))
+        default, result = timed(partial(ours, kernel, labels, engine=engine))
         matched, matched_off = default, off(result.matrix)
         for tol in (1e-5, 1e-4, 1e-3, 1e-2, 1e-1):
-            taken, looser = cpu(partial(ours, kernel, labels, tol=tol, engine=engine))
+            taken, looser = timed(partial(ours, kernel, labels, tol=tol, engine=engine))
             if off(looser.matrix) > off(slow_result):
                 break
             matched, matched_off = taken, off(looser.matrix)
@@ -146,7 +136,6 @@ def peers_row(title: str, n: int) -> str:
 
 
 def bench_geodesic() -> list[str]:
-    add_peers()
     points, labels = roll(2000, 10)
     with threadpool_limits(1):
         edges = kneighbors_graph(points, 15, mode="distance")
@@ -162,7 +151,7 @@ def bench_geodesic() -> list[str]:
 
         rounds = []
         for _ in range(7):  # both in every round, so that what else the machine does hits them alike
-            rounds.append((cpu(exact, 1)[0], cpu(partial(ours, kernel, labels, engine="numba"), 5)[0]))
+            rounds.append((timed(exact, 1)[0], timed(partial(ours, kernel, labels, engine="numba"), 5)[0]))
     lines = [
         "2000 points of a Swiss roll, 10 groups, the graph given to both: shortest paths (scipy) and all pairs of",
         "`emd2` (POT) against toporo; single thread, CPU seconds, medians of seven rounds.",
@@ -199,14 +188,14 @@ def bench_growth() -> list[str]:
             for n in sizes:
                 points, labels = make(n)
                 kernel = knn_affinity(points)
-                seconds.append(cpu(partial(_with_features, points, kernel, labels))[0])
+                seconds.append(timed(partial(_with_features, points, kernel, labels))[0])
             row(title, f"points, {GROUPS} groups", sizes, seconds)
         for n in (10_000, 100_000):
             sizes, seconds = [10, 20, 50, 100, 200], []
             points, _ = roll(n)
             kernel = knn_affinity(points)
             for m in sizes:
-                seconds.append(cpu(partial(_with_features, points, kernel, roll(n, m)[1]))[0])
+                seconds.append(timed(partial(_with_features, points, kernel, roll(n, m)[1]))[0])
             row("roll", f"groups, {n} points", sizes, seconds)
     return lines
 
@@ -281,13 +270,13 @@ def bench_parts() -> list[str]:
         x = rng.random((n, GROUPS))
 
         def product(matrix: Any) -> float:
-            return cpu(lambda: matrix @ x, 5)[0]
+            return timed(lambda: matrix @ x, 5)[0]
 
         fused, plain = FusedEngine(operator), TorchEngine(operator)
         rows = DyadicFilters(10, 0.5).truncated(1e-9)[0]
         measures = group_measures(prepared.ids, prepared.place, operator)
-        fused_seconds, block = cpu(lambda: fused.fields(measures, rows, lambda: None), 3)
-        torch_seconds, _ = cpu(lambda: plain.fields(measures, rows, lambda: None), 1)
+        fused_seconds, block = timed(lambda: fused.fields(measures, rows, lambda: None), 3)
+        torch_seconds, _ = timed(lambda: plain.fields(measures, rows, lambda: None), 1)
         ordered, unordered = product(operator.symmetric), product(scattered)
         order = max(len(row) for row in rows) - 1
         lines.append(f"| a product, points in k-d order (scipy; peer: shuffled) | {unordered:.3f} | {ordered:.3f} | "
@@ -295,16 +284,16 @@ def bench_parts() -> list[str]:
         lines.append(f"| {order} products and 11 filters: fused (peer: toporo's torch engine) | {torch_seconds:.2f} | "
                      f"{fused_seconds:.2f} | {torch_seconds / fused_seconds:.1f}× |")  # fmt: skip
         columns = np.ascontiguousarray(block.fields[0][:, :GROUPS].T)
-        theirs, _ = cpu(lambda: pdist(columns, "cityblock"), 3)
-        alone, _ = cpu(lambda: fused.city_block(block, block), 3)
+        theirs, _ = timed(lambda: pdist(columns, "cityblock"), 3)
+        alone, _ = timed(lambda: fused.city_block(block, block), 3)
         alone /= len(rows)
         lines.append(f"| l1 between {GROUPS} groups of {n} points (peer: scipy pdist) | {theirs:.3f} | {alone:.3f} | "
                      f"{theirs / alone:.1f}× |")  # fmt: skip
     points, labels = roll(5000, 20)
     with threadpool_limits(1):
-        base, _ = cpu(lambda: tr.diffusion_emd(points, labels, progress=False), 3)
+        base, _ = timed(lambda: tr.diffusion_emd(points, labels, progress=False), 3)
         graph = GroupDiffusion.prepare(points, labels, progress=False)
-        again, _ = cpu(lambda: resample(graph, 20), 1)
+        again, _ = timed(lambda: resample(graph, 20), 1)
     lines.append(f"| 20 resamples of 5000 points, 20 groups (peer: from scratch) | {20 * base:.2f} | {again:.2f} | "
                  f"{20 * base / again:.1f}× |")  # fmt: skip
     return lines
@@ -321,9 +310,9 @@ def bench_neighbors() -> list[str]:
         centres = 3 * rng.normal(size=(GROUPS, d))
         points = centres[np.arange(n) % GROUPS] + rng.normal(size=(n, 4)) @ basis + 0.05 * rng.normal(size=(n, d))
         with threadpool_limits(1):
-            own, found = cpu(partial(nearest, points, 15), 1)
-            peers, _ = cpu(NearestNeighbors(n_neighbors=15).fit(points).kneighbors, 1)
-            graph, _ = cpu(partial(build, points, "knn", "knn", 15), 1)
+            own, found = timed(partial(nearest, points, 15), 1)
+            peers, _ = timed(NearestNeighbors(n_neighbors=15).fit(points).kneighbors, 1)
+            graph, _ = timed(partial(build, points, "knn", "knn", 15), 1)
         lines.append(f"| {n} | {d} | {found.search} | {own:.2f} | {peers:.2f} | {peers / own:.1f}× | {graph:.1f} |")
         print(lines[-1], flush=True)
     return lines

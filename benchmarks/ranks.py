@@ -23,13 +23,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from report import RESULTS, in_turn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import toporo as tr
 from toporo.files import write_text
 from toporo.vision.resnet import ResNet
-from vision import CLASSES, PRIOR, RESULTS, in_turn, with_kept, write_page
+from vision import CLASSES, PRIOR, with_kept, write_both
 
 #: Hands a rank of two the file to write to.
 AT = "TOPORO_BENCH_RANKS"
@@ -227,7 +228,7 @@ def main() -> None:
     if AT in os.environ:
         work(SETUPS["cuda" if torch.cuda.is_available() else "cpu"], Path(os.environ[AT]))
         return
-    write_page("ranks", "The cost of joining ranks in a training step", bench_ranks)
+    write_both("ranks", "The cost of joining ranks in a training step", bench_ranks)
 
 
 if __name__ == "__main__":

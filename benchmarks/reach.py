@@ -7,21 +7,17 @@ NAME.csv, NAME.graph.csv and NAME.json (see real_tables.py).
 
 from __future__ import annotations
 
-import argparse
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from kriged import DEVELOPMENT_TABLES, JUDGED_TABLES
-from real_tables import Task, markdown, read_tasks
+from real_tables import Task, read_tasks
+from report import markdown, run_suite
 
 import toporo as tr
 from toporo.estimators.rows import group_ids
-from toporo.files import write_text
 from toporo.tables import Reach, RowReach
 
-RESULTS = Path(__file__).parent / "results"
 ANY, ALIKE = "any of the three", "far from training rows, inputs weighed alike"
 UNNAMED = "any of the three, test groups not named"
 #: What makes a row be outside, by a word in its reason.
@@ -120,22 +116,10 @@ def suite(folder: Path, names: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare errors inside and outside of what validation has seen.")
-    parser.add_argument("folder", type=Path, help="holds NAME.csv, NAME.graph.csv and NAME.json")
-    parser.add_argument("--judge", action="store_true", help="the half to look at last")
-    given = parser.parse_args()
-    name, flag = ("reach-judged", " --judge") if given.judge else ("reach", "")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        lines = suite(given.folder, JUDGED_TABLES if given.judge else DEVELOPMENT_TABLES)
-    if not given.judge:
-        lines += ["Folds, limits and how many rows are kept were settled with these errors in view.", ""]
-    made = f"Made by `python benchmarks/reach.py TABLES{flag}`."
-    text = "\n".join(["# Errors inside and outside of what validation has seen", "", made, "", *lines])
-    print(text)
-    write_text(RESULTS / f"{name}.md", text)
-
-
 if __name__ == "__main__":
-    main()
+    run_suite(
+        "reach",
+        "Errors inside and outside of what validation has seen",
+        suite,
+        "Compare errors inside and outside of what validation has seen.",
+    )

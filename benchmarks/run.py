@@ -20,29 +20,16 @@ import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
 from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
-from kriged_peers import bench_mixed, bench_scale, bench_votes
+from kriged_speed import bench_mixed, bench_scale, bench_votes
 from outofcore import bench_costs, bench_outofcore
-from peers import indicators_of, squaring_densities, weighted_l1
 from ranks import bench_ranks
+from reference import indicators_of, squaring_densities, weighted_l1
+from report import RESULTS, markdown, median_seconds, timed, write_page
 
 import toporo as tr
 from tables import bench_stream, bench_tables
-from toporo.files import write_text
 from toporo.topology.operator import dense_affinity
 from vision import bench_vision
-
-RESULTS = Path(__file__).parent / "results"
-
-
-def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
-    """Median CPU time of a call, after one to warm up."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return statistics.median(times)
 
 
 def dense_squaring(features: np.ndarray, ids: tr.GroupIds, sigma: float) -> np.ndarray:
@@ -65,14 +52,13 @@ def bench_diffusion() -> list[str]:
         exact = dense_squaring(points, ids, sigma)
         ours = tr.diffusion_emd(points, ids, kernel="dense", sigma=sigma).matrix
         off = np.max(np.abs(ours - exact)[exact > 0] / exact[exact > 0])
-        peer = cpu_seconds(partial(dense_squaring, points, ids, sigma), 3)
-        own = cpu_seconds(partial(tr.diffusion_emd, points, ids, kernel="dense", sigma=sigma), 3)
+        peer, _ = timed(partial(dense_squaring, points, ids, sigma))
+        own, _ = timed(partial(tr.diffusion_emd, points, ids, kernel="dense", sigma=sigma))
         lines.append(f"| {n} | {m} | {peer:.3f} | {own:.3f} | {peer / own:.1f}× | {off:.1e} |")
     return lines
 
 
 def bench_steps() -> list[str]:
-    lines = ["| objective | step (ms) | over ERM, median of rounds |", "|---|---|---|"]
     data = tr.load_dataset("dg15", source="generated")
     train = data.data.select(data.train)
     prior = data.graph.prior(data.train, data.test, measure="betweenness")
@@ -85,22 +71,10 @@ def bench_steps() -> list[str]:
         "Group DRO": tr.objectives.GroupDRO(data.train),
         "IRM": tr.objectives.IRM(data.train),
     }
-    loops = {title: partial(_steps, objective, batch) for title, objective in kinds.items()}
-    for loop in loops.values():
-        loop(10)  # warm up
-    rounds = []  # all objectives in every round, so that what else the machine does hits them alike
-    for _ in range(9):
-        times = {}
-        for title, loop in loops.items():
-            start = time.process_time()
-            loop(30)
-            times[title] = 1000 * (time.process_time() - start) / 30
-        rounds.append(times)
-    for title in kinds:
-        took = statistics.median(times[title] for times in rounds)
-        over = statistics.median(times[title] / times["ERM"] for times in rounds)
-        lines.append(f"| {title} | {took:.2f} | {over:.2f}× |")
-    return lines
+    loops = [partial(_steps, objective, batch, 30) for objective in kinds.values()]
+    took = [1000 * seconds / 30 for seconds in median_seconds(*loops)]
+    cells = [[title, f"{ms:.2f}", f"{ms / took[0]:.2f}×"] for title, ms in zip(kinds, took, strict=True)]
+    return markdown(["objective", "step (ms)", "over ERM"], cells)[:-1]
 
 
 def _steps(objective: tr.objectives.Objective, batch: tuple, count: int) -> None:
@@ -172,9 +146,7 @@ def main() -> None:
     for name in wanted:
         title, bench = BENCHES[name]
         print(f"# {title}", flush=True)
-        text = "\n".join([f"# {title}", "", f"Made by `make bench ONLY={name}`. {about}.", "", *bench(), ""])
-        print(text, flush=True)
-        write_text(RESULTS / f"{name}.md", text)
+        write_page(RESULTS / f"{name}.md", title, f"Made by `make bench ONLY={name}`. {about}.", bench())
 
 
 if __name__ == "__main__":

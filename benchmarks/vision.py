@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from report import RESULTS, in_turn, write_page
 from torch import Tensor
 
 import toporo as tr
@@ -31,7 +32,6 @@ from toporo.training import Batches, Stepper, TrainingPlan
 from toporo.vision.pixels import DRAWS, augment
 from toporo.vision.resnet import ResNet
 
-RESULTS = Path(__file__).parent / "results"
 CLASSES, PRIOR = 7, {"art": 0.5, "cartoon": 0.3, "photo": 0.2}
 
 
@@ -167,16 +167,6 @@ class Bench:
         return statistics.median(1000 * self.seconds(work) / self.setup.steps for _ in range(self.setup.rounds))
 
 
-def in_turn(rounds: int, step_ms: Callable[[int], float]) -> tuple[tuple[list[float], list[float]], dict[str, float]]:
-    """Times of two, in turn and in the other order every second round; median and middle half of their ratios."""
-    times: tuple[list[float], list[float]] = [], []
-    for number in range(rounds):
-        for place in (0, 1) if number % 2 else (1, 0):
-            times[place].append(step_ms(place))
-    ratios = [b / a for a, b in zip(*times, strict=True)]
-    return times, dict(zip(("low", "over", "high"), statistics.quantiles(ratios, n=4, method="inclusive"), strict=True))
-
-
 def captured(work: Callable[[], None]) -> Callable[[], None]:
     """The same work on a GPU, replayed without its launches."""
     side = torch.cuda.Stream()
@@ -273,15 +263,13 @@ def bench_vision(folder: Path = RESULTS) -> list[str]:
     return lines[:-1]
 
 
-def write_page(name: str, title: str, bench: Callable[[Path], list[str]]) -> None:
+def write_both(name: str, title: str, bench: Callable[[Path], list[str]]) -> None:
     """Measure, print, and write to the folder that was given, or to that of the results."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    text = "\n".join([f"# {title}", "", f"Made by `python benchmarks/{name}.py`.", "", *bench(folder), ""])
-    print(text)
-    write_text(folder / f"{name}.md", text)
+    write_page(folder / f"{name}.md", title, f"Made by `python benchmarks/{name}.py`.", bench(folder))
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    write_page("vision", "The cost of an objective in a training step on images", bench_vision)
+    write_both("vision", "The cost of an objective in a training step on images", bench_vision)

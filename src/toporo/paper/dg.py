@@ -237,8 +237,9 @@ def to_table(loaded: BenchmarkData) -> TableRows:
 
 _ACCURACY = "test accuracy (%)"
 # Numbers of epochs and cuts are those of the paper's published code. The other settings were not chosen blind: λ, the
-# network and the learning rate were settled with test accuracies in view (``benchmarks/sensitivity.py`` shows what λ
-# does), and how ``tro-data-inputs`` learns its topology follows an exploration that had seen DG-15's test groups.
+# network and the learning rate were chosen with test accuracies in view (``benchmarks/results/penalty_sensitivity.md``
+# shows what λ does), and how ``tro-data-inputs`` learns its topology follows an exploration that had seen DG-15's test
+# groups.
 _SHARED: dict[str, Any] = {
     "methods": (
         "erm", "iw-erm", "irm", "vrex", "sd", "group-dro", "tro-physical", "tro-data", "tro-data-inputs", "tro-uniform",

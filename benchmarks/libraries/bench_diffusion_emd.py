@@ -1,56 +1,32 @@
-"""The packages toporo is measured against, called so that they compute the same thing.
+"""DiffusionEMD (Tong et al. 2021, the authors' own package): its Chebyshev class, ``DiffusionCheb``.
 
-``DiffusionEMD`` (Tong et al. 2021, the authors' own package) has a Chebyshev class, ``DiffusionCheb``. Run this file to
-see that, given the same kernel, it and toporo converge to the same distances.
+Run ``python -m libraries.bench_diffusion_emd`` in benchmarks/ to see that, given the same kernel, it and toporo
+converge to the same distances.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn.metrics
+import sklearn.neighbors
+from reference import indicators_of, relative_differences, squaring_densities, weighted_l1
 from scipy import sparse
-from scipy.spatial.distance import cdist, pdist, squareform
+from scipy.spatial.distance import pdist, squareform
 
-FOLDER = Path(__file__).resolve().parent.parent / ".bench-peers"
-POT = "ot"  # codespell:ignore ot
-
-
-def peers_folder() -> Path:
-    """Where the peers are: $TOPORO_BENCH_PEERS if set, else .bench-peers beside benchmarks/."""
-    return Path(os.environ.get("TOPORO_BENCH_PEERS") or FOLDER).resolve()
+from libraries import load
 
 
-def add_peers() -> None:
-    """Make the peers importable."""
-    folder = peers_folder()
-    missing = [name for name in ("DiffusionEMD", "pygsp", POT, "dro") if not (folder / name).is_dir()]
-    if missing:
-        raise SystemExit(
-            f"benchmarks: {', '.join(missing)} not found in {folder}. Run `make bench`, which installs "
-            "benchmarks/peers.txt there first, or set TOPORO_BENCH_PEERS to a folder that holds them."
-        )
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+def _package() -> Any:
     # DiffusionEMD 0.5 looks for DistanceMetric where scikit-learn had it before 1.3.
-    import sklearn.metrics
-    import sklearn.neighbors
-
     if not hasattr(sklearn.neighbors, "DistanceMetric"):
         sklearn.neighbors.DistanceMetric = sklearn.metrics.DistanceMetric
     # pygsp warns of self-loops at every graph ("The Laplacian will not see them"): true of the combinatorial Laplacian,
     # not of the normalised one, which DiffusionEMD uses and which keeps them as toporo does.
     logging.getLogger("pygsp.graphs.graph").addFilter(lambda record: "self-loops" not in record.getMessage())
-
-
-def pot() -> Any:
-    """Python Optimal Transport, as a module."""
-    return importlib.import_module(POT)
+    return load("DiffusionEMD")
 
 
 def fit_peer(kernel: Any, *, order: int, scales: int = 10, alpha: float = 0.5) -> Any:
@@ -64,9 +40,7 @@ def fit_peer(kernel: Any, *, order: int, scales: int = 10, alpha: float = 0.5) -
     - ``delta = 0`` (its default) keeps every point; no subsampling.
     - A ``csr_matrix``, not a ``csr_array``: pygsp writes products of matrices as ``*``.
     """
-    from DiffusionEMD import DiffusionCheb
-
-    model = DiffusionCheb(max_scale=scales, n_scales=scales + 1, alpha=alpha, anisotropy=1, cheb_order=order)
+    model = _package().DiffusionCheb(max_scale=scales, n_scales=scales + 1, alpha=alpha, anisotropy=1, cheb_order=order)
     model.fit(sparse.csr_matrix(kernel))
     return model
 
@@ -104,46 +78,8 @@ def l1_distances(embeddings: np.ndarray) -> np.ndarray:
     return squareform(pdist(embeddings, "cityblock"))
 
 
-def indicators_of(codes: np.ndarray) -> np.ndarray:
-    """Columns ``1_{X_e} / n_e``, one per group."""
-    counts = np.bincount(codes)
-    indicators = np.zeros((len(codes), len(counts)))
-    indicators[np.arange(len(codes)), codes] = 1.0 / counts[codes]
-    return indicators
-
-
-def squaring_densities(kernel: Any, indicators: np.ndarray, scales: int = 10) -> list[np.ndarray]:
-    """The densities by definition: the walk of a kernel squared again and again, as a dense matrix."""
-    dense = kernel.toarray() if sparse.issparse(kernel) else kernel
-    degree = dense.sum(1)
-    flattened = dense / degree[:, None] / degree[None, :]
-    power = flattened / flattened.sum(1)[:, None]
-    densities = [power @ indicators]
-    for _ in range(scales):
-        power = power @ power
-        densities.append(power @ indicators)
-    return densities
-
-
-def weighted_l1(densities: list[np.ndarray], alpha: float = 0.5) -> np.ndarray:
-    """The distances by definition, from the densities of all scales."""
-    scales = len(densities) - 1
-    total = cdist(densities[-1].T, densities[-1].T, "cityblock")
-    for k in range(scales):
-        difference = (densities[k + 1] - densities[k]).T
-        total += 2.0 ** (-(scales - k - 1) * alpha) * cdist(difference, difference, "cityblock")
-    return total
-
-
-def relative_differences(distances: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """One per pair."""
-    pairs = np.triu_indices(len(exact), 1)
-    return np.abs(distances - exact)[pairs] / exact[pairs]
-
-
 def main() -> None:
     """Check that the conventions match: at a high order the peer must give the exact distances."""
-    add_peers()
     import toporo as tr
     from toporo.topology.operator import dense_affinity, knn_affinity
 
