@@ -9,7 +9,6 @@ Run it with: make bench
 from __future__ import annotations
 
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ import numpy as np
 from libraries.bench_diffusion_emd import diffusion_emd_peer, l1_distances
 from libraries.bench_pot import pot
 from reference import indicators_of, relative_differences, squaring_densities, weighted_l1
+from report import timed
 from scipy.sparse.csgraph import dijkstra
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import spearmanr
@@ -170,16 +170,6 @@ repeated squaring).
 """.strip()
 
 
-def timed(work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-    """A result and its CPU seconds; what is quick is done three times for the median."""
-    times: list[float] = []
-    while not times or (len(times) < 3 and sum(times) < 0.5):
-        start = time.process_time()
-        result = work(*args)
-        times.append(time.process_time() - start)
-    return result, statistics.median(times)
-
-
 def bench_accuracy() -> list[str]:
     scores, seconds, off = defaultdict(list), defaultdict(list), defaultdict(list)
     paths_seconds = []
@@ -191,17 +181,17 @@ def bench_accuracy() -> list[str]:
             rng = np.random.default_rng([seed, POINTS])
             points, along = swiss_roll(POINTS, rng)
             groups = {setting: draw(along, rng) for setting, draw in SETTINGS.items()}
-            costs, took = timed(geodesics, points)
+            took, costs = timed(partial(geodesics, points))
             if not np.isfinite(costs).all():
                 raise RuntimeError(f"seed {seed}: the neighbour graph is not connected, so there is no truth.")
             paths_seconds.append(took)
             exact = _exact(points, groups)
             for setting, labels in groups.items():
-                truth, took_emd = timed(geodesic_emd, costs, labels)
+                took_emd, truth = timed(partial(geodesic_emd, costs, labels))
                 seconds[TRUTH, setting].append(took + took_emd)
                 pairs = np.triu_indices(len(truth), 1)
                 for name, method in METHODS.items():
-                    found, took_own = timed(method, points, labels)
+                    took_own, found = timed(partial(method, points, labels))
                     seconds[name, setting].append(took_own)
                     scores[name, setting].append(float(spearmanr(found[pairs], truth[pairs]).statistic))
                     if name in KERNELS:
@@ -249,11 +239,3 @@ def _exact(points: np.ndarray, groups: dict[str, Labels]) -> dict[tuple[str, str
 
 def _times(ratio: float) -> str:
     return f"{ratio:.0f}×" if ratio >= 9.5 else f"{ratio:.1f}×"
-
-
-def main() -> None:
-    print("\n".join(bench_accuracy()))
-
-
-if __name__ == "__main__":
-    main()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
 import numpy as np
 from libraries import bench_cvxpy, bench_dro
-from report import median_seconds
+from report import in_process, median_seconds
 
 from toporo.groups import Groups
 from toporo.robust.linear import fit_linear, fit_logistic, linear_path
@@ -153,13 +149,8 @@ def bench_million() -> list[str]:
         "| model | λ | threads | wall (s) | resident, peak (GiB) | Newton steps | certified gap |",
         "|---|---|---|---|---|---|---|",
     ]
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
     for kind, penalty in (("linear", 1.0), ("linear", 0.0), ("linear", math.inf), ("logistic", 1.0)):
-        command = [sys.executable, "-c", MILLION, kind, str(penalty)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = in_process(MILLION, kind, penalty)
         lines.append(
             f"| {kind} | {penalty:g} | {found['threads']} | {found['wall']:.2f} | {found['peak'] / 2**30:.2f} | "
             f"{found['steps']} | {found['gap']:.0e} |"

@@ -5,7 +5,6 @@ Run it with ``make bench``, or a part of it with, say, ``make bench ONLY="geodes
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import subprocess
@@ -20,20 +19,16 @@ from accuracy import swiss_roll
 from libraries.bench_diffusion_emd import fit_peer, l1_distances, match_weights, transform_peer
 from libraries.bench_pot import pot
 from reference import indicators_of
-from report import timed
+from report import in_process, timed
 from scipy.sparse.csgraph import dijkstra
-from scipy.spatial.distance import pdist
 from sklearn.neighbors import NearestNeighbors, kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 import toporo as tr
 from toporo.topology.build import build
 from toporo.topology.diffusion import GroupDiffusion, group_measures
-from toporo.topology.engine import TorchEngine
-from toporo.topology.fused import FusedEngine
-from toporo.topology.learn import resample
 from toporo.topology.neighbors import nearest
-from toporo.topology.operator import DyadicFilters, knn_affinity
+from toporo.topology.operator import knn_affinity
 
 GROUPS = 50
 #: Have numba compile for a processor with AVX2 and no more. Tests and all benchmarks can be run under it.
@@ -255,50 +250,6 @@ class _Clock:
         self.copies.append(2 * self._a.nbytes / (self._last - start))
 
 
-def bench_parts() -> list[str]:
-    """The parts against what they replace."""
-    lines = ["Single thread, CPU seconds.", "", "| part | peer (s) | toporo (s) | ratio |", "|---|---|---|---|"]
-    n = 100_000
-    with threadpool_limits(1):
-        points, labels = roll(n)
-        kernel = knn_affinity(points)
-        shuffled = np.random.default_rng(0).permutation(n)
-        scattered = kernel[shuffled][:, shuffled]
-        rng = np.random.default_rng(0)
-        prepared = GroupDiffusion.prepare(points, labels, kernel="knn", device="cpu", progress=False)
-        operator = prepared.operator
-        x = rng.random((n, GROUPS))
-
-        def product(matrix: Any) -> float:
-            return timed(lambda: matrix @ x, 5)[0]
-
-        fused, plain = FusedEngine(operator), TorchEngine(operator)
-        rows = DyadicFilters(10, 0.5).truncated(1e-9)[0]
-        measures = group_measures(prepared.ids, prepared.place, operator)
-        fused_seconds, block = timed(lambda: fused.fields(measures, rows, lambda: None), 3)
-        torch_seconds, _ = timed(lambda: plain.fields(measures, rows, lambda: None), 1)
-        ordered, unordered = product(operator.symmetric), product(scattered)
-        order = max(len(row) for row in rows) - 1
-        lines.append(f"| a product, points in k-d order (scipy; peer: shuffled) | {unordered:.3f} | {ordered:.3f} | "
-                     f"{unordered / ordered:.1f}× |")  # fmt: skip
-        lines.append(f"| {order} products and 11 filters: fused (peer: toporo's torch engine) | {torch_seconds:.2f} | "
-                     f"{fused_seconds:.2f} | {torch_seconds / fused_seconds:.1f}× |")  # fmt: skip
-        columns = np.ascontiguousarray(block.fields[0][:, :GROUPS].T)
-        theirs, _ = timed(lambda: pdist(columns, "cityblock"), 3)
-        alone, _ = timed(lambda: fused.city_block(block, block), 3)
-        alone /= len(rows)
-        lines.append(f"| l1 between {GROUPS} groups of {n} points (peer: scipy pdist) | {theirs:.3f} | {alone:.3f} | "
-                     f"{theirs / alone:.1f}× |")  # fmt: skip
-    points, labels = roll(5000, 20)
-    with threadpool_limits(1):
-        base, _ = timed(lambda: tr.diffusion_emd(points, labels, progress=False), 3)
-        graph = GroupDiffusion.prepare(points, labels, progress=False)
-        again, _ = timed(lambda: resample(graph, 20), 1)
-    lines.append(f"| 20 resamples of 5000 points, 20 groups (peer: from scratch) | {20 * base:.2f} | {again:.2f} | "
-                 f"{20 * base / again:.1f}× |")  # fmt: skip
-    return lines
-
-
 def bench_neighbors() -> list[str]:
     lines = ["CPU seconds on one thread, 15 neighbours; clusters that vary in four directions or fewer. The peer is",
              "scikit-learn's `NearestNeighbors` as it comes. Graph: distinct points, neighbours, kernel, operator.", "",
@@ -318,7 +269,6 @@ def bench_neighbors() -> list[str]:
     return lines
 
 
-#: Run by itself, so that the peak of its memory is its own.
 LARGE = """
 import json, sys, time
 import numpy as np, torch, toporo as tr
@@ -338,20 +288,6 @@ print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time(
 """
 
 
-def run_large(n: int, m: int, limit: str) -> dict[str, Any]:
-    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "-c", LARGE, str(n), str(m), limit],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
 def bench_large() -> list[str]:
     lines = [
         "From raw features (three dimensions) to distances, in a process of its own, on the cores there are.",
@@ -360,7 +296,7 @@ def bench_large() -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for n, m, limit in ((1_000_000, 50, "3GiB"), (1_000_000, 50, "1500MiB"), (100_000, 500, "1GiB")):
-        run = run_large(n, m, limit)
+        run = in_process(LARGE, n, m, limit)
         lines.append(
             f"| {n} | {m} | {limit} | {run['threads']} | {run['wall']:.0f} | {run['cpu']:.0f} | "
             f"{run['predicted'] / 2**30:.2f} | {run['peak'] / 2**30:.2f} |"

@@ -14,18 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from engine import GROUPS, blobs
 
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.engine import available_threads
-
-GROUPS = 50
-
-
-def blobs(n: int, seed: int = 0, dimensions: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping Gaussian clouds, one a group."""
-    rng = np.random.default_rng(seed)
-    labels = np.arange(n) % GROUPS
-    return 2 * rng.normal(size=(GROUPS, dimensions))[labels] + rng.normal(size=(n, dimensions)), labels
 
 
 def run(n: int, device: str, repeats: int = 1, engine: str = "auto") -> tuple[dict[str, Any], np.ndarray]:

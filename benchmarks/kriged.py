@@ -2,7 +2,7 @@
 
 ``python benchmarks/kriged.py DATA`` writes results/kriged-judged.md: the published splits, regions of the states in
 2008 to 2019, and four tables. Settings were chosen on other problems, by a script that is in the history (see
-results/README.md). DATA holds ``tpt48``, ``dg`` and ``tables``; statsmodels is found where ``make bench`` puts it.
+results/README.md). DATA holds ``tpt48`` and ``tables``; statsmodels is found where ``make bench`` puts it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Problem:
     groups: np.ndarray
     graph: tr.GroupGraph
     test: tuple[Any, ...]
-    time: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
@@ -61,10 +60,6 @@ class Problem:
         """Squared error by test row, summed over its targets."""
         return ((predicted - self.y[~self.known]) ** 2).reshape(len(predicted), -1).sum(axis=1)
 
-    def right(self, predicted: np.ndarray) -> float:
-        """Share of test rows on the right side of 0."""
-        return float(np.mean((predicted > 0) == (self.y[~self.known] > 0)))
-
 
 # ---------------------------------------------------------------------- problems
 
@@ -79,8 +74,7 @@ def regions(folder: Path, years: range, count: int) -> list[Problem]:
         test = grow_region(graph, graph.names[int(rng.integers(len(graph.names)))], size)
         rows = np.concatenate([by_state[name][first : first + SPAN] for name in graph.names])
         y = (rows[:, 6:] - rows[:, 6:].mean(axis=0)) / rows[:, 6:].std(axis=0)
-        steps = np.tile(np.arange(SPAN), len(graph.names))
-        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test), steps))
+        made.append(Problem(rows[:, :6], y, np.repeat(graph.names, SPAN), graph, tuple(test)))
     return made
 
 
@@ -94,18 +88,9 @@ def half(folder: Path, years: range, split: str) -> Problem:
     return Problem(rows[:, :6], rows[:, 6:], groups, graph, test)
 
 
-def spirals(name: str, **source: Any) -> Problem:
-    """DG-15 or DG-60: classes as targets of ±1."""
-    data = tr.load_dataset(name, **source)
-    groups = np.array([str(name) for name in data.data.ids.names])
-    graph = tr.GroupGraph.from_edges([(str(a), str(b)) for a, b in data.graph.edges])
-    test = tuple(str(name) for name in data.test)
-    return Problem(np.asarray(data.data.x, float), 2.0 * data.data.y - 1.0, groups, graph, test)
-
-
 # ---------------------------------------------------------------------- methods
 
-#: Predictions for the test rows, or None where a package is missing.
+#: Predictions for the test rows.
 Method = Callable[[Problem], np.ndarray]
 
 
@@ -159,31 +144,26 @@ METHODS: dict[str, Method] = {
     "kriged, TRO's worst case on top (λ = 1)": kriged(given, penalty=1.0),
 }
 
-#: By kind of problem and method, errors of all problems; None where a package is missing.
+#: By kind of problem and method, mean squared errors of all problems, summed over the targets of a row.
 Errors = dict[str, dict[str, np.ndarray]]
 
 
-def measure(problems: dict[str, list[Problem]], methods: dict[str, Method]) -> tuple[Errors, Errors]:
-    """Mean squared errors, summed over the targets of a row, and shares of right signs."""
-    errors: Errors = {kind: {} for kind in problems}
-    right: Errors = {kind: {} for kind in problems}
+def measure(problems: dict[str, list[Problem]]) -> Errors:
+    errors: Errors = {}
     for kind, each in problems.items():
-        for name, method in methods.items():
-            predicted = [method(problem) for problem in each]
-            there = [(problem, p) for problem, p in zip(each, predicted, strict=True) if p is not None]
-            errors[kind][name] = np.array([problem.squares(p).mean() for problem, p in there]) if there else None
-            right[kind][name] = np.array([problem.right(p) for problem, p in there]) if there else None
+        errors[kind] = {
+            name: np.array([problem.squares(method(problem)).mean() for problem in each])
+            for name, method in METHODS.items()
+        }
         print(f"{kind}: done", flush=True)
-    return errors, right
+    return errors
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def ratio(errors: np.ndarray | None, base: np.ndarray | None) -> str:
+def ratio(errors: np.ndarray, base: np.ndarray) -> str:
     """Mean, share of problems with a lower error, worst."""
-    if errors is None or base is None:
-        return "not installed"
     r = errors / base
     return f"{r.mean():.3f}, {np.mean(r < 1):.0%}, {r.max():.2f}" if len(r) > 1 else f"{r[0]:.3f}"
 
@@ -192,24 +172,6 @@ def linear_table(problems: dict[str, list[Problem]], errors: Errors) -> list[str
     titles = [f"{kind} ({len(each)})" if len(each) > 1 else kind for kind, each in problems.items()]
     cells = [[name, *(ratio(errors[kind][name], errors[kind]["linear ERM"]) for kind in problems)] for name in METHODS]
     return markdown(["method", *titles], cells)
-
-
-def classified(problem: Problem) -> np.ndarray:
-    known = problem.known
-    model = tr.KrigedClassifier(graph=problem.graph)
-    model.fit(problem.x[known], problem.y[known] > 0, groups=problem.groups[known].tolist())
-    return np.where(model.predict(problem.x[~known], groups=problem.groups[~known].tolist()), 1.0, -1.0)
-
-
-def right_table(kinds: Sequence[str], problems: dict[str, list[Problem]], right: Errors) -> list[str]:
-    def cell(shares: np.ndarray | None) -> str:
-        if shares is None:
-            return "not installed"
-        return f"{shares.mean():.1%}" + (f", {shares.min():.1%}" if len(shares) > 1 else "")
-
-    rows = [[name, *(cell(right[kind][name]) for kind in kinds)] for name in METHODS]
-    as_classes = [np.array([problem.right(classified(problem)) for problem in problems[kind]]) for kind in kinds]
-    return markdown(["method", *kinds], [*rows, ["kriged classifier", *map(cell, as_classes)]])
 
 
 def hop_table(problems: dict[str, list[Problem]]) -> list[str]:
@@ -236,34 +198,6 @@ def hop_table(problems: dict[str, list[Problem]]) -> list[str]:
                 cells.append(f"{covered.sum() / count.sum():.1%}")
                 rows.append([kind, f"{hop}{' and more' if hop == FARTHEST else ''}", str(len(parts)), *cells])
     return markdown(["problems", "hops", "of them", "error over ERM's", "inside 90 % intervals"], rows)
-
-
-def panel_table(problems: dict[str, list[Problem]]) -> list[str]:
-    """Without and with what training groups have in common at the same time; and trained before, judged after."""
-    rows = []
-    for kind, each in problems.items():
-        ratios: dict[str, list[float]] = {}
-        for problem in each:
-            late = problem.time >= SPAN * 3 // 4
-            for title, train, test in (
-                ("the same years", problem.known, ~problem.known),
-                ("trained before, judged after", problem.known & ~late, ~problem.known & late),
-            ):
-                x, y, groups, time = problem.x[train], problem.y[train], problem.groups[train].tolist(), problem.time
-                new = {"groups": problem.groups[test].tolist()}
-                erm = tr.TRORegressor(penalty=math.inf, prior="uniform", ridge=RIDGE).fit(x, y, groups=groups)
-                plain = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups)
-                panel = tr.KrigedRegressor(graph=problem.graph).fit(x, y, groups=groups, time=time[train])
-                said = {
-                    f"kriged, {title}": plain.predict(problem.x[test], **new),
-                    f"kriged with time=, {title}": panel.predict(problem.x[test], **new, time=time[test]),
-                }
-                base = np.mean((erm.predict(problem.x[test]) - problem.y[test]) ** 2)
-                for name, values in said.items():
-                    ratios.setdefault(name, []).append(float(np.mean((values - problem.y[test]) ** 2) / base))
-        cells = {name: f"{np.mean(r):.3f}, {np.mean(np.array(r) < 1):.0%}, {max(r):.2f}" for name, r in ratios.items()}
-        rows += [[kind, name, cell] for name, cell in cells.items()]
-    return markdown(["problems", "method", "error over ERM's"], rows)
 
 
 # ---------------------------------------------------------------------- trees, and what they leave
@@ -325,10 +259,6 @@ def trees_table(tasks: Sequence[Task], errors: Trees) -> list[str]:
     return markdown(["table, target", *TREE_ROWS], rows)
 
 
-#: Benchmarks whose targets are classes.
-SPIRALS = ("DG-15", "DG-60")
-
-
 # ---------------------------------------------------------------------- the page
 
 RATIOS = "mean, share of problems with a lower one, worst"
@@ -339,11 +269,9 @@ def judge(folder: Path) -> list[str]:
         "TPT-48, E→W": [half(folder, JUDGED, "east-west")],
         "TPT-48, N→S": [half(folder, JUDGED, "north-south")],
         "TPT-48, regions 2008–2019": regions(folder, JUDGED, 24),
-        "DG-15": [spirals("dg15", folder=folder, source="published")],
-        "DG-60": [spirals("dg60", folder=folder, source="published")],
     }
     tasks = read_tasks(folder / "tables", JUDGED_TABLES)
-    errors, right = measure(problems, METHODS)
+    errors = measure(problems)
     trees = on_tables(tasks)
     published = [kind for kind in problems if "→" in kind]
     return [
@@ -352,16 +280,16 @@ def judge(folder: Path) -> list[str]:
         "trees in the mean and 5.009 times at worst. Why was found on made-up tables, where another kernel was settled "
         "on.",
         "",
-        *_sections(problems, errors, right, tasks, trees),
+        *_sections(problems, errors, tasks, trees),
         "## The paper's halves in its units",
         "",
         "Squared errors summed over six months, mean over the rows of all test states.",
         "",
         *markdown(
-            ["method", *published], [[name, *(absolute(errors[kind][name]) for kind in published)] for name in METHODS]
+            ["method", *published],
+            [[name, *(f"{errors[kind][name].mean():.3f}" for kind in published)] for name in METHODS],
         ),
         *_by_hops({"TPT-48, regions 2008–2019": problems["TPT-48, regions 2008–2019"]}),
-        *_panels("TPT-48, regions 2008–2019", problems),
     ]
 
 
@@ -375,33 +303,13 @@ def _by_hops(problems: dict[str, list[Problem]]) -> list[str]:
     ]
 
 
-def _panels(kind: str, problems: dict[str, list[Problem]]) -> list[str]:
-    return [
-        "## Panels",
-        "",
-        f"With targets of training states in the same year (`time=`), which the rows above do not see: {RATIOS}. "
-        "Judged after: in the last quarter of the years, by models trained on the others.",
-        "",
-        *panel_table({kind: problems[kind]}),
-    ]
-
-
-def absolute(errors: np.ndarray | None) -> str:
-    return "not installed" if errors is None else f"{errors.mean():.3f}"
-
-
-def _sections(
-    problems: dict[str, list[Problem]], errors: Errors, right: Errors, tasks: Sequence[Task], trees: Trees
-) -> list[str]:
+def _sections(problems: dict[str, list[Problem]], errors: Errors, tasks: Sequence[Task], trees: Trees) -> list[str]:
     return [
         "## Linear models",
         "",
         f"Squared error over linear ERM's: {RATIOS}.",
         "",
         *linear_table(problems, errors),
-        "Test rows on the right side of 0 where targets are classes: mean, and least where there are several.",
-        "",
-        *right_table([kind for kind in right if kind in SPIRALS], problems, right),
         "## Tables: boosted trees and what they leave",
         "",
         f"Error over that of scikit-learn's histogram gradient boosting as it comes: {RATIOS}. Squared error, log loss "
@@ -413,7 +321,7 @@ def _sections(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure kriged models in groups never trained on.")
-    parser.add_argument("folder", type=Path, help="holds tpt48, dg and tables")
+    parser.add_argument("folder", type=Path, help="holds tpt48 and tables")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lines = judge(parser.parse_args().folder)

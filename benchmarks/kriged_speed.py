@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from libraries.bench_statsmodels import likelihood_and_variances
-from report import markdown, median_seconds
+from report import in_process, markdown, median_seconds
 from threadpoolctl import threadpool_limits
 
 from toporo.robust.kriged import GroupFactors, KrigedFit, fit_kriged
@@ -81,9 +77,11 @@ def _own_fit(x: np.ndarray, y: np.ndarray, names: np.ndarray) -> KrigedFit:
 
 # ---------------------------------------------------------------------- large ones
 
-#: What a process of its own runs for one size, so that its peak memory is its own.
+#: Decimals of the figures of a large fit: seconds of the fit and of predictions, memory at its most and before the fit
+#: (GiB), error in new groups.
+DIGITS = {"fit": 1, "predict": 2, "peak": 2, "before": 2, "error": 3}
 LARGE = """
-import resource, sys, time, warnings
+import json, resource, sys, time, warnings
 import numpy as np
 import toporo as tr
 from kriged_speed import on_a_grid
@@ -100,7 +98,8 @@ off = model.predict(x[~known], groups=names[~known]) - y[~known]
 done = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 mean_only = np.mean((y[~known] - y[known].mean()) ** 2)
-print(fitted - start, done - fitted, peak / 2**20, before / 2**20, np.mean(off**2) / mean_only)
+print(json.dumps({"fit": fitted - start, "predict": done - fitted, "peak": peak / 2**20, "before": before / 2**20,
+                  "error": np.mean(off**2) / mean_only}))
 """
 
 
@@ -118,17 +117,6 @@ def on_a_grid(groups: int, width: int, per_group: int) -> tuple[np.ndarray, np.n
     return x, y, names, edges, np.flatnonzero((across > 6) & (down < 4))
 
 
-def in_a_process(kind: str, *sizes: int) -> list[float]:
-    """Seconds of the fit and of predictions, memory at its most and before the fit (GiB), error in new groups."""
-    here = str(Path(__file__).parent)
-    paths = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-c", LARGE, kind, *map(str, sizes)]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return [float(number) for number in done.stdout.split()]
-
-
 def bench_votes() -> list[str]:
     """Measure a large table under the default, wall time and memory."""
     return _large("AutoRegressor", ((200, 50, 500), (200, 50, 5000)), seconds=300, memory=6)
@@ -142,10 +130,10 @@ def bench_scale() -> list[str]:
 def _large(kind: str, sizes: tuple[tuple[int, int, int], ...], *, seconds: float, memory: float) -> list[str]:
     rows, met = [], True
     for groups, width, per_group in sizes:
-        fit, predict, peak, before, error = in_a_process(kind, groups, width, per_group)
-        met = met and fit < seconds and peak < memory
-        cells = (groups * per_group, groups, width, f"{fit:.1f}", f"{predict:.2f}", f"{peak:.2f}", f"{before:.2f}")
-        rows.append([*cells, f"{error:.3f}"])
+        run = in_process(LARGE, kind, groups, width, per_group)
+        met = met and run["fit"] < seconds and run["peak"] < memory
+        cells = [f"{run[name]:.{digits}f}" for name, digits in DIGITS.items()]
+        rows.append([groups * per_group, groups, width, *cells])
     titles = ["rows", "groups", "inputs", "fit (s)", "predict (s)", "memory (GiB)", "of it before (GiB)", "error"]
     return [
         f"Groups on a grid, a corner of twelve not trained on; all that `{kind}` does, wall time on this machine's "

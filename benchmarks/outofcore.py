@@ -151,7 +151,6 @@ def bench_outofcore() -> list[str]:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     shares: dict[bool, list[float]] = {True: [], False: []}
-    judged: list[str] = []
     with workplace(needed=int(1.2 * SIZE) + (8 << 30)) as folder:
         table = folder / "table.parquet"
         for rounded, by_group, count in ((False, True, rows), (True, True, SMALLER), (False, False, SMALLER)):
@@ -162,30 +161,13 @@ def bench_outofcore() -> list[str]:
                 shares[disk].append(share)
                 lines.append(line)
                 print(line, flush=True)
-            judged = judged or others(table, count, folder)
         write(table, COMPARED, by_group=False)
-        compare = compared(folder, table, peers) + votes(folder, table)
+        compare = compared(folder, table, peers)
     said = [
         f"{sum(share >= TARGET for share in own)} of {len(own)} from {'the disk' if disk else 'memory'}"
         for disk, own in shares.items()
     ]
-    return [*lines, "", f"Target: half of the speed of reading: met by {', '.join(said)}.", "", *judged, "", *compare]
-
-
-def others(table: Path, rows: int, folder: Path) -> list[str]:
-    """The other commands on the same table."""
-    out = folder / "predictions.parquet"
-    lines = [
-        "The first of these tables, with the model fitted to it, under the same limit:",
-        "",
-        "| command | wall (s) | CPU (s) | rows a second | resident, peak (GiB) |",
-        "|---|---|---|---|---|",
-    ]
-    for title, more in (("predict", [f"--out={out}"]), ("evaluate", ["--json"])):
-        run = measure([TOPORO, title, str(folder / "model"), str(table), f"--memory-limit={LIMIT}", *more])
-        lines.append(f"| {title} | {run.wall:.1f} | {run.cpu:.1f} | {rows / run.wall:,.0f} | **{gib(run.peak):.2f}** |")
-        print(lines[-1], flush=True)
-    return lines
+    return [*lines, "", f"Target: half of the speed of reading: met by {', '.join(said)}.", "", *compare]
 
 
 def compared(folder: Path, table: Path, peers: Path) -> list[str]:
@@ -213,38 +195,6 @@ def compared(folder: Path, table: Path, peers: Path) -> list[str]:
         f"| dask-ml's LinearRegression, 20 steps of gradient descent, without groups; only its fit | {said} | "
         f"{gib(peer.peak):.2f} | Ray Data has no linear regression of its own |",
     ]
-
-
-def votes(folder: Path, table: Path) -> list[str]:
-    """The same table and a model by votes, which looks at all rows of a group together."""
-    out = [folder / f"{name}.parquet" for name in ("here", "there")]
-    limit, model = f"--memory-limit={LIMIT}", str(folder / "votes")
-    asked = ["--target=y", "--group=site", f"--out={model}", "--overwrite", "--json", limit]
-    runs = {"fit": measure([TOPORO, "fit", str(table), *asked])}
-    drawn = json.loads(runs["fit"].said)["about"]["rows_drawn"]
-    predict = [TOPORO, "predict", model, str(table), limit]
-    runs["predict"] = measure([*predict, f"--out={out[0]}"])
-    runs["predict --engine ray"] = measure([*predict, f"--out={out[1]}", "--engine=ray"])
-    same = out[0].read_bytes() == out[1].read_bytes()
-    runs["evaluate"] = measure([TOPORO, "evaluate", model, str(table), limit, "--json"])
-    notes = {
-        "fit": f"to {drawn:,} rows drawn",
-        "predict": "reads twice, first for the groups",
-        "predict --engine ray": f"peak of the driver; {'the same' if same else 'other'} bytes",
-        "evaluate": "likewise",
-    }
-    lines = [
-        "",
-        "The same table and limit, a model by votes (`--model auto`, what a fit makes unless told otherwise):",
-        "",
-        "| command | wall (s) | CPU (s) | resident, peak (GiB) | |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| `{name}` | {run.wall:.1f} | {run.cpu:.1f} | {gib(run.peak):.2f} | {notes[name]} |"
-        for name, run in runs.items()
-    ]
-    return lines
 
 
 # ---------------------------------------------------------------- constants

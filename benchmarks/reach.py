@@ -18,22 +18,12 @@ import toporo as tr
 from toporo.estimators.rows import group_ids
 from toporo.tables import Reach, RowReach
 
-ANY, ALIKE = "any of the three", "far from training rows, inputs weighed alike"
+ANY = "any of the three"
 UNNAMED = "any of the three, test groups not named"
 #: What makes a row be outside, by a word in its reason.
 REASONS = {"far from training rows": "training row", "too many hops": "training group", "inputs out of range": "range"}
 #: Fewer rows on a side say nothing.
 FEWEST = 10
-
-
-class Alike:
-    """A model that listens to all inputs alike."""
-
-    def __init__(self, x: np.ndarray) -> None:
-        self.scale = x.std(axis=0)
-
-    def predict(self, x: np.ndarray) -> np.ndarray:
-        return (x / self.scale).sum(axis=1)
 
 
 def on_split(task: Task, test: tuple[str, ...]) -> dict[str, dict[str, tuple[float, float]]]:
@@ -49,7 +39,6 @@ def on_split(task: Task, test: tuple[str, ...]) -> dict[str, dict[str, tuple[flo
     ids, hops = group_ids(groups, len(x)), task.graph.hops(sorted(set(groups)))
     settings: dict[str, Any] = {"graph": task.graph, "test_groups": test}
     names = task.groups[~known].astype(object)
-    alike = Reach.of(Alike(x), x, ids, **settings).of_rows(new, names, hops)
     outputs = {"linear": (portion.values if portion.probabilities is None else portion.probabilities, model.estimator)}
     if not task.classes:
         auto = tr.AutoRegressor(graph=task.graph).fit(x, task.y[known], groups=groups)
@@ -59,7 +48,7 @@ def on_split(task: Task, test: tuple[str, ...]) -> dict[str, dict[str, tuple[flo
         squares = _squares(task, output, task.y[~known], model.classes)
         reach = Reach.of(estimator, x, ids, **settings).of_rows(new, names, hops)
         unnamed = Reach.of(estimator, x, ids, graph=task.graph).of_rows(new, names, hops)
-        outside = _outside(reach) | {UNNAMED: unnamed.outside, ALIKE: _outside(alike)["far from training rows"]}
+        outside = _outside(reach) | {UNNAMED: unnamed.outside}
         compared[name] = {reason: _compared(squares, rows) for reason, rows in outside.items()}
     return compared
 
@@ -109,7 +98,7 @@ def suite(folder: Path, names: tuple[str, ...]) -> list[str]:
         fitted = {name: splits for name, splits in fitted.items() if splits}
         cells = [
             [reason, *(cell([split[reason] for split in splits]) for splits in fitted.values())]
-            for reason in (ANY, *REASONS, UNNAMED, ALIKE)
+            for reason in (ANY, *REASONS, UNNAMED)
         ]
         titles = [f"{model}: outside because", *(f"{name} ({len(splits)})" for name, splits in fitted.items())]
         lines += markdown(titles, cells)

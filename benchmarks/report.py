@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -50,6 +54,17 @@ def in_turn(rounds: int, step_ms: Callable[[int], float]) -> tuple[tuple[list[fl
             times[place].append(step_ms(place))
     ratios = [b / a for a, b in zip(*times, strict=True)]
     return times, dict(zip(("low", "over", "high"), statistics.quantiles(ratios, n=4, method="inclusive"), strict=True))
+
+
+def in_process(code: str, *arguments: object) -> dict[str, Any]:
+    """Run Python code in a process of its own, so that the peak of its memory is its own, and return what it prints."""
+    paths = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, env=environment | {"PYTHONPATH": paths}, check=True
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def markdown(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:

@@ -19,43 +19,15 @@ import torch
 import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
-from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_parts, bench_peers
+from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_peers
 from kriged_speed import bench_mixed, bench_scale, bench_votes
 from outofcore import bench_costs, bench_outofcore
 from ranks import bench_ranks
-from reference import indicators_of, squaring_densities, weighted_l1
-from report import RESULTS, markdown, median_seconds, timed, write_page
+from report import RESULTS, markdown, median_seconds, write_page
 
 import toporo as tr
 from tables import bench_stream, bench_tables
-from toporo.topology.operator import dense_affinity
 from vision import bench_vision
-
-
-def dense_squaring(features: np.ndarray, ids: tr.GroupIds, sigma: float) -> np.ndarray:
-    """The peer of the Chebyshev recurrence: P squared again and again, as the definition reads."""
-    kernel = dense_affinity(features, sigma)
-    return weighted_l1(squaring_densities(kernel, indicators_of(np.asarray(ids.codes))))
-
-
-def bench_diffusion() -> list[str]:
-    lines = [
-        "| points | groups | dense squaring (s) | toporo, dense kernel (s) | ratio | largest relative difference |",
-        "|---|---|---|---|---|---|",
-    ]
-    for n, m in ((500, 10), (1000, 10), (2000, 20)):
-        rng = np.random.default_rng(0)
-        labels = np.arange(n) % m
-        points = np.c_[np.cos(labels / m * 3), np.sin(labels / m * 3)] + 0.2 * rng.normal(size=(n, 2))
-        ids = tr.Groups.of(labels)
-        sigma = tr.diffusion_emd(points, ids, kernel="dense").settings["sigma_value"]
-        exact = dense_squaring(points, ids, sigma)
-        ours = tr.diffusion_emd(points, ids, kernel="dense", sigma=sigma).matrix
-        off = np.max(np.abs(ours - exact)[exact > 0] / exact[exact > 0])
-        peer, _ = timed(partial(dense_squaring, points, ids, sigma))
-        own, _ = timed(partial(tr.diffusion_emd, points, ids, kernel="dense", sigma=sigma))
-        lines.append(f"| {n} | {m} | {peer:.3f} | {own:.3f} | {peer / own:.1f}× | {off:.1e} |")
-    return lines
 
 
 def bench_steps() -> list[str]:
@@ -115,10 +87,8 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "steps": ("A training step by objective (MLP 2-512-512-2, 6 × 32 samples)", bench_steps),
     "vision": ("The cost of an objective in a training step on images", bench_vision),
     "ranks": ("The cost of joining ranks in a training step", bench_ranks),
-    "diffusion": ("Diffusion EMD against repeated squaring of the dense operator", bench_diffusion),
     "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),
     "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),
-    "parts": ("Parts of the diffusion-EMD engine against what they replace", bench_parts),
     "neighbors": ("Nearest neighbours", bench_neighbors),
     "bandwidth": ("The fused kernel against the machine's memory", bench_bandwidth),
     "growth": ("Diffusion EMD as points and groups grow", bench_growth),
