@@ -149,14 +149,15 @@ def dann(width, penalty, seed=0, **settings):
     objective = DANN(NAMES, width, penalty, hidden=5, seed=seed, **settings).double()
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
-        for parameter in objective.last.parameters():
-            parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+        for last in objective._layers(objective.discriminator)[-2:]:
+            last.copy_(torch.randn(last.shape, dtype=torch.float64, generator=generator))
     return objective
 
 
 def guessing_loss(objective, x, codes, gradient_penalty):
     """Mean over groups of the cross entropy of the group, and how much it changes with the features."""
-    logits = objective.last(F.relu(objective.second(F.relu(objective.first(x)))))
+    w = objective._layers(objective.discriminator)
+    logits = F.linear(F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3])), w[4], w[5])
     by_row = F.cross_entropy(logits, codes, reduction="none")
     (slopes,) = torch.autograd.grad(by_row.sum(), x, create_graph=True)
     return mean_loss(by_row, codes) + gradient_penalty * (slopes**2).sum(dim=1).mean()
@@ -222,8 +223,8 @@ def test_dann_starts_from_its_seed_alone():
     before = torch.random.get_rng_state()
     one, same, other = (DANN(NAMES, 6, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)
-    assert torch.equal(one.first.weight, same.first.weight)
-    assert not torch.equal(one.first.weight, other.first.weight)
+    assert torch.equal(one.discriminator, same.discriminator)
+    assert not torch.equal(one.discriminator, other.discriminator)
 
 
 def test_dann_refuses_features_of_another_width():

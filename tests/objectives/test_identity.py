@@ -5,10 +5,6 @@ import functools
 import inspect
 import json
 import math
-import os
-import subprocess
-import sys
-import threading
 
 import numpy as np
 import pytest
@@ -193,38 +189,7 @@ def test_an_argument_that_is_no_attribute_is_an_error(made, name):
         made.identity  # noqa: B018
 
 
-class Open(Method):
-    def __init__(self, groups, **more):
-        super().__init__(groups)
-        self.more = more
-
-
-def test_arguments_without_names_are_an_error():
-    with pytest.raises(SettingError, match=r"constructor of Open takes \*\*more.* Name every argument"):
-        Open(NAMES, level=3).identity  # noqa: B018
-
-
 # ---------------------------------------------------------------- values
-
-
-class Point:
-    def __init__(self, x):
-        self.x = x
-
-    def move(self):
-        pass
-
-
-def power(exponent):
-    return lambda x: x**exponent
-
-
-def wrapped(exponent):
-    @functools.wraps(math.pow)
-    def raised(x):
-        return x**exponent
-
-    return raised
 
 
 @pytest.mark.parametrize(
@@ -233,20 +198,17 @@ def wrapped(exponent):
         (1, 1.0, 2),
         (math.inf, math.inf, -math.inf),
         (math.nan, math.nan, math.inf),
+        (math.inf, math.inf, {"number": "inf"}),
         (None, None, 0),
         ("a", "a", "b"),
         ((1, 2), [1, 2], [2, 1]),
         ({"b": 1, "a": 2}, {"a": 2, "b": 1}, {"a": 1, "b": 2}),
         ({(1, "x"): 2}, {(1, "x"): 2}, {(1, "y"): 2}),
-        ({"a", "b", "c"}, {"c", "b", "a"}, {"a", "b"}),
         (np.float64(0.5), 0.5, np.float64(0.25)),
         (np.arange(3.0), np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.0, 3.0])),
         (np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((3, 2))),
         (torch.arange(3.0), torch.tensor([0.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 3.0])),
         (torch.ones((), dtype=torch.bfloat16), torch.tensor(1, dtype=torch.bfloat16), torch.tensor(1.0)),
-        (b"ab", b"ab", b"ba"),
-        (math.sqrt, math.sqrt, math.exp),
-        (Point, Point, Method),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -255,50 +217,21 @@ def test_equal_values_are_equal_and_others_differ(one, same, other):
     assert values[0] == values[1] != values[2]
 
 
-def test_another_process_says_the_same():
-    """No hash seed and no address: sets, functions and priors are written alike by every process."""
-    program = (
-        "import json, math; from toporo.objectives import TRO; from toporo.objectives.identity import plain;"
-        "print(json.dumps([plain({'a', 'b', 'c'}), plain(math.sqrt), TRO({'a': 1, 'b': 3}).identity]))"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert said[0] == said[1]
-
-
 @pytest.mark.parametrize(
     "value",
-    [
-        power(2),
-        wrapped(2),
-        Point(1),
-        Point(1).move,
-        [1].append,
-        functools.partial(math.pow, 2),
-        np.random.default_rng(0),
-        threading.Lock(),
-        np.array([{}], dtype=object),
-    ],
-    ids=["lambda", "wraps", "object", "method", "builtin method", "partial", "generator", "lock", "objects"],
+    [math.sqrt, lambda x: x, {"a", "b"}, object(), functools.partial(math.pow, 2), np.array([{}], dtype=object)],
+    ids=["function", "lambda", "set", "object", "partial", "objects"],
 )
 def test_what_cannot_be_compared_is_an_error_when_it_matters(value):
     """Training works; only a checkpoint asks for the identity."""
     objective = Method(NAMES, value)
     assert objective(torch.ones(2), torch.tensor([0, 1])) == 1
-    with pytest.raises(SettingError, match=r"penalty of Method is a \w+ that cannot be written down .* checkpoint"):
+    with pytest.raises(SettingError, match=r"penalty of Method is a \w+ that cannot be written down, .* checkpoint"):
         objective.identity  # noqa: B018
 
 
 def test_what_contains_itself_is_an_error():
     circle = []
     circle.append(circle)
-    with pytest.raises(SettingError, match="it contains itself"):
+    with pytest.raises(SettingError, match="cannot be written down"):
         Method(NAMES, circle).identity  # noqa: B018

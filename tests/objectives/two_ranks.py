@@ -172,7 +172,7 @@ def started_apart(rank):
     objective = DANN(NAMES, width=4, hidden=6).double()
     if rank == 0:
         with torch.no_grad():
-            objective.first.weight.add_(1.0)
+            objective.discriminator.add_(1.0)
             objective.steps.add_(3)
     evaluate(objective.over_ranks(), Net(), *batch(rank))
     return copy.deepcopy(objective).state_dict()

@@ -1,4 +1,4 @@
-"""What one training step minimises: one file per method, registered there; one conformance suite for all."""
+"""Objectives of a training step: one file per method, registered there, and one conformance suite for all."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ __all__ = [
 
 
 def make_objective(name: str, groups: Groups, prior: Prior | None = None, **settings: Any) -> Objective:
-    """An objective by its name.
+    """Build an objective by its name.
 
     Parameters
     ----------
     name : a key of :data:`OBJECTIVES`.
     groups : all groups of the training rows.
-    prior : for the methods that take one; the others leave it aside.
-    settings : what else the method's constructor takes.
+    prior : for the methods that take one; the others ignore it.
+    settings : further arguments of the method's constructor.
     """
     method: Any = OBJECTIVES[name]
     if not method.takes_prior:

@@ -1,4 +1,4 @@
-"""What all objectives share: per-sample losses and groups in, one scalar to back-propagate out."""
+"""Base classes of objectives: per-sample losses and groups in, one scalar to back-propagate out."""
 
 from __future__ import annotations
 
@@ -6,41 +6,38 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Self
+from inspect import signature
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from toporo.checks import non_negative, whole
-from toporo.errors import DataError, GroupMismatchError, SettingError, listed
+from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.objectives.identity import arguments_of, identity_of, plain, qualified
+from toporo.objectives.identity import arguments_of, identity_of
 from toporo.objectives.ranks import Ranks
 from toporo.registry import Registry
-from toporo.robust import WeightRule
-from toporo.text import many
+from toporo.robust.weights import WeightRule
 from toporo.topology.prior import Prior
 from toporo.types import Name, Record
 
-#: Batches with ever other groups absent each bring a translation table; this many are kept.
-MOST_TABLES = 256
+#: Arguments with one number or row per group.
+BY_NAME = ("groups", "prior")
 
 
-class GroupMeans:
+class GroupMeans(NamedTuple):
     """Mean loss by group of one batch.
 
     Parameters
     ----------
-    values : (m,), 0 where a group is absent.
-    present : (m,), 1 where it is there, else 0.
+    values : (m,), 0 for an absent group.
+    present : (m,), 1 for a group in the batch, else 0.
     """
 
-    __slots__ = ("present", "values")
-
-    def __init__(self, values: Tensor, present: Tensor) -> None:
-        self.values = values
-        self.present = present
+    values: Tensor
+    present: Tensor
 
     def mean(self) -> Tensor:
         """Mean over the groups in the batch."""
@@ -49,64 +46,65 @@ class GroupMeans:
     def weighted(self, weights: Tensor) -> Tensor:
         r""":math:`\frac{m}{|B|} \sum_{e \in B} q_e \ell_e` over the groups B in the batch.
 
-        With all groups present this is the weighted sum. Otherwise the factor makes up for the absent ones: if every
-        group is as likely to be in a batch as any other, the expectation is in proportion to the full weighted sum,
-        and equal weights give the plain mean.
+        With all groups present this is the weighted sum. Otherwise the factor compensates for the absent ones: if all
+        groups are equally likely to be in a batch, the expectation is proportional to the full weighted sum, and equal
+        weights give the plain mean.
         """
         share = self.present.sum().clamp(min=1.0) / len(self.present)
         return (weights * self.values).sum() / share
 
 
-def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
+def group_means(values: Tensor, codes: Tensor, m: int, ranks: Ranks | None = None) -> GroupMeans:
     """Average per-sample values by group, on the values' device, without waiting for it.
 
     Parameters
     ----------
     values : (n,), one per sample.
     codes : (n,), the number of each sample's group.
-    m : how many groups there are.
+    m : number of groups.
+    ranks : average over the samples of all ranks.
 
     >>> means = group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1]), 3)
     >>> means.values.tolist(), means.mean().item()  # the third is not in this batch
     ([1.0, 4.0, 0.0], 2.5)
     """
-    return _means(*_totals(values, codes, m))
-
-
-def _totals(values: Tensor, codes: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Sums of values, and numbers of samples, by group."""
     if values.device.type == "cpu":
-        nothing = values.new_zeros(m)
-        return nothing.index_add(0, codes, values), nothing.index_add(0, codes, values.new_ones(len(codes)))
-    # On a GPU index_add adds in whatever order threads arrive; a product with the membership matrix does not.
-    members = membership(codes, m, values.dtype)
-    return values @ members, members.sum(dim=0)
-
-
-def _means(sums: Tensor, counts: Tensor) -> GroupMeans:
+        zeros = values.new_zeros(m)
+        sums, counts = zeros.index_add(0, codes, values), zeros.index_add(0, codes, values.new_ones(len(codes)))
+    else:  # on a GPU index_add adds in the order in which threads arrive; a product with the membership does not
+        members = membership(codes, m, values.dtype)
+        sums, counts = values @ members, members.sum(dim=0)
+    if ranks is not None:
+        sums, counts = ranks.total(sums, counts)
     return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(sums.dtype))
 
 
 def membership(codes: Tensor, m: int, dtype: torch.dtype) -> Tensor:
-    """Which sample is of which group: (n, m) of zeros and ones.
+    """Indicators of the group of each sample, (n, m).
 
-    Products with it take the place of selecting a group's rows, whose number only the device knows.
+    Products with it replace the selection of a group's rows, whose number only the device knows.
     """
     return (codes[:, None] == torch.arange(m, device=codes.device)).to(dtype)
 
 
 def pair_sum(products: Tensor, present: Tensor) -> Tensor:
-    r""":math:`\sum_{e < f} \|a_e - a_f\|^2` over the groups present, from their inner products (m, m).
-
-    The products of groups that are not present must be 0.
-    """
+    r""":math:`\sum_{e < f} \|a_e - a_f\|^2` from inner products (m, m), which are 0 for groups that are not present."""
     return present.sum() * products.diagonal().sum() - products.sum()
 
 
 def pairs(present: Tensor) -> Tensor:
-    """The number of pairs of groups present, at least 1."""
+    """Number of pairs of groups present, at least 1."""
     k = present.sum()
     return (0.5 * k * (k - 1.0)).clamp(min=1.0)
+
+
+def feature_rows(features: Tensor, losses: Tensor) -> Tensor:
+    """Features as (n, d) in the losses' type, which is never a half precision."""
+    if features.ndim != 2:
+        raise DataError(
+            f"features are of shape {tuple(features.shape)}: expected one row per sample, (n, d). Pool or flatten them."
+        )
+    return features.to(losses.dtype)
 
 
 class Objective(nn.Module, ABC):
@@ -121,8 +119,8 @@ class Objective(nn.Module, ABC):
 
     Half-precision losses are averaged in float32, inside of autocast too.
 
-    A method that needs more than losses says so in :attr:`needs`. State lives in buffers: it follows ``.to(device)``
-    and is part of ``state_dict``. In training mode a call advances the state, in evaluation mode it does not.
+    State lives in buffers: it follows the losses to their device and is part of ``state_dict``. In training mode a call
+    advances the state, in evaluation mode it does not.
 
     As in scikit-learn, a constructor keeps each argument as an attribute of the same name (``self.penalty = penalty``).
     :attr:`settings` and :attr:`identity` are read from these attributes.
@@ -132,46 +130,43 @@ class Objective(nn.Module, ABC):
     groups : all groups of the training rows, by name.
     """
 
-    #: What the call needs besides losses and groups: any of ``"logits"``, ``"features"``.
+    #: Inputs of the call besides losses and groups: any of ``"logits"``, ``"features"``.
     needs: ClassVar[frozenset[str]] = frozenset()
-    #: Whether the constructor takes a prior (first) instead of the groups.
+    #: True if the constructor takes a prior (first) instead of the groups.
     takes_prior: ClassVar[bool] = False
-    #: The largest relative error of a value in float32 that the conformance suite lets pass: two roundings.
-    float32_tolerance: ClassVar[float] = 2.0**-22
-    #: Number of steps after which the method changes: loops then reset the optimiser's state. 0 is never. A run should
-    #: have several times as many steps; one that ends within its warm-up warns.
+    #: Number of steps after which the method changes: training loops then reset the optimiser's state. 0 is never. A
+    #: run should have several times as many steps.
     warm_up: int = 0
-    #: Adam's, for the network trained with it.
+    #: Adam's, for the network trained with the method.
     betas: tuple[float, float] = (0.9, 0.999)
-    #: Whether ``compute`` joins ranks itself (:meth:`over_ranks`), by :meth:`means`, :meth:`mean` and :meth:`joined`.
-    #: It is then given the rows of its own rank, else those of all ranks. A class says it itself.
+    #: True if ``compute`` joins ranks itself, by :meth:`means`, :meth:`mean` and :meth:`joined`. It is then given the
+    #: rows of its own rank, else those of all ranks. It is not inherited.
     joins_ranks: ClassVar[bool] = False
     #: Part of the key of stored runs. A package that adds a method raises it by one with every change to what the
     #: method computes; its stored runs are then run again. toporo's own methods rely on ``CODE_VERSION``.
     code_version: ClassVar[int] = 1
-    #: Settings to try the method with, the first without more than it needs. ``width`` becomes the number of features.
+    #: Settings for the conformance suite; the first holds what has no default. ``width`` becomes that of the features.
     examples: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
     def __init__(self, groups: Groups | Iterable[Name]) -> None:
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
-        self._tables: dict[Groups, Tensor | None] = {}
         self._ranks: Ranks | None = None
         self._joining: Ranks | None = None  # while a call's compute joins them
 
     def over_ranks(self, process_group: Any = None) -> Self:
-        """Train over all ranks of ``torch.distributed``: what one process gives with the rows of all their batches.
+        """Train over all ranks of ``torch.distributed`` as one process would with the rows of all their batches.
 
         Group means, weights and penalties are those of the joint batch: the rows of rank 0, then those of rank 1, and
         so on. Ranks may have different numbers of rows and lack groups. Every rank gets the same value, and the mean
         over ranks of the gradients, which DDP and FSDP take, is that of the joint batch.
 
-        At the first step the ranks compare what they train and start from rank 0's state. In evaluation mode nothing is
+        At the first step the ranks compare their settings and start from rank 0's state. In evaluation mode nothing is
         sent, so one rank may evaluate alone. Returns the objective itself.
 
         Parameters
         ----------
-        process_group : the ranks that train together, as ``torch.distributed.new_group`` gives them; all by default.
+        process_group : the ranks that train together, from ``torch.distributed.new_group``; all by default.
         """
         self._ranks = Ranks(process_group)
         return self
@@ -187,65 +182,64 @@ class Objective(nn.Module, ABC):
             )
         if not len(losses):
             raise DataError("the batch is empty: expected at least one loss. Skip empty batches.")
-        given = {"logits": logits, "features": features}
+        extra: dict[str, Any] = {"logits": logits, "features": features}
         for name in sorted(self.needs):
-            value = given[name]
-            if value is None:
+            if extra[name] is None:
                 raise DataError(f"{type(self).__name__} needs {name}: call objective(losses, groups, {name}={name}).")
-            if len(value) != len(losses):
-                raise DataError(f"{len(losses)} losses but {len(value)} rows of {name}: give those of the same batch.")
+            if len(extra[name]) != len(losses):
+                raise DataError(
+                    f"{len(losses)} losses but {len(extra[name])} rows of {name}: give those of the same batch."
+                )
         codes = self._codes(groups, losses)
         if losses.dtype in (torch.float16, torch.bfloat16):
             losses = losses.float()
         if losses.device.type != "cpu":  # out-of-range codes cannot be reported without waiting; make them visible
             valid = ((codes >= 0) & (codes < len(self.groups))).all()
             losses = torch.where(valid, losses, torch.full_like(losses, torch.nan))
+        if any(buffer.device != losses.device for buffer in self.buffers()):
+            self.to(losses.device)
         with _full_precision(losses.device.type):
             if self._ranks is None or self._ranks.alone or not self.training:
-                return self.compute(losses, codes, logits=logits, features=features)
-            return self._compute_over(self._ranks, losses, codes, {"logits": logits, "features": features})
+                return self.compute(losses, codes, **extra)
+            return self._compute_over(self._ranks, losses, codes, extra)
 
-    def _compute_over(self, ranks: Ranks, losses: Tensor, codes: Tensor, extra: Mapping[str, Tensor | None]) -> Tensor:
+    def _compute_over(self, ranks: Ranks, losses: Tensor, codes: Tensor, extra: dict[str, Any]) -> Tensor:
         given = {name: value for name, value in extra.items() if value is not None}
         if not ranks.agreed:
             shapes = {name: [str(value.dtype), *value.shape[1:]] for name, value in {"losses": losses, **given}.items()}
-            ranks.agree(self.to(losses.device), self._about | shapes)
-        if vars(type(self)).get("joins_ranks"):  # said by the class itself: not inherited
-            self._joining = ranks
-            try:
-                return self.compute(losses, codes, logits=extra["logits"], features=extra["features"])
-            finally:
-                self._joining = None
-        losses, codes, *others = ranks.rows(losses, codes, *given.values())
-        joined = dict(zip(given, others, strict=True))
-        return self.compute(losses, codes, logits=joined.get("logits"), features=joined.get("features"))
-
-    @property
-    def _about(self) -> Record:
-        """What ranks that train together must have in common; the class alone where arguments cannot be compared."""
+            ranks.agree(self, self.identity | shapes)
+        if not vars(type(self)).get("joins_ranks"):
+            losses, codes, *joined = ranks.rows(losses, codes, *given.values())
+            return self.compute(losses, codes, **extra | dict(zip(given, joined, strict=True)))
+        self._joining = ranks
         try:
-            known = self.identity
-        except SettingError:
-            known = {"class": qualified(type(self))}
-        return {"settings of": str(known.pop("class")), "groups": plain(self.groups)} | known
+            return self.compute(losses, codes, **extra)
+        finally:
+            self._joining = None
 
     @abstractmethod
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        """The method itself, on checked input; ``codes`` are in the order of :attr:`groups`."""
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
+        """The method itself, on checked input.
+
+        Parameters
+        ----------
+        losses : (n,), in float32 or float64.
+        codes : (n,), in the order of :attr:`groups`.
+        logits, features : of the same rows if the method :attr:`needs` them, else None.
+        """
 
     def means(self, values: Tensor, codes: Tensor) -> GroupMeans:
-        """For ``compute``: :func:`group_means`, over all ranks where it joins them; two numbers per group travel.
+        """For ``compute``: :func:`group_means`, over all ranks where it joins them; two numbers per group are sent.
 
         Parameters
         ----------
         values : (n,), one per sample.
         codes : (n,), the number of each sample's group.
         """
-        sums, counts = _totals(values, codes, len(self.groups))
-        return _means(*(self._joining.total(sums, counts) if self._joining else (sums, counts)))
+        return group_means(values, codes, len(self.groups), self._joining)
 
     def mean(self, values: Tensor) -> Tensor:
-        """For ``compute``: the mean over samples, over all ranks where it joins them; two numbers travel.
+        """For ``compute``: the mean over samples, over all ranks where it joins them; two numbers are sent.
 
         Parameters
         ----------
@@ -258,7 +252,7 @@ class Objective(nn.Module, ABC):
         return total / count
 
     def joined(self, *rows: Tensor) -> tuple[Tensor, ...]:
-        """For ``compute``: the rows of all ranks where it joins them, rank after rank; else as they are.
+        """For ``compute``: the rows of all ranks where it joins them, rank after rank; else unchanged.
 
         Parameters
         ----------
@@ -268,13 +262,13 @@ class Objective(nn.Module, ABC):
 
     @property
     def weights(self) -> dict[Name, float]:
-        """How much each group counts at present, by name."""
+        """The present weight of each group, by name."""
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
     @property
     def settings(self) -> Record:
         """The constructor arguments, by name, without groups and prior."""
-        return {name: value for name, value in arguments_of(self).items() if name not in ("groups", "prior")}
+        return {name: value for name, value in arguments_of(self).items() if name not in BY_NAME}
 
     @property
     def identity(self) -> Record:
@@ -282,69 +276,50 @@ class Objective(nn.Module, ABC):
         return identity_of(self)
 
     def extra_repr(self) -> str:
-        try:
-            settings = self.settings
-        except SettingError:  # a class that does not follow the convention has a shorter repr
-            settings = {}
-        given = [f"{key}={value!r}" for key, value in settings.items() if value is not None]
-        ranks = [f"over {many(self._ranks.size, 'rank')}"] if self._ranks else []
+        shown = {name: vars(self).get(name) for name in signature(type(self)).parameters if name not in BY_NAME}
+        given = [f"{name}={value!r}" for name, value in shown.items() if value is not None]
+        ranks = [f"over {self._ranks.size} ranks"] if self._ranks else []
         return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
 
-    def _keep_to_groups(self, *also: Any) -> None:
-        """For a method whose state is in the order of the groups: keep it from being loaded into others."""
+    def _bind_state_to_groups(self, *also: Any) -> None:
+        """For a method whose state is in the order of the groups: refuse to load the state of others."""
         digest = hashlib.sha256(repr((self.groups.names, *also)).encode()).digest()
         self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
         self.register_load_state_dict_pre_hook(_require_same_groups)  # type: ignore[no-untyped-call]  # torch's
 
     def _codes(self, groups: GroupIds | Tensor, losses: Tensor) -> Tensor:
-        if isinstance(groups, GroupIds):
-            codes = self._translated(groups)
-        elif isinstance(groups, Tensor | np.ndarray):
-            codes = torch.as_tensor(groups)
-        else:
+        """Checked codes on the losses' device. Names are translated; a batch may lack groups."""
+        own = self.groups
+        batch = groups.groups if isinstance(groups, GroupIds) else own
+        codes = groups.codes if isinstance(groups, GroupIds) else groups
+        if not isinstance(codes, Tensor | np.ndarray):
             raise DataError(
-                f"groups are {type(groups).__name__}: expected GroupIds, as Groups.of(names) gives them, or a tensor "
+                f"groups are {type(codes).__name__}: expected GroupIds, as Groups.of(names) gives them, or a tensor "
                 "of codes, as objective.groups.encode(names) gives them."
             )
+        codes = torch.as_tensor(codes)
         if codes.shape != losses.shape:
             raise DataError(
                 f"{losses.shape[0]} losses but group codes of shape {tuple(codes.shape)}: give one per sample."
             )
         if codes.is_floating_point() or codes.dtype == torch.bool:
             raise DataError(f"group codes have type {codes.dtype}: expected integers.")
-        if codes.device.type == "cpu" and len(codes):  # on a GPU the check would wait for the device
+        if codes.device.type == "cpu":  # on a GPU the check would wait for the device
             low, high = int(codes.min()), int(codes.max())
-            if low < 0 or high >= len(self.groups):
+            if low < 0 or high >= len(batch):
                 raise GroupMismatchError(
-                    f"group codes run from {low} to {high}, but there are {len(self.groups)} groups "
-                    f"(codes 0 to {len(self.groups) - 1})."
+                    f"group codes run from {low} to {high}, but there are {len(batch)} groups "
+                    f"(codes 0 to {len(batch) - 1})."
                 )
+        if batch != own:
+            unknown = [name for name in batch if name not in own]
+            if unknown:
+                raise GroupMismatchError(
+                    f"group(s) in the batch that {type(self).__name__} does not know: {listed(unknown)}. It was built "
+                    f"for {listed(own)}. Build it with all training groups, or leave those rows out."
+                )
+            codes = torch.as_tensor(own.encode(batch), device=codes.device)[codes]
         return codes.to(device=losses.device, dtype=torch.long)
-
-    def _translated(self, ids: GroupIds) -> Tensor:
-        """Codes of other Groups as codes of our own, by name; a batch's groups may be some of ours, never others."""
-        codes = torch.as_tensor(ids.codes)
-        if ids.groups not in self._tables:
-            strange = [name for name in ids.groups if name not in self.groups]
-            if strange:
-                raise GroupMismatchError(
-                    f"group(s) in the batch that {type(self).__name__} does not know: {listed(strange)}. It was built "
-                    f"for {listed(self.groups)}. Build it with all training groups, or leave those rows out."
-                )
-            if len(self._tables) >= MOST_TABLES:
-                self._tables.clear()
-            same = ids.groups == self.groups
-            self._tables[ids.groups] = None if same else torch.as_tensor(self.groups.encode(ids.groups))
-        table = self._tables[ids.groups]
-        if table is None or codes.is_floating_point():
-            return codes
-        if codes.device.type == "cpu" and len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < len(table):
-            raise GroupMismatchError(
-                f"group codes run from {int(codes.min())} to {int(codes.max())}, but there are {len(table)} groups."
-            )
-        if table.device != codes.device:
-            table = self._tables[ids.groups] = table.to(codes.device)
-        return table[codes]
 
 
 #: Name to class.
@@ -356,16 +331,16 @@ class PenalizedObjective(Objective):
     r"""Mean group loss plus a penalty, :math:`\frac1m \sum_e \ell_e + \lambda R`, that sets in after a warm-up.
 
     A penalty in force from the start keeps a network from learning anything. During the warm-up its weight is
-    :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and loops reset the optimiser's state: step sizes that suited
-    the gradients before would be far too large. (DomainBed's weight during the warm-up is 1, also for a smaller
-    :math:`\lambda`; its warm-up has 500 of 5,000 steps.)
+    :math:`\min(1, \lambda)`; then it is :math:`\lambda`, and training loops reset the optimiser's state: step
+    sizes that suited the gradients before would be far too large. (DomainBed's weight during the warm-up
+    is 1, also for a smaller :math:`\lambda`; its warm-up has 500 of 5,000 steps.)
 
     Parameters
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    warm_up : number of steps in training mode for which the weight is :math:`\min(1, \lambda)`. It suits runs of a few
-        thousand steps; for shorter ones set a fraction of theirs.
+    warm_up : number of steps in training mode for which the weight is :math:`\min(1, \lambda)`. The default of the
+        methods suits runs of a few thousand steps; for shorter ones set a fraction of theirs.
     """
 
     steps: Tensor
@@ -373,23 +348,20 @@ class PenalizedObjective(Objective):
     def __init__(self, groups: Groups | Iterable[Name], penalty: float, warm_up: int) -> None:
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
-        self._early = min(1.0, self.penalty)
         self.warm_up = whole(warm_up, "warm_up", 0)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        if self.steps.device != losses.device:
-            self.to(losses.device)
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         means = self.means(losses, codes)
         ready = (self.steps >= self.warm_up).to(losses.dtype)
-        factor = ready * self.penalty + (1.0 - ready) * self._early
+        factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
         value = means.mean() + factor * self.penalise(means, losses, codes, logits)
         if self.training:
             self.steps = self.steps + 1
         return value
 
     @abstractmethod
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor | None) -> Tensor:
+    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
         r"""R, the penalty before it is multiplied by :math:`\lambda`."""
 
 
@@ -402,7 +374,7 @@ class WeightedObjective(Objective):
     Parameters
     ----------
     prior : a :class:`~toporo.Prior`, or weights by group name.
-    rule : how the weights move, from :mod:`toporo.robust.weights`.
+    rule : update rule of the weights, from :mod:`toporo.robust.weights`.
     groups : the groups that integer codes refer to, if not those of the prior in canonical order.
     """
 
@@ -414,18 +386,16 @@ class WeightedObjective(Objective):
     def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None) -> None:
         self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         super().__init__(groups or self.prior.groups)
-        weights = self.groups.align(self.prior.weights, what="the prior")
         self.rule = rule
-        self.register_buffer("prior_weights", torch.as_tensor(weights))
-        self.register_buffer("q", self.rule.init(torch.as_tensor(weights)))
-        self.register_buffer("last_losses", torch.zeros(len(self.groups), dtype=torch.float64))
-        self.register_buffer("seen", torch.zeros(len(self.groups), dtype=torch.float64))
-        self._keep_to_groups(weights.tolist())
+        weights = torch.as_tensor(self.groups.align(self.prior.weights, what="the prior"))
+        self.register_buffer("prior_weights", weights)
+        self.register_buffer("q", rule.init(weights))
+        self.register_buffer("last_losses", torch.zeros_like(weights))
+        self.register_buffer("seen", torch.zeros_like(weights))
+        self._bind_state_to_groups(weights.tolist())
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         means = self.means(losses, codes)
-        if self.q.device != losses.device:
-            self.to(losses.device)
         if self.training:
             self._advance(means)
         return means.weighted(self.q.to(means.values.dtype))
@@ -451,22 +421,12 @@ def _full_precision(device: str) -> AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
-def _require_same_groups(module: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+def _require_same_groups(module: Any, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
     digest = state.get(f"{prefix}digest")
-    if digest is None or not isinstance(module, Objective):
-        return
-    if not torch.equal(digest.cpu(), module.get_buffer("digest").cpu()):
-        prior = module.prior if isinstance(module, WeightedObjective) else None
+    if digest is not None and not torch.equal(digest.cpu(), module.get_buffer("digest").cpu()):
+        here = getattr(module, "prior", None) or module.groups
         raise GroupMismatchError(
-            f"this state is of other groups {'or another prior ' if prior else ''}than those of the "
-            f"{type(module).__name__} it is loaded into ({listed(prior.weights.items() if prior else module.groups, 4)}"
-            f"). Build the objective with the same groups{' and prior' if prior else ''}."
+            f"this state is of other groups or another prior than those of the {type(module).__name__} it is loaded "
+            f"into ({listed(here.weights.items() if isinstance(here, Prior) else here, 4)}). Build the objective with "
+            "the same groups and prior."
         )
-
-
-def feature_rows(features: Tensor | None, losses: Tensor) -> Tensor:
-    """Features as (n, d) in the losses' type, which is never a half precision."""
-    if features is None or features.ndim != 2:
-        given = "none" if features is None else f"of shape {tuple(features.shape)}"
-        raise DataError(f"features are {given}: expected one row per sample, (n, d). Pool or flatten them.")
-    return features.to(losses.dtype)

@@ -40,7 +40,7 @@ class CORAL(Objective):
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
         x = feature_rows(features, losses)
         members = membership(codes, len(self.groups), x.dtype)
@@ -48,7 +48,11 @@ class CORAL(Objective):
 
 
 def _misalignment(x: Tensor, members: Tensor, present: Tensor) -> Tensor:
-    """Mean over pairs of groups of the mean squared difference of means, and of covariances."""
+    r"""Mean over pairs of groups of the mean squared difference of means, and of covariances.
+
+    Of the covariances only inner products are computed, without matrices (d, d) of deep features:
+    :math:`\langle \sum_i x_i x_i^\top, \sum_j x_j x_j^\top \rangle = \sum_{ij} (x_i^\top x_j)^2`.
+    """
     d = x.shape[1]
     counts = members.sum(dim=0)
     centres = (members.T @ x) / counts.clamp(min=1.0)[:, None]
@@ -57,19 +61,7 @@ def _misalignment(x: Tensor, members: Tensor, present: Tensor) -> Tensor:
     offsets = present[:, None] * (centres - average)
     several = (counts > 1).to(x.dtype)
     scaled = members * (several / (counts - 1.0).clamp(min=1.0))
-    products = _covariance_products(x - members @ centres, scaled)
+    centred = x - members @ centres
+    products = scaled.T @ (centred @ centred.T) ** 2 @ scaled
     apart = pair_sum(offsets @ offsets.T, present) / d + pair_sum(products, several) / d**2
     return apart / pairs(present)
-
-
-def _covariance_products(centred: Tensor, scaled: Tensor) -> Tensor:
-    r"""Inner products :math:`\langle C_e, C_f \rangle` of the groups' covariances, (m, m).
-
-    Of deep features, of which a batch has fewer rows than columns, no covariance (d, d) need be made:
-    :math:`\langle \sum_i x_i x_i^\top, \sum_j x_j x_j^\top \rangle = \sum_{ij} (x_i^\top x_j)^2`.
-    """
-    (n, d), m = centred.shape, scaled.shape[1]
-    if n * n <= m * d * d:
-        return scaled.T @ (centred @ centred.T) ** 2 @ scaled
-    covariances = ((scaled.T[:, :, None] * centred).transpose(1, 2) @ centred).flatten(1)
-    return covariances @ covariances.T

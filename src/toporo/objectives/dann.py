@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.adam import adam
 
 from toporo.checks import non_negative, number, positive
 from toporo.errors import DataError
@@ -26,7 +28,7 @@ class DANN(Objective):
     with :math:`d_e` the mean over e's samples of :math:`c_i`, the cross entropy of a network :math:`\phi` that guesses
     the group of a sample from its features :math:`z_i`. The two sides move in turn: a call in training mode first
     takes a step of Adam for the discriminator, which is this objective's own; the value that it returns, with the
-    discriminator held fixed, is the network's to minimise. Both sides have the betas that such games want
+    discriminator held fixed, is the network's to minimise. Both sides have the betas that such games need
     (:attr:`betas`).
 
     DomainBed alternates instead: one step for the discriminator, then one for the network, each on a batch of its own.
@@ -36,7 +38,7 @@ class DANN(Objective):
     ----------
     groups : all groups of the training rows, by name.
     width : the number of features, d of (n, d).
-    penalty : :math:`\lambda`. At 0 the discriminator learns and the network takes no notice.
+    penalty : :math:`\lambda`. At 0 the discriminator learns, and the network is not affected.
     hidden : units in each of the discriminator's two hidden layers.
     learning_rate : of the discriminator; best the network's.
     gradient_penalty : :math:`\gamma`, against a discriminator that changes too fast from one sample to the next.
@@ -77,40 +79,44 @@ class DANN(Objective):
         self.penalty = non_negative(penalty, "penalty")
         self.learning_rate = positive(learning_rate, "learning_rate")
         self.gradient_penalty = non_negative(gradient_penalty, "gradient_penalty")
-        generator = torch.Generator().manual_seed(self.seed)
-        # The last layer starts at zero: no group is set apart by its position.
-        self.first = _linear(self.width, self.hidden, generator)
-        self.second = _linear(self.hidden, self.hidden, generator)
-        self.last = _linear(self.hidden, len(self.groups), None)
-        size = sum(parameter.numel() for parameter in self.parameters())
-        for name, shape in (("slopes", size), ("squares", size), ("steps", ())):
-            self.register_buffer(name, torch.zeros(shape))
-        self._keep_to_groups()
+        sizes = (self.width, self.hidden, self.hidden, len(self.groups))
+        #: Shapes of weights and biases, layer by layer; all lie one after the other in one parameter.
+        self._shapes = [shape for a, b in pairwise(sizes) for shape in ((b, a), (b,))]
+        self.discriminator = nn.Parameter(torch.zeros(sum(torch.Size(shape).numel() for shape in self._shapes)))
+        generator, layers = torch.Generator().manual_seed(self.seed), self._layers(self.discriminator.detach())
+        for weight, bias in zip(layers[0:4:2], layers[1:4:2], strict=True):  # the last stays 0: no group is set apart
+            bound = weight.shape[1] ** -0.5
+            weight.uniform_(-bound, bound, generator=generator)
+            bias.uniform_(-bound, bound, generator=generator)
+        self.register_buffer("slopes", torch.zeros_like(self.discriminator.detach()))
+        self.register_buffer("squares", torch.zeros_like(self.slopes))
+        self.register_buffer("steps", torch.zeros(()))
+        self._bind_state_to_groups()
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         x = feature_rows(features, losses)
         if x.shape[1] != self.width:
             raise DataError(
                 f"features of shape {tuple(x.shape)}, but the discriminator takes {self.width} per sample: build DANN "
                 f"with width={x.shape[1]}."
             )
-        if self.last.weight.device != losses.device:
-            self.to(losses.device)
         if self.training:
             self._learn(x.detach(), codes)
-        own = [parameter.detach() for parameter in self.parameters()]
         means = group_means(losses, codes, len(self.groups))
-        return means.mean() - self.penalty * self._guessing_loss(own, x, codes)
+        return means.mean() - self.penalty * self._guessing_loss(self.discriminator.detach(), x, codes)
 
-    def _guessing_loss(self, parameters: Sequence[Tensor], x: Tensor, codes: Tensor) -> Tensor:
-        """How badly a discriminator with these parameters tells the groups; in the features' type."""
+    def _layers(self, parameters: Tensor) -> list[Tensor]:
+        """Weights and biases of the discriminator, as views."""
+        parts = torch.split(parameters, [torch.Size(shape).numel() for shape in self._shapes])
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def _guessing_loss(self, parameters: Tensor, x: Tensor, codes: Tensor) -> Tensor:
+        """The loss :math:`d` of a discriminator with these parameters, in the features' type."""
         with torch.set_grad_enabled(torch.is_grad_enabled() or self.gradient_penalty > 0):
             if self.gradient_penalty and not x.requires_grad:
                 x = x.detach().requires_grad_()
-            hidden = x
-            w = [parameter.to(x.dtype) for parameter in parameters]
-            for weight, bias in ((w[0], w[1]), (w[2], w[3])):
-                hidden = F.relu(F.linear(hidden, weight, bias))
+            w = self._layers(parameters.to(x.dtype))
+            hidden = F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3]))
             guesses = F.log_softmax(F.linear(hidden, w[4], w[5]), dim=1)
             members = membership(codes, len(self.groups), x.dtype)
             counts = members.sum(dim=0)
@@ -122,30 +128,13 @@ class DANN(Objective):
         return loss
 
     def _learn(self, x: Tensor, codes: Tensor) -> None:
-        """A step of Adam, in place, so that it can be captured with the rest."""
-        own = list(self.parameters())
+        """A step of Adam for the discriminator."""
         with torch.enable_grad():
-            parts = torch.autograd.grad(self._guessing_loss(own, x, codes), own)
-        with torch.no_grad():
-            slope = torch.cat([part.flatten() for part in parts])
-            self.steps.add_(1)
-            self.slopes.lerp_(slope, 1.0 - self.betas[0])
-            self.squares.lerp_(slope.square(), 1.0 - self.betas[1])
-            first, second = (1.0 - beta**self.steps for beta in self.betas)
-            change = self.learning_rate * (self.slopes / first) / ((self.squares / second).sqrt() + 1e-8)
-            parts = torch.split(change, [parameter.numel() for parameter in own])
-            for parameter, part in zip(own, parts, strict=True):
-                parameter.sub_(part.view_as(parameter))
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator | None) -> nn.Linear:
-    """A linear layer with torch's default initialisation from our own stream, or all zeros."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    bound = inputs**-0.5
-    with torch.no_grad():
-        for parameter in (layer.weight, layer.bias):
-            if generator is None:
-                parameter.zero_()
-            else:
-                parameter.uniform_(-bound, bound, generator=generator)
-    return layer
+            (slope,) = torch.autograd.grad(self._guessing_loss(self.discriminator, x, codes), self.discriminator)
+        beta1, beta2 = self.betas
+        with torch.no_grad():  # differentiable is the variant that never looks at the number of steps
+            adam(
+                [self.discriminator], [slope], [self.slopes], [self.squares], [], [self.steps], differentiable=True,
+                amsgrad=False, maximize=False, weight_decay=0.0, eps=1e-8, beta1=beta1, beta2=beta2,
+                lr=self.learning_rate,
+            )  # fmt: skip

@@ -26,5 +26,5 @@ class ERM(Objective):
 
     joins_ranks: ClassVar[bool] = True
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         return self.mean(losses)

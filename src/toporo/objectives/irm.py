@@ -50,12 +50,12 @@ class IRM(PenalizedObjective):
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
 
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor | None) -> Tensor:
-        if logits is None or not logits.requires_grad or not losses.requires_grad:
+    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
+        if not logits.requires_grad or not losses.requires_grad:
             raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
         (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
         if slope is None:
-            raise DataError("the losses do not come from these logits: give the very tensor they were computed from.")
+            raise DataError("the losses do not come from these logits: give the tensor they were computed from.")
         slope, logits = slope.to(losses.dtype), logits.to(losses.dtype)
         by_scale = slope * logits
         if logits.ndim > 1:

@@ -43,7 +43,6 @@ class MMD(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    inverse_widths: Tensor
 
     def __init__(
         self, groups: Groups | Iterable[Name], penalty: float = 1.0, *, gammas: Sequence[float] = GAMMAS
@@ -53,24 +52,20 @@ class MMD(Objective):
             raise SettingError(f"gammas are {gammas!r}: expected one or more positive numbers.")
         super().__init__(groups)
         self.penalty, self.gammas = non_negative(penalty, "penalty"), widths
-        # On the device, where a step needs them; a setting and no state, so not for checkpoints.
-        self.register_buffer("inverse_widths", torch.tensor(widths, dtype=torch.float64), persistent=False)
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        if self.inverse_widths.device != losses.device:
-            self.to(losses.device)
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
-        kernel = _kernel(feature_rows(features, losses), self.inverse_widths.to(losses.dtype))
+        kernel = _kernel(feature_rows(features, losses), self.gammas)
         members = membership(codes, len(self.groups), losses.dtype)
         shares = members / members.sum(dim=0).clamp(min=1.0)
         discrepancy = pair_sum(shares.T @ kernel @ shares, means.present) / pairs(means.present)
         return means.mean() + self.penalty * discrepancy
 
 
-def _kernel(x: Tensor, gammas: Tensor) -> Tensor:
+def _kernel(x: Tensor, gammas: Sequence[float]) -> Tensor:
     """The sum of Gaussian kernels between all samples, (n, n)."""
-    x = x - x.mean(dim=0)  # distances stay; the squares they are taken from lose a common offset
+    x = x - x.mean(dim=0)  # a common offset would cost the squares digits, and does not change distances
     products = x @ x.T
     squares = products.diagonal()
     distances = (squares[:, None] + squares - 2.0 * products).clamp(min=0.0)
-    return torch.exp(-gammas[:, None, None] * distances).sum(dim=0)
+    return torch.stack([torch.exp(-gamma * distances) for gamma in gammas]).sum(dim=0)

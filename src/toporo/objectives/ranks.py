@@ -1,14 +1,12 @@
 """Batches that lie on several ranks of ``torch.distributed``, as if they were one: totals, and rows, of all of them.
 
-Every rank computes the same value from the same joined numbers, so the gradient by these is the same everywhere, and
-what a rank must pass on to its own part is known without a message: that gradient, times the number of ranks, because
-DDP and FSDP then take the mean over ranks. Nothing is sent in the backward pass.
+Every rank computes the same value from the same joined numbers, so the gradient by these is the same everywhere. What a
+rank passes on to its own part is known without a message: that gradient, times the number of ranks, because DDP and
+FSDP then take the mean over ranks. Nothing is sent in the backward pass.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from toporo.errors import GroupMismatchError, SettingError
 from toporo.types import Record
 
-#: Longer settings are compared by a digest, and shown by their beginning.
+#: Longer settings are cut in messages.
 MOST_SHOWN = 120
 
 
@@ -45,9 +43,9 @@ class Ranks:
             raise SettingError(
                 "this process is not in the process group that over_ranks() was given: call it only on its members."
             )
-        #: With nobody to talk to, a batch is already whole.
+        #: True if there is no other rank, so a batch is already whole.
         self.alone = self.size == 1
-        #: Whether it is known that all train the same thing.
+        #: True once :meth:`agree` has been called.
         self.agreed = False
 
     def total(self, *parts: Tensor) -> tuple[Tensor, ...]:
@@ -74,7 +72,7 @@ class Ranks:
         return joined
 
     def _counts(self, n: int, device: torch.device) -> list[int]:
-        """How many rows each rank has; asked of hosts where they can talk, so that no device is waited for."""
+        """Number of rows of each rank, exchanged between hosts where they can, so that no device is waited for."""
         if "cpu" in str(dist.get_backend_config(self.group)):
             device = torch.device("cpu")
         counts = torch.empty(self.size, dtype=torch.long, device=device)
@@ -83,17 +81,16 @@ class Ranks:
         return [int(count) for count in counts.tolist()]
 
     def agree(self, objective: nn.Module, about: Mapping[str, Any]) -> None:
-        """For the first step: all ranks train the same thing, and start from rank 0's state.
+        """Before the first step, check that all ranks train the same thing, and start from rank 0's state.
 
         Parameters
         ----------
-        objective : whose parameters and buffers become those of rank 0, as DDP does with a network's.
-        about : what must be the same everywhere, as JSON values.
+        objective : its parameters and buffers become those of rank 0, as DDP does with a network's.
+        about : JSON values that must be the same everywhere.
         """
         state = {key: [str(value.dtype), list(value.shape)] for key, value in objective.state_dict().items()}
         everyone: list[Record] = [{} for _ in range(self.size)]
-        own = {key: _short(value) for key, value in {**about, "state": state}.items()}
-        dist.all_gather_object(everyone, own, group=self.group)
+        dist.all_gather_object(everyone, {**about, "state": state}, group=self.group)
         for rank, other in enumerate(everyone):
             _require_same(everyone[0], other, rank)
         source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
@@ -131,20 +128,17 @@ class _JoinedRows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, ranks: Ranks, counts: list[int], *parts: Tensor) -> tuple[Tensor, ...]:
-        n = counts[ranks.rank]
+        n, most = counts[ranks.rank], max(counts)
         ctx.size, ctx.start, ctx.count = ranks.size, sum(counts[: ranks.rank]), n
         as_bytes = [part.detach().reshape(n, -1).contiguous().view(torch.uint8) for part in parts]
         message = torch.cat(as_bytes, dim=1)
-        most = max(counts)
-        if n < most:  # ranks send alike; what fills up is left out again below
-            message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])
-        arrived = message.new_empty(ranks.size * most, message.shape[1])
-        dist.all_gather(list(torch.split(arrived, most)), message, group=ranks.group)
-        if min(counts) < most:
-            arrived = torch.cat([arrived[i * most : i * most + count] for i, count in enumerate(counts)])
-        pieces = torch.split(arrived, [piece.shape[1] for piece in as_bytes], dim=1)
+        message = torch.cat([message, message.new_zeros(most - n, message.shape[1])])  # ranks send equal lengths
+        arrived = message.new_empty(ranks.size, *message.shape)
+        dist.all_gather(list(arrived.unbind()), message, group=ranks.group)
+        rows = torch.cat([own[:count] for own, count in zip(arrived, counts, strict=True)])
+        pieces = torch.split(rows, [piece.shape[1] for piece in as_bytes], dim=1)
         joined = tuple(
-            piece.contiguous().view(part.dtype).reshape(len(arrived), *part.shape[1:])
+            piece.contiguous().view(part.dtype).reshape(len(rows), *part.shape[1:])
             for piece, part in zip(pieces, parts, strict=True)
         )
         ctx.mark_non_differentiable(*[part for part in joined if not part.is_floating_point()])
@@ -152,34 +146,27 @@ class _JoinedRows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Any, ...]:
-        wanted = ctx.needs_input_grad[2:]
+        needed = zip(slopes, ctx.needs_input_grad[2:], strict=True)
+        own = slice(ctx.start, ctx.start + ctx.count)
         return (
             None,
             None,
-            *(
-                slope.narrow(0, ctx.start, ctx.count) * ctx.size if slope is not None and wants else None
-                for slope, wants in zip(slopes, wanted, strict=True)
-            ),
+            *(slope[own] * ctx.size if slope is not None and needs else None for slope, needs in needed),
         )
 
 
-def _short(value: Any) -> str:
-    """A setting as text that is equal for equal settings, whatever their length."""
-    text = value if isinstance(value, str) else json.dumps(value)
-    if len(text) <= MOST_SHOWN:
-        return text
-    return f"{text[:MOST_SHOWN]}… ({hashlib.sha256(text.encode()).hexdigest()[:12]})"
-
-
 def _require_same(first: Record, other: Record, rank: int) -> None:
-    """Raise where another rank trains something else than rank 0, and say what both have."""
+    """Raise if another rank trains something else than rank 0."""
     differing = [key for key in first | other if first.get(key) != other.get(key)]
     if not differing:
         return
-    told = ", ".join(f"{key} is {first.get(key, 'absent')} on rank 0 and {other.get(key, 'absent')} on rank {rank}"
-                     for key in differing[:3])  # fmt: skip
+    values = ", ".join(
+        f"{key} is {first.get(key, 'absent')!s:.{MOST_SHOWN}} on rank 0 and "
+        f"{other.get(key, 'absent')!s:.{MOST_SHOWN}} on rank {rank}"
+        for key in differing[:3]
+    )
     error = GroupMismatchError if "groups" in differing else SettingError
     raise error(
-        f"ranks train different things: {told}. Build the objective with the same groups and settings on every rank; "
+        f"ranks train different things: {values}. Build the objective with the same groups and settings on every rank; "
         "a rank's batches may lack groups that the objective knows."
     )

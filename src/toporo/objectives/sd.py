@@ -8,7 +8,6 @@ from typing import ClassVar
 from torch import Tensor
 
 from toporo.checks import non_negative
-from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, register
 from toporo.types import Name
@@ -21,7 +20,7 @@ class SD(Objective):
     .. math:: \min_\theta \frac1n \sum_i \ell_i(\theta) + \frac{\lambda}{nC} \sum_i \|f_\theta(x_i)\|^2 ,
 
     with C logits per sample. The square is a mean over all of them, over the positions of dense logits (n, classes,
-    height, width, …) too, so that the penalty means the same for any number of classes and at every image size.
+    height, width, …) too, so the penalty does not depend on the number of classes or the image size.
     Positions without a label count.
 
     Parameters
@@ -42,8 +41,6 @@ class SD(Objective):
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
 
-    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor | None, features: Tensor | None) -> Tensor:
-        if logits is None:
-            raise DataError("SD needs logits.")
+    def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         squares = logits.to(losses.dtype) ** 2
         return self.mean(losses) + self.penalty * self.mean(squares.flatten())
