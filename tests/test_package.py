@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,20 @@ def test_type_checkers_see_the_same_names_as_python() -> None:
     assert packages == set(toporo._PACKAGES)
     assert homes == toporo._HOME | {"__version__": "toporo.version"}
     assert (home / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("package", [toporo.robust, toporo.topology])
+def test_type_checkers_see_the_same_names_of_packages(package: Any) -> None:
+    tree = ast.parse((Path(package.__file__).parent / "__init__.pyi").read_text())
+    homes = {name.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names}
+    assert homes == package._HOME
+    assert all(getattr(package, name) is not None for name in homes)
+
+
+def test_objectives_load_few_modules() -> None:
+    """PyTorch users need neither graphs nor solvers."""
+    loaded = [name for name in modules_after("import toporo.objectives") if name.startswith("toporo")]
+    assert len(loaded) <= 30, loaded
 
 
 @pytest.mark.parametrize("name", toporo.__all__)

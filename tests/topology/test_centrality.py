@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from toporo.errors import GraphError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.topology import MEASURES, GroupGraph, centrality
-from toporo.topology.centrality import betweenness
+from toporo.topology.centrality import MEASURES, betweenness, centrality
+from toporo.topology.graph import GroupGraph
 
 from .strategies import graphs
 

@@ -41,9 +41,10 @@ from toporo.robust.logistic import LogisticLosses
 from toporo.schema import Count, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
+from toporo.topology.centrality_prior import NORMALIZATIONS, default_measure, make_prior
 from toporo.topology.effect import most_weight
 from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import NORMALIZATIONS, Prior, default_measure, make_prior
+from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
 

@@ -41,8 +41,9 @@ from toporo.tables.reach import Reach, RowReach, hops_from, required
 from toporo.tables.resample import EXACT_ROWS
 from toporo.tables.tally import ALL, Seen, Tallies
 from toporo.text import human, many
+from toporo.topology.centrality_prior import default_measure
 from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior, default_measure
+from toporo.topology.prior import Prior
 from toporo.types import Array
 
 TASKS = ("classification", "regression")

@@ -5,30 +5,24 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from toporo.topology.centrality import MEASURES, centrality
-from toporo.topology.cuts import CUTS
-from toporo.topology.graph import GroupGraph, Origin
-from toporo.topology.prior import Prior, make_prior
+# Each name is imported when first used. Type checkers read the same from __init__.pyi; a test keeps the two in step.
+_HOME = {
+    "CUTS": "toporo.topology.cuts",
+    "MEASURES": "toporo.topology.centrality",
+    "GroupDistances": "toporo.topology.diffusion",
+    "GroupGraph": "toporo.topology.graph",
+    "Origin": "toporo.topology.graph",
+    "Prior": "toporo.topology.prior",
+    "cut_graph": "toporo.topology.learn",
+    "diffusion_emd": "toporo.topology.diffusion",
+    "learn_topology": "toporo.topology.learn",
+    "make_prior": "toporo.topology.centrality_prior",
+}
 
-__all__ = [
-    "CUTS",
-    "MEASURES",
-    "GroupDistances",
-    "GroupGraph",
-    "Origin",
-    "Prior",
-    "centrality",
-    "cut_graph",
-    "diffusion_emd",
-    "learn_topology",
-    "make_prior",
-]
-
-# What learns a topology needs torch, which a given graph does not: it loads when first used.
-_HOME = {"GroupDistances": "diffusion", "cut_graph": "learn", "diffusion_emd": "diffusion", "learn_topology": "learn"}
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(importlib.import_module(f"toporo.topology.{_HOME[name]}"), name)
+        return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'toporo.topology' has no attribute {name!r}")

@@ -1,5 +1,5 @@
 from toporo.topology.centrality import MEASURES as MEASURES
-from toporo.topology.centrality import centrality as centrality
+from toporo.topology.centrality_prior import make_prior as make_prior
 from toporo.topology.cuts import CUTS as CUTS
 from toporo.topology.diffusion import GroupDistances as GroupDistances
 from toporo.topology.diffusion import diffusion_emd as diffusion_emd
@@ -8,4 +8,3 @@ from toporo.topology.graph import Origin as Origin
 from toporo.topology.learn import cut_graph as cut_graph
 from toporo.topology.learn import learn_topology as learn_topology
 from toporo.topology.prior import Prior as Prior
-from toporo.topology.prior import make_prior as make_prior

@@ -359,9 +359,9 @@ class GroupGraph:
         """Return the prior over ``train`` groups by their centrality, towards ``test`` groups if given.
 
         The default is that of the estimators; ``measure="betweenness"`` is the paper's. ``settings`` are those of
-        :func:`toporo.topology.prior.make_prior`: ``measure``, ``temperature``, …
+        :func:`toporo.topology.make_prior`: ``measure``, ``temperature``, …
         """
-        from toporo.topology.prior import make_prior  # which needs this module
+        from toporo.topology.centrality_prior import make_prior  # which needs this module
 
         return make_prior(self, train, test, **settings)
 
