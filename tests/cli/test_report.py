@@ -59,7 +59,7 @@ def test_the_page_gets_the_evaluation_asked_for(
     monkeypatch.setattr(command, "write_model_report", lambda _, out, **more: asked.update(more, out=out))
     done = toporo("report", stored, "new.csv", "--out", "page.html", "--resamples", "50", "--seed", "7")
     assert done.code == 0, done.err
-    assert "On “new.csv”, 200 rows in 5 groups (1 not trained on)" in done.out
+    assert "Evaluated on “new.csv”, 200 rows in 5 groups (1 not trained on)" in done.out
     evaluation = load_model(stored).evaluate(str(table), resamples=50, seed=7)
     assert asked == {"evaluation": evaluation, "source": "new.csv", "out": Path("page.html")}
 
@@ -81,7 +81,7 @@ def test_standard_input_and_other_delimiters(toporo: Run, stored: Path) -> None:
     text = as_csv(river(3)).replace(",", ";")
     done = toporo("report", stored, "-", "--delimiter", ";", "--resamples", "20", stdin=text)
     assert done.code == 0, done.err
-    assert "On standard input, 200 rows" in done.out
+    assert "Evaluated on standard input, 200 rows" in done.out
 
 
 @pytest.mark.usefixtures("unwritten")

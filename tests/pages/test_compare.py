@@ -38,9 +38,9 @@ def test_the_same_contest_gives_the_same_bytes(contest: Contest, tmp_path: Path)
     assert pages[0] == pages[1]
 
 
-def test_an_error_beyond_the_picture_is_written_out(contest: Contest) -> None:
-    left, right = contest_figure(contest, list(contest.entrants)).axes
-    assert [text.get_text() for text in left.texts] == ["9.00, beyond the picture"]
+def test_an_error_outside_of_the_figure_is_written_out(contest: Contest) -> None:
+    left, right = contest_figure(contest).axes
+    assert [text.get_text() for text in left.texts] == ["9.00, outside of the figure"]
     assert left.get_xlim()[1] < 9
     assert "more than auto" in right.get_xlabel()
 

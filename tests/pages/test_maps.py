@@ -1,4 +1,4 @@
-"""The map of the 48 states: its outlines are right, and every state is drawn in its colour, once, with its name."""
+"""Maps and graphs: outlines are right, and every group is drawn in its colour."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from importlib.resources import files
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,15 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.text import Text
 
-from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError
 from toporo.pages.charts import INK, LOG_FROM, ON_DARK, ON_LIGHT, color_scale, to_svg
-from toporo.pages.maps import BESIDE, FRAME, MISSING, contiguous_states, draw_state_land, draw_states, load_outlines
+from toporo.pages.maps import MISSING, SMALL, contiguous_states, draw_globe, draw_states, graph_chart, state_maps
+from toporo.pages.outlines import load_land, load_outlines
+from toporo.topology.draw import TEST_COLOR, layout
+from toporo.topology.graph import GroupGraph
 
 #: Who shares a land border (or a lake's) with whom, each pair once.
 BORDERS = """
@@ -52,15 +55,8 @@ def drawn(values: dict[str, float], **settings: object) -> tuple[Axes, ScalarMap
 
 
 def fills(ax: Axes) -> dict[str, str]:
-    """Colours by state, told apart by their outlines."""
-    paths = {Path(MAP.polygons(code)[0]).vertices.tobytes(): code for code in CODES}
-    fills = {}
-    for state in ax.collections:
-        if isinstance(state, PathCollection):
-            state.update_scalarmappable()
-            first = next(p for p in state.get_paths()[0].to_polygons(closed_only=True))
-            fills[paths[np.ascontiguousarray(first).tobytes()]] = to_hex(state.get_facecolor()[0])
-    return fills
+    """Colours by state."""
+    return {code: to_hex(patch.get_facecolor()) for code, patch in zip(CODES, ax.patches, strict=True)}
 
 
 def written(svg: str) -> list[str]:
@@ -90,13 +86,11 @@ def test_four_corners_meet_in_one_point(one: str, other: str) -> None:
     assert len(points[0] & points[1]) == 1
 
 
-def test_polygons_are_closed_within_the_frame_and_no_borders_cross() -> None:
+def test_polygons_are_closed_and_no_borders_cross() -> None:
     for code in CODES:
         for line in MAP.polygons(code):
             assert (line[0] == line[-1]).all()
             assert area(line) > 10
-            assert FRAME[0] < line[:, 0].min() < line[:, 0].max() < FRAME[1]
-            assert FRAME[2] < line[:, 1].min() < line[:, 1].max() < FRAME[3]
         assert area(MAP.polygons(code)[0]) == max(map(area, MAP.polygons(code)))
     assert crossings(MAP.arcs) == 0
 
@@ -138,15 +132,8 @@ def test_north_is_up() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_labels_and_leader_lines_end_inside_their_state(code: str) -> None:
-    inside = Path(MAP.polygons(code)[0])
-    assert inside.contains_point(MAP.labels[code])
-    if code in BESIDE:
-        text, end = BESIDE[code]
-        assert inside.contains_point(end)
-        assert not any(Path(line).contains_point(text) for other in CODES for line in MAP.polygons(other))
-        assert FRAME[0] < text[0] < FRAME[1]
-        assert FRAME[2] < text[1] < FRAME[3]
+def test_labels_are_inside_their_state(code: str) -> None:
+    assert Path(MAP.polygons(code)[0]).contains_point(MAP.labels[code])
 
 
 def test_the_file_is_small_and_says_where_it_comes_from_and_under_which_licence() -> None:
@@ -225,31 +212,26 @@ def test_the_same_bytes_at_every_call_whatever_the_order_of_the_values() -> None
         ax, _ = drawn(order, outlined=["NY", "PA"])
         svgs.append(to_svg("map", ax.get_figure()))  # type: ignore[arg-type]
     assert svgs[0] == svgs[1]
-    assert sorted(written(svgs[0])) == CODES
+    assert sorted([*written(svgs[0]), *SMALL]) == CODES
 
 
-def test_no_labels_and_no_outline_on_wish() -> None:
+def test_no_labels_on_wish() -> None:
     ax, _ = drawn({"NY": 1.0}, labels=False)
     assert not ax.texts
-    assert not [c for c in ax.collections if isinstance(c, LineCollection)]
 
 
-def test_labels_do_not_overlap_on_a_map_half_a_page_wide() -> None:
-    figure = Figure(figsize=(4.5, 3.0))
-    ax = figure.add_axes((0, 0, 1, 1))
-    draw_states(ax, {}, label_size=5.6)
+def test_labels_do_not_overlap_on_a_map_as_wide_as_a_phone() -> None:
+    figure = state_maps({"a": {"NY": 1.0}}, "value")
     figure.draw_without_rendering()
-    boxes = {text.get_text(): Text.get_window_extent(text) for text in ax.texts}
-    assert len(boxes) == 48
-    touching = [(a, b) for a in boxes for b in boxes if a < b and boxes[a].overlaps(boxes[b])]
-    assert touching == []
-    assert [code for code, box in boxes.items() if box.x0 < 0 or box.x1 > figure.bbox.x1] == []
+    boxes = {text.get_text(): Text.get_window_extent(text) for text in figure.axes[0].texts}
+    assert len(boxes) == 48 - len(SMALL)
+    assert not [(a, b) for a in boxes for b in boxes if a < b and boxes[a].overlaps(boxes[b])]
 
 
 def test_nothing_coloured_is_a_map_too() -> None:
     ax, _ = drawn({})
     assert fills(ax) == dict.fromkeys(CODES, MISSING)
-    assert len(ax.texts) == 48
+    assert len(ax.texts) == 48 - len(SMALL)
 
 
 @pytest.mark.parametrize("place", ["values", "fills", "outlined"])
@@ -260,20 +242,10 @@ def test_what_is_no_state_of_the_map_is_named(place: str) -> None:
         drawn(**arguments)  # type: ignore[arg-type]
 
 
-def test_one_text_for_a_list_of_states_is_refused() -> None:
-    with pytest.raises(GroupMismatchError, match="list of state codes"):
-        drawn({}, outlined="NY")
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_values_must_be_finite(value: float) -> None:
     with pytest.raises(DataError, match=r"'TX'.*Leave the state out"):
         drawn({"TX": value})
-
-
-def test_contradicting_settings_are_refused() -> None:
-    with pytest.raises(SettingError, match="both a value and a fill: 'NY'"):
-        drawn({"NY": 1.0}, fills={"NY": "red"})
 
 
 def test_given_ends_are_the_ends_of_the_scale() -> None:
@@ -283,20 +255,9 @@ def test_given_ends_are_the_ends_of_the_scale() -> None:
 
 def test_states_with_a_value_or_a_fill_are_marked_with_the_names_of_their_groups() -> None:
     ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"}, groups={"NY": "New York"})
-    marks = {state.get_gid() for state in ax.collections}
+    marks = {state.get_gid() for state in ax.patches}
     assert marks == {"group:New York", "group:PA", "group:TX", None}
     assert 'data-key="New York" class="hit"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
-
-
-def test_land_behind_a_graph_holds_its_states_and_its_groups() -> None:
-    ax = Figure(figsize=(9, 6)).subplots()
-    west, east, south, north = draw_state_land(ax, ["ME", "NH", "HI"], [(900.0, -100.0), (221.0, -581.0)])
-    assert len(ax.patches) == 48
-    assert len({to_hex(patch.get_facecolor()) for patch in ax.patches}) == 2
-    high = MAP.corners(["ME", "NH"])[1]
-    assert west < 221 < high[0] < east
-    assert south < -581 < high[1] < north
-    assert (ax.get_xlim(), ax.get_ylim()) == ((west, east), (south, north))
 
 
 def test_contiguous_states_are_all_groups_or_none() -> None:
@@ -304,3 +265,94 @@ def test_contiguous_states_are_all_groups_or_none() -> None:
     assert contiguous_states(["NY", "VT", "ME", "AK"]) == {}
     assert contiguous_states(["NY", "VT", "ME", "NH", "MA", "Ontario"]) == {}
     assert contiguous_states([]) == {}
+
+
+def test_state_maps_share_one_scale() -> None:
+    figure = state_maps({"a": {"NY": 1.0}, "b": {"NY": 9.0, "PA": 1.0}}, "value", fills={"a": {"TX": "#123456"}})
+    one, other = (fills(ax) for ax in figure.axes[:2])
+    assert one["NY"] == other["PA"] != other["NY"]
+    assert (one["TX"], other["TX"]) == ("#123456", MISSING)
+
+
+# ---------------------------------------------------------------- graphs
+
+
+LINE = GroupGraph.from_edges([("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+
+
+def test_a_graph_shows_sizes_as_areas_and_test_groups_as_squares() -> None:
+    sizes = {"a": 0.0, "b": 1.0}
+    figure = graph_chart(LINE, {"": {"a": 1.0, "b": 2.0}}, "loss", squares={"e"}, sizes=sizes, ringed={"e"})
+    ax = figure.axes[0]
+    circles, squares, rings = ax.collections[1:]
+    assert [len(np.asarray(marks.get_offsets())) for marks in (circles, squares, rings)] == [4, 1, 1]
+    largest, *others = circles.get_sizes()  # small nodes on top
+    assert largest > max(others)
+    assert np.asarray(circles.get_offsets())[0].tolist() == list(layout(LINE)["b"])
+    assert to_hex(squares.get_edgecolor()[0]) == TEST_COLOR
+    assert np.asarray(rings.get_offsets())[0].tolist() == list(layout(LINE)["e"])
+    assert {text.get_text() for text in ax.texts} == set("abcde")
+    names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert names == ["trained on", "not trained on", "no rows in training", "ring: outside of what validation has seen"]
+
+
+def test_names_on_a_large_graph_are_those_of_the_largest_groups() -> None:
+    names = [f"a name of g{i}" for i in range(300)]
+    sizes = {name: 1.0 if i % 30 == 0 else 0.01 for i, name in enumerate(names)}
+    figure = graph_chart(GroupGraph(names, {}), {"": sizes}, "loss", sizes=sizes)
+    figure.draw_without_rendering()
+    shown = {text.get_text() for text in figure.axes[0].texts if text.get_visible()}
+    assert set(names[::30]) <= shown
+    assert len(shown) < len(names)
+
+
+def test_a_graph_of_states_stands_on_their_land() -> None:
+    names = ("New York", "Vermont", "Maine", "New Hampshire", "Hawaii")
+    graph, values = GroupGraph.from_edges(list(pairwise(names))), dict.fromkeys(names, 1.0)
+    ax = graph_chart(graph, {"": values}, "loss").axes[0]
+    assert len(ax.patches) == 48
+    at = layout(graph)
+    assert at["New York"][0] < at["Vermont"][0] < at["New Hampshire"][0] < at["Maine"][0]
+    assert all(ax.viewLim.contains(*place) for place in at.values())
+    placed = GroupGraph(graph.names, graph.edges, positions={name: (0.0, float(i)) for i, name in enumerate(names)})
+    assert not graph_chart(placed, {"": values}, "loss").axes[0].patches
+
+
+# ---------------------------------------------------------------- the globe
+
+
+def on_land(lon: float, lat: float) -> bool:
+    """Inside an odd number of rings: lakes are holes."""
+    rings = (Path(ring) for path in load_land() for ring in path.to_polygons())
+    return sum(ring.contains_point((lon, lat)) for ring in rings) % 2 == 1
+
+
+@pytest.mark.parametrize("place", [(-65.0, -15.0), (-1.2, 9.5), (86.0, 25.5), (178.0, 67.0), (-175.0, 66.5)])
+def test_land_is_land(place: tuple[float, float]) -> None:
+    assert on_land(*place)
+
+
+@pytest.mark.parametrize("place", [(-30.0, 0.0), (-150.0, 30.0), (75.0, -20.0), (51.0, 42.0), (-85.0, 60.0)])
+def test_oceans_and_large_lakes_are_not(place: tuple[float, float]) -> None:
+    """The last two: the Caspian Sea, Hudson Bay."""
+    assert not on_land(*place)
+
+
+def test_the_globe_is_drawn_whole() -> None:
+    ax = Figure().subplots()
+    draw_globe(ax)
+    assert sum(len(c.get_paths()) for c in ax.collections) == len(load_land())
+    assert ax.get_xlim() == (-180.0, 180.0)
+
+
+def test_outlines_of_the_globe_name_their_source_and_are_not_jagged() -> None:
+    folder = files("toporo.pages")
+    content = json.loads(folder.joinpath("world_outlines.json").read_text(encoding="utf-8"))
+    assert "world-atlas 2.0.2" in content["about"]["source"]
+    assert "Natural Earth" in content["about"]["data"]
+    assert "Permission to use, copy, modify" in folder.joinpath("world_outlines.LICENSE").read_text(encoding="utf-8")
+    for rings in content["polygons"]:
+        for ring in rings:
+            steps = np.reshape(ring, (-1, 2))
+            assert (steps[1:].sum(axis=0) == 0).all(), "every ring is closed"
+            assert np.abs(steps[1:]).max() * content["grid"] < 30, "no line goes around the globe"

@@ -131,14 +131,14 @@ def doctor(
 
 def _draw(diagnosis: Diagnosis, plot: Path | None, out: Path | None) -> None:
     """Write the picture and the page that were asked for."""
-    from toporo.pages.doctor import heat_map, write_doctor_report  # matplotlib, which most calls do without
+    from toporo.pages.doctor import distance_map, write_doctor_report  # matplotlib, which most calls do without
 
     if plot is not None:
         if diagnosis.distances is None:
             why = diagnosis.facts["not_measured"].get("distances", "they were not measured")
             raise DataError(f"--plot {plot}: there are no distances to draw: {why}. Leave the option out.")
         distances = diagnosis.distances
-        write_picture(plot, lambda: heat_map(distances, diagnosis.facts["test_groups"]))
+        write_picture(plot, lambda: distance_map(distances, diagnosis.facts["test_groups"]))
     if out is not None:
         write_doctor_report(diagnosis, out)
 

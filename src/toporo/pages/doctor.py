@@ -1,13 +1,13 @@
-"""A diagnosis as pictures and as one HTML file that opens offline."""
+"""A diagnosis on one HTML page that opens offline: findings, groups, and maps of them."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toporo.doctor.results import (
@@ -21,31 +21,24 @@ from toporo.doctor.results import (
     shifts_in_words,
 )
 from toporo.files import write_text
-from toporo.pages import charts
+from toporo.pages.charts import figure_section
+from toporo.pages.heat import heat_map
 from toporo.pages.render import Section, Verdict, render
 from toporo.pages.table import Table
-from toporo.text import many, short_name
-from toporo.topology.draw import TEST_COLOR
-from toporo.types import Array
+from toporo.text import many
 
-#: Groups with a label each; of more, every second, third, … has one.
-MOST_LABELS = 60
-#: Letters of a name that are shown beside a map.
-LONGEST = 18
-#: Inches of a map by group, and in all; points of the names beside it.
-CELL, SMALLEST, LARGEST = 0.165, 3.0, 10.0
-LABEL_SIZE = 8.5
-#: Inches around all that is drawn.
-RIM = 0.06
-#: Groups up to which a map has numbers in its cells.
-MOST_NUMBERS = 12
 #: Columns of the table that tell groups apart.
 SHOWN_FEATURES = 12
 
 
-@charts.drawn
-def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
-    """Distances between groups, near ones side by side; test groups marked."""
+def distance_map(distances: Distances, test: Collection[str] = ()) -> Figure:
+    """Draw the distances between groups, near groups side by side.
+
+    Parameters
+    ----------
+    distances : between all pairs.
+    test : groups to highlight.
+    """
     order = [distances.names.index(name) for name in distances.order]
     matrix = distances.matrix[np.ix_(order, order)]
     off = matrix[~np.eye(len(matrix), dtype=bool)]
@@ -54,68 +47,33 @@ def heat_map(distances: Distances, test: Collection[str] = ()) -> Figure:
     # From zero on, unless that would leave most colours unused.
     smallest = 0.9 * float(off.min()) if off.min() > 0.4 * largest else 0.0
     marked = smallest < distances.chance < largest
-    label = f"diffusion EMD{' (orange line: by chance)' if marked else ''}"
     shown = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
-    figure, ax, bar = _map(shown, distances.order, test, (smallest, largest), label)
-    if marked:
-        bar.ax.axvline(distances.chance, color=TEST_COLOR, lw=2.0)
-    ax.set_title("Distances between groups" + _marked(distances.order, test))
-    return _trim(figure)
+    label = f"diffusion EMD{' (orange line: by chance)' if marked else ''}"
+    line = distances.chance if marked else math.nan
+    title = _map_title("Distances between groups", distances.order, test)
+    return heat_map(shown, distances.order, label, limits=(smallest, largest), line=line, marked=test, title=title)
 
 
-@charts.drawn
-def confusion_map(told: Separability, order: Sequence[str] = (), test: Collection[str] = ()) -> Figure:
-    """Which group a classifier takes a row for; rows of the map sum to 1."""
-    names = [name for name in order if name in told.names] or list(told.names)
-    names += [name for name in told.names if name not in names]
-    places = [told.names.index(name) for name in names]
-    matrix = told.confusion[np.ix_(places, places)]
-    figure, ax, _ = _map(matrix, names, test, (0.0, float(matrix.max())), "share of the group's rows")
-    ax.set_xlabel("taken for")
-    ax.set_ylabel("group")
-    ax.set_title("What a classifier takes rows for" + _marked(names, test))
-    return _trim(figure)
+def confusion_map(found: Separability, order: Sequence[str] = (), test: Collection[str] = ()) -> Figure:
+    """Draw the share of each group's rows that a classifier assigns to each group; rows of the map sum to 1.
+
+    Parameters
+    ----------
+    found : by the classifier.
+    order : of the groups; those not in it come last.
+    test : groups to highlight.
+    """
+    names = [name for name in order if name in found.names] or list(found.names)
+    names += [name for name in found.names if name not in names]
+    places = [found.names.index(name) for name in names]
+    matrix = found.confusion[np.ix_(places, places)]
+    title = _map_title("Predictions of a classifier of groups", names, test)
+    looks: dict[str, Any] = {"limits": (0.0, float(matrix.max())), "marked": test, "axes": ("group", "predicted")}
+    return heat_map(matrix, names, "share of the group's rows", title=title, **looks)
 
 
-def _map(
-    matrix: Array, names: Sequence[str], test: Collection[str], between: tuple[float, float], label: str
-) -> tuple[Figure, Axes, Any]:
-    """A square map that grows with the groups, until only some of them have a label; NaN is left blank."""
-    longest = LABEL_SIZE / 72 * 0.65 * max(len(short_name(name, LONGEST)) for name in names)
-    side = float(np.clip(CELL * len(names), SMALLEST, LARGEST))
-    figure = Figure(figsize=(side + longest + 0.3, side + longest + 1.0), layout="compressed", dpi=200)
-    ax = figure.subplots()
-    charts.bare(ax)
-    image = ax.imshow(matrix, cmap="YlGnBu", vmin=between[0], vmax=between[1])
-    extend = "max" if np.nanmax(matrix) > between[1] else "neither"
-    bar = charts.color_bar(figure, image, label, across=True, ax=ax, extend=extend)
-    places = list(range(0, len(names), -(-len(names) // MOST_LABELS)))
-    texts = [short_name(names[place], LONGEST) for place in places]
-    ax.set_xticks(places, texts, rotation=90, fontsize=LABEL_SIZE)
-    ax.set_yticks(places, texts, fontsize=LABEL_SIZE)
-    ax.tick_params(length=0)
-    for ticks in (ax.get_xticklabels(), ax.get_yticklabels()):
-        for tick in (tick for place, tick in zip(places, ticks, strict=True) if names[place] in test):
-            tick.set_color(TEST_COLOR)
-            tick.set_fontweight("bold")
-    if len(matrix) <= MOST_NUMBERS:
-        fills = image.to_rgba(matrix)
-        for i, j in np.argwhere(np.isfinite(matrix)):
-            color = charts.readable(fills[i, j])
-            ax.text(j, i, f"{matrix[i, j]:.2f}", ha="center", va="center", fontsize=7, color=color)
-    return figure, ax, bar
-
-
-def _trim(figure: Figure) -> Figure:
-    """The figure without what its margins have beyond a rim: a map is square, whatever room there is."""
-    figure.draw_without_rendering()
-    around = figure.get_tightbbox()
-    figure.set_size_inches(around.width + 2 * RIM, around.height + 2 * RIM)
-    return figure
-
-
-def _marked(names: Sequence[str], test: Collection[str]) -> str:
-    return "\ntest groups in orange" if set(names) & set(test) else ""
+def _map_title(title: str, names: Collection[str], test: Collection[str]) -> str:
+    return f"{title}\ntest groups in orange" if set(names) & set(test) else title
 
 
 # ---------------------------------------------------------------- the page
@@ -177,7 +135,7 @@ def _groups_section(diagnosis: Diagnosis) -> Section:
 
 def _map_sections(diagnosis: Diagnosis, test: Sequence[str]) -> list[Section]:
     sections = []
-    distances, told = diagnosis.distances, diagnosis.separability
+    distances, found = diagnosis.distances, diagnosis.separability
     without = diagnosis.facts.get("measured_without") or []
     aside = f" Without {', '.join(repr(name) for name in without)}, which would settle it." if without else ""
     if distances is not None:
@@ -189,18 +147,19 @@ def _map_sections(diagnosis: Diagnosis, test: Sequence[str]) -> list[Section]:
             f"the nearer. On average {distances.typical:.3g}, and {distances.chance:.3g} ± "
             f"{distances.chance_spread:.1g} if rows are dealt to groups at random. {verdict}{aside}"
         )
-        figure = heat_map(distances, test)
-        sections.append(charts.figure_section("heat", "How far apart the groups are", text, figure))
-    if told is not None:
-        confused = "; ".join(f"{a!r} for {b!r} ({percent(share)})" for a, b, share in told.confused(4))
+        figure = distance_map(distances, test)
+        sections.append(figure_section("heat", "How far apart the groups are", text, figure))
+    if found is not None:
+        confused = "; ".join(f"{a!r} for {b!r} ({percent(share)})" for a, b, share in found.confused(4))
         text = (
-            f"A cross-validated classifier ({told.classifier}, {told.folds} folds, {many(told.points, 'sampled row')}) "
-            f"recognises {percent(told.accuracy)} of a group's rows on average; guessing gives {percent(told.chance)}. "
-            "Near 100 %, a new group will look like nothing seen; near guessing, groups look alike."
+            f"A cross-validated classifier ({found.classifier}, {found.folds} folds, "
+            f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
+            f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look like nothing seen; "
+            "near guessing, groups look alike."
             f"{aside}{f' Most often mistaken: {confused}.' if confused else ''}"
         )
-        figure = confusion_map(told, distances.order if distances is not None else (), test)
-        sections.append(charts.figure_section("confusion", "How well the groups can be told apart", text, figure))
+        figure = confusion_map(found, distances.order if distances is not None else (), test)
+        sections.append(figure_section("confusion", "How well the groups can be told apart", text, figure))
     return sections
 
 

@@ -1,12 +1,12 @@
-"""One fitted model on one HTML page that opens offline: what it is, which groups it listens to, how it does."""
+"""One fitted model on one HTML page that opens offline: what it is, which groups count, and how it does."""
 
 from __future__ import annotations
 
+import math
 import platform
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,15 @@ import numpy as np
 
 import toporo
 from toporo.estimators.coefficients import CoefficientTable
-from toporo.estimators.explain import GroupRow
+from toporo.estimators.explain import GroupRow, RowTable
 from toporo.estimators.league import LeagueTable
 from toporo.files import write_text
-from toporo.pages import model_figures as figures
-from toporo.pages.charts import figure_section
+from toporo.pages.charts import COLORS, Line, figure_section, line_chart
 from toporo.pages.compare import against_section
-from toporo.pages.model_kriged import LONG, Parts, fold, kriged_parts
-from toporo.pages.model_league import league_parts
-from toporo.pages.model_words import (
+from toporo.pages.maps import graph_chart
+from toporo.pages.model_by_group import kriged_sections, league_sections
+from toporo.pages.model_text import (
+    Against,
     cautions,
     groups_outside,
     interval_text,
@@ -36,12 +36,14 @@ from toporo.pages.model_words import (
     verdict,
 )
 from toporo.pages.render import Section, render
+from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
-from toporo.tables.contest import compare, constant_in_words, metric_name, unfair
-from toporo.tables.evaluate import Evaluation
+from toporo.tables.contest import compare, metric_name
+from toporo.tables.evaluate import MORE_IS_BETTER, TRAINED, Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval
-from toporo.text import NO_PATH, hops_text, many, number_to_json
+from toporo.text import NO_PATH, hops_text, many, number_to_json, short_name
+from toporo.topology.draw import TEST_COLOR, TRAIN_COLOR
 from toporo.topology.effect import groups_in_effect
 
 #: Inputs in the figure of effects, and in the table for each of several classes.
@@ -54,17 +56,17 @@ def write_model_report(
     *,
     evaluation: Evaluation | None = None,
     source: str | None = None,
-    against: tuple[str, Evaluation] | None = None,
+    against: Against = None,
 ) -> Path:
     """Write the page about ``model`` to ``out``, whole or not at all, and return its path.
 
     Parameters
     ----------
     model : as ``fit_table`` or ``load_model`` gives it.
-    out : the file, which is replaced if it is there.
-    evaluation : how it did on another table, from ``model.evaluate``; None leaves that section out.
-    source : the name of that table, as the page shall call it.
-    against : another model's name and how it did on the same rows, to compare with.
+    out : the file, which is replaced if it exists.
+    evaluation : metrics on another table, from ``model.evaluate``; None leaves that section out.
+    source : the name of that table on the page.
+    against : another model's name and its evaluation on the same rows, to compare with.
 
     >>> import tempfile
     >>> import numpy as np
@@ -75,18 +77,19 @@ def write_model_report(
     ...     write_model_report(model, Path(folder) / "report.html").name
     'report.html'
     """
-    parts = _parts(model, evaluation, source, against)
+    table = model.explain()
     fitted = f"Fitted by toporo {model.about.get('toporo', toporo.__version__)}"
     judged = f", evaluated on {quoted(source)}" if source else ""
-    comes_to = verdict(model, evaluation, against)
+    leading = verdict(model, evaluation, against)
+    sentences = summary(model, table, evaluation, source, against)
     page = render(
         "model.html",
         title=f"A model of {model.target}",
         caption=f"{fitted}{judged}; page made by toporo {toporo.__version__}.",
-        verdict=comes_to,
-        summary=[words for words in _summary(parts, evaluation, against) if words not in comes_to.text],
-        sections=_sections(model, parts, evaluation, source, against),
-        cautions=parts.cautions,
+        verdict=leading,
+        summary=[sentence for sentence in sentences if sentence not in leading.text],
+        sections=_sections(model, table, evaluation, source, against),
+        cautions=cautions(model, table, evaluation, source, against),
         settings=_settings(model, evaluation),
     )
     write_text(out, page)
@@ -94,20 +97,15 @@ def write_model_report(
 
 
 def describe_model(
-    model: TableModel,
-    *,
-    evaluation: Evaluation | None = None,
-    source: str | None = None,
-    against: tuple[str, Evaluation] | None = None,
+    model: TableModel, *, evaluation: Evaluation | None = None, source: str | None = None, against: Against = None
 ) -> dict[str, Any]:
-    """What the page says, as plain values for JSON: not a number is null, an endless one is ``"inf"``.
+    """Return the content of the page as plain values for JSON: NaN is null, infinity is ``"inf"``.
 
     Parameters
     ----------
     model, evaluation, source, against : as :func:`write_model_report` takes them.
     """
-    parts = _parts(model, evaluation, source, against)
-    estimator, prior = model.estimator, model.estimator.prior_
+    table, estimator, prior = model.explain(), model.estimator, model.estimator.prior_
     kept = ("measure", "normalization", "temperature", "saw", "effective_groups", "capped_mass")
     plain: dict[str, Any] = _plain({
         "task": model.task,
@@ -123,10 +121,10 @@ def describe_model(
         "penalty": estimator.penalty_,
         "penalty_scores": [
             {key: getattr(score, key) for key in ("penalty", "score", "spread", "folds")}
-            for score in penalty_scores(estimator)
+            for score in penalty_scores(model)
         ],
         "prior": None if prior is None else {key: getattr(prior, key) for key in kept},
-        **parts.facts,
+        **_facts(model, table),
         "effects": [
             {"of": title, "input": name, "change": value}
             for title, changes in _effects(model).items()
@@ -138,15 +136,29 @@ def describe_model(
         if evaluation is None or against is None
         else {"name": against[0], **against[1].to_dict(), "gain": compare(evaluation, against[1]).to_dict()},
         "verdict": verdict(model, evaluation, against).text,
-        "summary": _summary(parts, evaluation, against),
-        "cautions": parts.cautions,
+        "summary": summary(model, table, evaluation, source, against),
+        "cautions": cautions(model, table, evaluation, source, against),
         "settings": dict(_settings(model, evaluation)),
     })  # fmt: skip
     return plain
 
 
+def _facts(model: TableModel, table: RowTable[Any]) -> dict[str, Any]:
+    """Facts that depend on the kind of model."""
+    if isinstance(table, LeagueTable):
+        about = dict(table.about)
+        return {"groups": about.pop("effects"), "league": table.to_dict(), **about}
+    if isinstance(table, CoefficientTable):
+        return {**table.about, "groups": [asdict(row) for row in table]}
+    return {
+        "effective_groups": groups_in_effect(row.weight for row in table),
+        "rows_in_effect": model.estimator.rows_in_effect_,
+        "ridge": model.estimator.ridge_,
+        "groups": [asdict(row) for row in table],
+    }
+
+
 def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, np.generic | np.ndarray):
@@ -159,118 +171,49 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- sections
 
 
-def _parts(
-    model: TableModel, evaluation: Evaluation | None, source: str | None, against: tuple[str, Evaluation] | None
-) -> Parts:
-    """What differs with the kind of model."""
-    table = model.explain()
-    if isinstance(table, CoefficientTable):
-        return kriged_parts(model, table, evaluation, source, against)
-    if isinstance(table, LeagueTable):
-        return league_parts(model, table, evaluation, source, against)
-    rows = list(table)
-    return Parts(
-        summary(model, rows, evaluation, source),
-        cautions(model, rows, evaluation, source, against),
-        {
-            "effective_groups": groups_in_effect(row.weight for row in rows),
-            "rows_in_effect": model.estimator.rows_in_effect_,
-            "ridge": model.estimator.ridge_,
-            "groups": [asdict(row) for row in rows],
-        },
-        partial(_group_sections, model, rows, groups_outside(model, evaluation)),
-        partial(_last_sections, model, rows),
-    )
-
-
-def _summary(parts: Parts, evaluation: Evaluation | None, against: tuple[str, Evaluation] | None) -> list[str]:
-    """The page in sentences; what a model loses to is said first."""
-    if evaluation is None:
-        return parts.summary
-    first = [constant_in_words(evaluation, "The model")]
-    if against is not None:
-        name, other = quoted(against[0]), against[1]
-        first += [compare(evaluation, other).words("The model", name), unfair(evaluation, other, "the model", name)]
-    return [*filter(None, first), *parts.summary]
-
-
 def _sections(
-    model: TableModel,
-    parts: Parts,
-    evaluation: Evaluation | None,
-    source: str | None,
-    against: tuple[str, Evaluation] | None,
+    model: TableModel, table: RowTable[Any], evaluation: Evaluation | None, source: str | None, against: Against
 ) -> list[Section]:
-    """What was judged comes first."""
-    sections = [
-        None if evaluation is None else _evaluation_section(evaluation, source),
-        None if evaluation is None or against is None else against_section(evaluation, *against),
-        None if evaluation is None or len(evaluation.by_hop) < 2 else _hop_section(evaluation),
-        *parts.first(),
-        *parts.last(),
-        _columns_section(model),
-    ]
+    """The sections in the order of the page: the evaluation, then what was fitted."""
+    outside = groups_outside(model, evaluation)
+    sections: list[Section | None] = []
+    if evaluation is not None:
+        sections += [_evaluation_section(evaluation, source)]
+        sections += [None if against is None else against_section(evaluation, *against), _hop_section(evaluation)]
+    if isinstance(table, CoefficientTable):
+        sections += kriged_sections(model, table, outside)
+    elif isinstance(table, LeagueTable):
+        sections += league_sections(model, table)
+    else:
+        rows = list(table)
+        sections += [_graph_section(model, rows, outside), _weight_section(model, rows), _penalty_section(model)]
+        sections += [_training_section(model), _effects_section(model), _groups_section(model, rows)]
+    sections.append(_columns_section(model))
     return [section for section in sections if section is not None]
 
 
-def _group_sections(model: TableModel, rows: Sequence[GroupRow], outside: Collection[str]) -> list[Section]:
-    return [
-        _graph_section(model, rows, outside),
-        figure_section(
-            "prior",
-            "Prior and weight by training group",
-            "The prior is the topology's say, the same for all groups without one; the losses pull the weights from "
-            "there towards groups that do badly. A long bar: the losses decide how much a group counts. A short one: "
-            "the prior.",
-            figures.prior_figure(rows),
-        ),
-        figure_section(
-            "losses",
-            "Loss and weight by training group",
-            "Worst first. A group with a large loss and a small weight is one that the prior keeps down, or that "
-            "weight would not help.",
-            figures.loss_figure(rows, loss_name(model)),
-        ),
-    ]
-
-
-def _last_sections(model: TableModel, rows: Sequence[GroupRow]) -> list[Section | None]:
-    of_model = [_penalty_section(model), _training_section(model), _effects_section(model)]
-    return [*of_model, _groups_section(model, rows)]
-
-
-def _graph_section(model: TableModel, rows: Sequence[GroupRow], beyond: Collection[str]) -> Section:
-    graph = model.graph
-    if graph is None:
-        text = "There is no graph. Weight of every training group, coloured by its loss."
-        return figure_section("groups", "The groups", text, figures.weight_figure(rows))
-    sentences = [
-        f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups: the "
-        "larger the heavier, the darker the larger their loss."
-    ]
-    counts = sorted(Counter(test_hops(model).values()).items())
-    if counts:
-        away = ", ".join(f"{count} at {_edges(hops)}" for hops, count in counts)
-        sentences.append(f"Test groups by edges to the nearest training group: {away}.")
-    outside = [row.group for row in rows if row.group not in graph]
-    if outside:
-        sentences.append(f"Not in the graph: {', '.join(map(quoted, outside[:5]))}{', …' if len(outside) > 5 else ''}.")
-    if len(graph) > figures.NAMED:
-        sentences.append("Names are written where there is room, those of the heaviest groups first.")
-    figure = figures.graph_figure(graph, rows, set(model.test_groups), beyond)
-    return figure_section("groups", "The groups and who is near whom", " ".join(sentences), figure)
-
-
-def _edges(hops: float) -> str:
-    text = hops_text(hops)
-    return text if text == NO_PATH else many(int(hops), "edge")
-
-
 def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
+    scores, metric = evaluation.groups, evaluation.metric
+    mean = evaluation.headline[metric]
+    marks = [
+        Marks.of_intervals([score.metrics[metric] if score.trained == trained else None for score in scores], **looks)
+        for trained, looks in ((True, {"label": "trained on"}), (False, _NEW))
+        if any(score.trained == trained for score in scores)
+    ]
+    ends = [end for score in scores[:40] for end in vars(score.metrics[metric]).values() if math.isfinite(end)]
+    limits = (-0.02, 1.02) if metric == "accuracy" else (0.0, 1.05 * max(ends, default=1.0) or 1.0)
+    over = "groups not trained on" if evaluation.unseen else "groups"
+    panel = Panel(marks, _metric_label(evaluation), limits=limits, reference=mean.value, band=(mean.low, mean.high),
+                  reference_label=f"mean over {over}, shaded: its interval")  # fmt: skip
     lines = {
         **({"mean over groups not trained on": evaluation.unseen} if evaluation.unseen else {}),
         "mean over groups": evaluation.overall,
         "all rows together": evaluation.pooled,
+        **{
+            f"rows {where} of what validation has seen": part.metrics
+            for where, part in evaluation.by_reach.items()
+            if "outside" in evaluation.by_reach
+        },
         f"worst group: {evaluation.worst.group}": evaluation.worst.metrics,
     }
     groups = Table(
@@ -281,57 +224,136 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
                 "yes" if score.trained else "no",
                 hops_text(score.hops) or "–",
                 f"{score.rows:,}",
-                *(interval_text(score.metrics[metric]) for metric in evaluation.overall),
+                *(interval_text(score.metrics[name]) for name in evaluation.overall),
             )
-            for score in evaluation.groups
+            for score in scores
         ),
         words=("group",),
-        title=f"All {len(evaluation.groups)} groups evaluated",
+        title=f"All {len(scores)} groups evaluated",
         folded=True,
         wide=True,
     )
-    where = f" of {quoted(source)}" if source else ""
     return figure_section(
         "evaluation",
         "How it does by group",
-        f"Predictions for the rows{where}, worst group first, with {100 * evaluation.level:g} % intervals "
-        f"({evaluation.resamples} resamples, seed {evaluation.seed}).",
-        figures.metric_figure(evaluation),
-        (_metric_grid("over", lines), groups),
+        f"Predictions for the rows{f' of {quoted(source)}' if source else ''}, worst group first, with "
+        f"{100 * evaluation.level:g} % intervals ({evaluation.resamples} resamples, seed {evaluation.seed}).",
+        row_chart([score.group for score in scores], [panel]),
+        (_metric_table("over", lines), groups),
     )
 
 
-def _metric_grid(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Table:
-    """Metrics with their intervals, one line per title."""
+_NEW: dict[str, Any] = {"label": "not trained on", "marker": "s", "color": TEST_COLOR, "filled": False}
+
+
+def _metric_label(evaluation: Evaluation) -> str:
+    better = "higher is better" if evaluation.metric in MORE_IS_BETTER else "lower is better"
+    return f"{metric_name(evaluation.metric)} ({better})"
+
+
+def _metric_table(over: str, lines: Mapping[str, Mapping[str, Interval]]) -> Table:
     metrics = list(next(iter(lines.values())))
     rows = tuple((title, *(interval_text(values[m]) for m in metrics)) for title, values in lines.items())
     return Table((over, *map(metric_name, metrics)), rows, words=(over,), wide=len(metrics) > 3)
 
 
-def _hop_section(evaluation: Evaluation) -> Section:
+def _hop_section(evaluation: Evaluation) -> Section | None:
+    if len(evaluation.by_hop) < 2:
+        return None
+    intervals = {hop: metrics[evaluation.metric] for hop, metrics in evaluation.by_hop.items()}
+    marks = [
+        Marks.of_intervals([each if (hop == TRAINED) == trained else None for hop, each in intervals.items()], **looks)
+        for trained, looks in ((True, {"label": "trained on"}), (False, _NEW))
+    ]
     return figure_section(
         "hops",
         "How it does by distance",
-        "Mean over the groups that are so many edges from the nearest training group. If the graph says anything, near "
-        "groups should do better than far ones.",
-        figures.hop_figure(evaluation),
-        (_metric_grid("edges away", evaluation.by_hop),),
+        "Mean over the groups by edges to the nearest training group. If the graph is informative, near groups do "
+        "better than far ones.",
+        row_chart(list(intervals), [Panel(marks, _metric_label(evaluation))]),
+        (_metric_table("edges away", evaluation.by_hop),),
+    )
+
+
+# ---------------------------------------------------------------- weighted models
+
+
+def _graph_section(model: TableModel, rows: Sequence[GroupRow], outside: Collection[str]) -> Section | None:
+    graph = model.graph
+    if graph is None:
+        return None
+    away = ", ".join(
+        f"{count} at {many(int(hops), 'edge') if math.isfinite(hops) else NO_PATH}"
+        for hops, count in sorted(Counter(test_hops(model).values()).items())
+    )
+    missing = [quoted(row.group) for row in rows if row.group not in graph]
+    some = ", ".join([*missing[:5], *["…"] * (len(missing) > 5)])
+    text = (
+        f"The {graph.origin.kind} graph has {len(graph)} groups and {len(graph.edges)} edges. Training groups: the "
+        "larger the heavier, the darker the larger their loss. Names are written where there is room."
+        f"{f' Test groups by edges to the nearest training group: {away}.' if away else ''}"
+        f"{f' Not in the graph: {some}.' if missing else ''}"
+    )
+    inside = [row for row in rows if row.group in graph]
+    figure = graph_chart(
+        graph,
+        {"": {row.group: row.loss for row in inside}},
+        f"{loss_name(model)} of training groups",
+        squares={name for name in model.test_groups if name not in model.groups},
+        sizes={row.group: row.weight for row in inside},
+        ringed=outside,
+        kinds=("training groups (area: weight)", "test groups", "no rows in training"),
+    )
+    return figure_section("groups", "The groups and their neighbours", text, figure)
+
+
+def _weight_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
+    order = sorted(rows, key=lambda row: (-row.weight, -row.prior, str(row.group)))
+    prior, weight, loss = (np.array([getattr(row, name) for row in order]) for name in ("prior", "weight", "loss"))
+    low, high = np.minimum(prior, weight), np.maximum(prior, weight)
+    panels = [
+        Panel(
+            [
+                Marks(weight, "weight q", low, high),
+                Marks(prior, "prior p", marker="D", color=TEST_COLOR, filled=False, size=4.5),
+            ],
+            "share of the training objective",
+            reference=1 / len(rows),
+            reference_label="the same for all groups",
+            limits=(0.0, 1.04 * float(high.max())),
+        ),
+        Panel([Marks(loss, marker="", color=COLORS[1])], f"{loss_name(model)} (dotted: mean)", reference=loss.mean()),
+    ]
+    return figure_section(
+        "weights",
+        "Prior, weight and loss by training group",
+        "Heaviest first. The prior follows from the topology, and is the same for all groups without one; the losses "
+        "pull the weights from there towards groups that do badly. A long bar: the losses decide how much a group "
+        "counts. A large loss with a small weight: the prior keeps the group down, or weight would not help it.",
+        row_chart([row.group for row in order], panels),
     )
 
 
 def _penalty_section(model: TableModel) -> Section | None:
-    scores = penalty_scores(model.estimator)
+    scores = sorted(penalty_scores(model), key=lambda score: score.penalty)
     if not scores:
         return None
+    names = ["∞" if math.isinf(score.penalty) else f"{score.penalty:g}" for score in scores]
+    values, spread = (np.array([getattr(score, name) for score in scores]) for name in ("score", "spread"))
+    chosen = [place for place, score in enumerate(scores) if score.penalty == model.estimator.penalty_]
+    marks = [
+        Marks([values[place] for place in chosen], "chosen", size=11, color=TEST_COLOR, filled=False, at=chosen),
+        Marks(values, "geometric mean over folds, bar: spread over folds", values - spread, values + spread),
+    ]
     standardised = model.classes is None and getattr(model.estimator, "standardize", False)
     label = "loss held out (standardised)" if standardised else f"{loss_name(model)} held out"
     return figure_section(
         "penalty",
         "How the penalty was chosen",
-        "Each penalty was tried with training groups held out; the one with the lowest loss there, the geometric mean "
-        "over folds, was taken. Bars are spreads over folds: the standard deviation of the loss, in a fold relative to "
-        "that of the other penalties there. Where they dwarf the differences, other penalties would have done as well.",
-        figures.penalty_figure(scores, model.estimator.penalty_, label),
+        "Each penalty λ was tried with training groups held out; the one with the lowest loss there was taken. The "
+        "larger λ, the nearer the weights stay to the prior (∞: they are the prior). The spread is relative to the "
+        "other penalties in a fold; where it exceeds the differences, other penalties would have done as well.",
+        row_chart([f"λ = {name}" for name in names], [Panel(marks, label)]),
     )
 
 
@@ -339,20 +361,23 @@ def _training_section(model: TableModel) -> Section | None:
     history = [record for record in model.estimator.history_ if hasattr(record, "weights")]
     if not history:
         return None
+    heaviest = sorted(history[-1].weights.items(), key=lambda item: (-item[1], str(item[0])))[: len(COLORS)]
+    weights = [
+        Line([record.weights.get(name, math.nan) for record in history], short_name(name, 22)) for name, _ in heaviest
+    ]
+    objective = Line([record.loss for record in history], style={"color": TRAIN_COLOR})
+    panels = {"training objective": [objective], "weight q of the heaviest groups": weights}
     return figure_section(
         "training",
         "Training",
         f"The objective and the heaviest groups over {len(history)} epochs. Curves that still move at the end ask for "
         "more epochs.",
-        figures.training_figure(history),
+        line_chart([record.round for record in history], panels, "epoch"),
     )
 
 
-# ---------------------------------------------------------------- coefficients
-
-
 def _effects(model: TableModel) -> dict[str, list[tuple[str, float]]]:
-    """By class or target the inputs that move it most, each by its unit; empty for a network."""
+    """The inputs with the largest effects by class or target; empty for a network."""
     most = MOST_PER_CLASS if len(model.classes or ()) > 2 else MOST_EFFECTS
     effects = {} if model.by_group else model.coefficients.by_target(most)
     return {name: effects[name] for name in model.classes or (model.target,) if name in effects}
@@ -371,23 +396,18 @@ def _effects_section(model: TableModel) -> Section | None:
         text = f"By how much {what} changes if an input grows by {unit}, the others as they are."
         if len(changes) < inputs:
             text += f" The {len(changes)} largest of {inputs}."
-        figure = figures.effect_figure(names, values, f"change of {what} by {unit} of the input")
-        return figure_section("effects", title, text, figure)
-    rows = [
-        ("" if i else name, label, number(value))
-        for name, changes in effects.items()
-        for i, (label, value) in enumerate(changes)
-    ]
+        panel = Panel([Marks(values, marker="")], f"change of {what} by {unit} of the input")
+        return figure_section("effects", title, text, row_chart(names, [panel]))
+    rows = [(of, name, number(value)) for of, changes in effects.items() for name, value in changes]
+    columns = dict(zip(("class", "input", "change of its score"), zip(*rows, strict=True), strict=True))
     text = (
         "By how much the score of a class (the log of its probability, up to what all classes share) changes if an "
         f"input grows by {unit}, the others as they are; the largest {min(MOST_PER_CLASS, inputs)} of {inputs} per "
         "class."
     )
-    columns = ("class", "input", "change of its score")
-    return Section("effects", title, text, tables=(fold(columns, rows, columns[:2], f"All {len(effects)} classes"),))
-
-
-# ---------------------------------------------------------------- tables
+    return figure_section(
+        "effects", title, text, Table.from_columns(columns, f"All {len(effects)} classes", ("class", "input"))
+    )
 
 
 def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
@@ -400,22 +420,21 @@ def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
         "weight": [share(row.weight) for row in rows],
         "to a test group": [hops_text(row.hops) or "–" for row in rows],
     }
-    for title in ("centrality", "to a test group"):
-        if set(cells[title]) == {"–"}:
-            del cells[title]
-    lines = list(zip(*cells.values(), strict=True))
-    grid = fold(list(cells), lines, ["group"], f"All {len(rows)} training groups")
-    return Section("table", "Every training group", "Heaviest first.", tables=(grid,))
+    table = Table.from_columns(cells, f"All {len(rows)} training groups")
+    return figure_section("table", "Every training group", "Heaviest first.", table)
+
+
+# ---------------------------------------------------------------- columns and settings
 
 
 def _columns_section(model: TableModel) -> Section:
-    used = [(c.name, c.role, c.kind, c.note) for c in model.columns if c.role != "left out"]
-    unused = tuple((c.name, c.kind, c.note) for c in model.columns if c.role == "left out")
-    titles = ("column", "role", "kind", "note")
-    tables = [fold(titles, used, titles, f"{len(used)} columns used")]
-    if unused:
-        why = ("column", "kind", "why")
-        tables.append(Table(why, unused, why, f"Left out: {len(unused)}", folded=len(unused) > LONG))
+    tables = []
+    for what, columns in (
+        ("columns used", [column for column in model.columns if column.role != "left out"]),
+        ("columns left out", [column for column in model.columns if column.role == "left out"]),
+    ):
+        cells = {title: [getattr(c, title) for c in columns] for title in ("name", "role", "kind", "note")}
+        tables += [Table.from_columns(cells, f"{len(columns)} {what}", tuple(cells))] * bool(columns)
     text = f"They become {many(len(model.encoder.names), 'input')} of the model."
     return Section("columns", "Columns of the training table", text, tables=tuple(tables))
 

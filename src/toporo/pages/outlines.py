@@ -41,10 +41,6 @@ class Outlines:
 
     def require(self, codes: Iterable[Any], *, what: str = "state(s)") -> list[str]:
         """The codes as a list; an error that lists those which are no state of the map."""
-        if isinstance(codes, str):
-            raise GroupMismatchError(
-                f"{what} must be a list of state codes; found the text {codes!r}: write [{codes!r}]."
-            )
         wanted = list(dict.fromkeys(codes))
         unknown = [code for code in wanted if code not in self.rings]
         if unknown:

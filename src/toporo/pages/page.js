@@ -177,7 +177,7 @@
   for (const figure of all("figure")) {
     const marks = all("[data-series]", figure);
     const drawn = (name) => marks.filter((mark) => mark.dataset.series === name);
-    const lines = (name) => drawn(name).filter((mark) => !mark.closest('[id*="legend"]'));
+    const lines = (name) => drawn(name).filter((mark) => !mark.closest('.legend'));
     const names = [...new Set(marks.map((mark) => mark.dataset.series))].filter((name) => lines(name).length);
     if (names.length < FEW_SERIES) continue;
     const off = new Set();
@@ -214,7 +214,7 @@
     key.setAttribute("aria-label", "Lines of the figure above: on or off");
     figure.append(key);
     names.forEach((name) => drawn(name).forEach((mark) => {
-      if (mark.closest('[id*="legend"]')) { mark.style.cursor = "pointer"; mark.addEventListener("click", () => toggle(name)); }
+      if (mark.closest('.legend')) { mark.style.cursor = "pointer"; mark.addEventListener("click", () => toggle(name)); }
     }));
   }
 

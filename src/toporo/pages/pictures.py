@@ -7,30 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.colors import to_rgb
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError
 from toporo.pages import charts
-from toporo.pages.charts import COLORS, SOFT, WIDE
+from toporo.pages.charts import COLORS, SOFT
+from toporo.pages.svg import WIDE
 
 Array = npt.NDArray[Any]
 
 RIGHT, WRONG = COLORS[0], COLORS[1]
-#: What a pixel of a label or a prediction is.
-LAND, WATER, MISSED, INVENTED, MISSING = "#efe9da", "#0072b2", "#d55e00", "#cc79a7", "#9ca3af"
+#: Kinds of pixels, with their colours and names.
+LAND, WATER, MISSED, INVENTED, MISSING = range(5)
+PIXEL_COLORS = ("#efe9da", "#0072b2", "#d55e00", "#cc79a7", "#9ca3af")
+PIXEL_NAMES = ("land", "water, and found", "water missed", "land taken for water", "no measurement or no label")
 #: Shares of a tile's pixels that are darker, or lighter, than the ends of its scale.
 CLIPPED = (2.0, 98.0)
-#: From no echo, which is what open water sends back, to a strong one. No greys: those are missing.
-RADAR_COLORS = "cividis"
 
 
 class Guess(NamedTuple):
-    """What a method takes a picture for, and the probability it gives to that."""
+    """The class that a method predicts for a picture, and its probability."""
 
     name: str
     confidence: float
@@ -68,9 +68,7 @@ class Tile:
 
 @charts.drawn
 def photo_samples(photos: Sequence[Photo]) -> Figure:
-    """Pictures with their class above and, below, what each method takes them for."""
-    if not photos:
-        raise SettingError("a figure of samples needs at least one picture; found none.")
+    """Draw pictures with their class above and the prediction of each method below."""
     lines = max(len(photo.guesses) for photo in photos)
     figure, axes = charts.canvas(2.07 + 0.17 * lines, len(photos))
     for ax, photo in zip(axes, photos, strict=True):
@@ -88,20 +86,22 @@ def photo_samples(photos: Sequence[Photo]) -> Figure:
 
 @charts.drawn
 def tile_samples(tiles: Sequence[Tile]) -> Figure:
-    """A row per tile: the radar's picture, the label, and the water that each method finds, misses and invents."""
-    if not tiles:
-        raise SettingError("a figure of tiles needs at least one; found none.")
+    """Draw a row per tile: the radar picture, the label, and the water that each method finds, misses and invents."""
     methods = list(dict.fromkeys(title for tile in tiles for title in tile.water))
     columns = 2 + len(methods)
     side = min(2.05, (WIDE - 0.4) / columns)
     figure = Figure(figsize=(side * columns + 0.4, (side + 0.24) * len(tiles) + 0.6), layout="constrained")
     axes = figure.subplots(len(tiles), columns, squeeze=False)
+    kinds: dict[str, Any] = {"cmap": ListedColormap(PIXEL_COLORS), "vmin": 0, "vmax": 4, "interpolation": "none"}
     for row, tile in zip(axes, tiles, strict=True):
-        row[0].imshow(_radar(tile.radar))
-        row[1].imshow(_label(tile.label), interpolation="none")
+        known = tile.radar[np.isfinite(tile.radar)]
+        low, high = np.percentile(known, CLIPPED) if known.size else (0.0, 1.0)
+        row[0].set_facecolor(PIXEL_COLORS[MISSING])
+        row[0].imshow(tile.radar, cmap="cividis", vmin=low, vmax=high)
+        row[1].imshow(_label(tile.label), **kinds)
         for ax, title in zip(row[2:], methods, strict=True):
             if title in tile.water:
-                ax.imshow(_compared(tile, title), interpolation="none")
+                ax.imshow(_compare(tile, title), **kinds)
                 value = tile_iou(tile, title)
                 ax.set_title("no water, none found" if math.isnan(value) else f"IoU {value:.2f}", fontsize=8)
         row[0].set_ylabel(tile.title, fontsize=8)
@@ -109,58 +109,25 @@ def tile_samples(tiles: Sequence[Tile]) -> Figure:
             charts.bare(ax)
     for ax, head in zip(axes[0], ("radar, VV", "label", *methods), strict=True):
         ax.set_title(f"{head}\n{ax.get_title()}", fontsize=9)
-    names = {WATER: "water, and found", MISSED: "water missed", INVENTED: "land taken for water", LAND: "land",
-             MISSING: "no measurement or no label"}  # fmt: skip
-    handles = [Patch(facecolor=color, edgecolor=SOFT, linewidth=0.4, label=name) for color, name in names.items()]
-    charts.key(figure, handles)
+    legend = zip(PIXEL_COLORS, PIXEL_NAMES, strict=True)
+    charts.key(figure, [Patch(facecolor=c, edgecolor=SOFT, linewidth=0.4, label=name) for c, name in legend])
     return figure
 
 
 def tile_iou(tile: Tile, method: str) -> float:
-    """Water found in common over water in either, on labelled pixels; NaN where there is none and none is found."""
-    known, wet, taken = _wet(tile, method)
-    either = int((known & (wet | taken)).sum())
-    return int((known & wet & taken).sum()) / either if either else math.nan
+    """Return the intersection over union of water on labelled pixels; NaN where there is none and none is found."""
+    kinds = _compare(tile, method)
+    either = np.isin(kinds, (WATER, MISSED, INVENTED)).sum()
+    return float((kinds == WATER).sum() / either) if either else math.nan
 
 
-def _wet(tile: Tile, method: str) -> tuple[Array, Array, Array]:
-    """Which pixels count, which are water, and which the method takes for water."""
-    known = (tile.label >= 0) & np.isfinite(tile.radar)
-    return known, tile.label == 1, np.asarray(tile.water[method], dtype=np.float32) > 0.5
-
-
-def _compared(tile: Tile, method: str) -> Array:
-    known, wet, taken = _wet(tile, method)
-    picture = _filled(tile.label.shape, LAND)
-    picture[wet & taken] = _byte(WATER)
-    picture[wet & ~taken] = _byte(MISSED)
-    picture[~wet & taken] = _byte(INVENTED)
-    picture[~known] = _byte(MISSING)
-    return picture
+def _compare(tile: Tile, method: str) -> Array:
+    """Kind of each pixel: found or missed water, land taken for water, land, or missing."""
+    wet, taken = tile.label == 1, np.asarray(tile.water[method], dtype=np.float32) > 0.5
+    kinds = np.select([wet & taken, wet, taken], [WATER, MISSED, INVENTED], LAND)
+    return np.where((tile.label >= 0) & np.isfinite(tile.radar), kinds, MISSING)
 
 
 def _label(label: Array) -> Array:
-    picture = _filled(label.shape, LAND)
-    picture[label == 1] = _byte(WATER)
-    picture[label < 0] = _byte(MISSING)
-    return picture
-
-
-def _radar(decibels: Array) -> Array:
-    """Decibels as colours, spread over all but the extreme ones; what was not measured is grey."""
-    picture = _filled(decibels.shape, MISSING)
-    known = np.isfinite(decibels)
-    if known.any():
-        low, high = np.percentile(decibels[known], CLIPPED)
-        share = np.clip((decibels[known] - low) / max(float(high - low), 1e-6), 0.0, 1.0)
-        picture[known] = np.rint(mpl.colormaps[RADAR_COLORS](share)[:, :3] * 255).astype(np.uint8)
-    return picture
-
-
-def _filled(shape: tuple[int, ...], color: str) -> Array:
-    return np.full((*shape, 3), _byte(color), dtype=np.uint8)
-
-
-def _byte(color: str) -> npt.NDArray[np.uint8]:
-    channels: npt.NDArray[np.uint8] = np.rint(np.array(to_rgb(color)) * 255).astype(np.uint8)
-    return channels
+    """Kind of each pixel of a label."""
+    return np.select([label == 1, label < 0], [WATER, MISSING], LAND)

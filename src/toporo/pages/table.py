@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+
+#: Tables with more rows than this are folded.
+LONG = 30
 
 
 class Cell(str):
@@ -57,6 +61,21 @@ class Table:
     folded: bool = False
     wide: bool = False
     row_styles: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Sequence[str]], title: str, words: Sequence[str] = ("group",)) -> Table:
+        """Make a table of columns; a long one is folded under its title.
+
+        Parameters
+        ----------
+        columns : cells by title; columns that hold only dashes are left out.
+        title : heading of a long table.
+        words : titles of the columns that hold words.
+        """
+        kept = {name: cells for name, cells in columns.items() if set(cells) != {"–"}}
+        rows = tuple(zip(*kept.values(), strict=True))
+        long = len(rows) > LONG
+        return cls(tuple(kept), rows, tuple(words), title if long else "", folded=long, wide=len(kept) > 7)
 
     def to_markdown(self) -> str:
         """Return the table in Markdown; the best cells are bold and controls are marked."""

@@ -428,7 +428,11 @@ def _groups(part: VariantOutcome) -> Sections:
         if (runs := of_method(part.records, method))
     }
     order = sorted(part.loaded.test, key=lambda name: float(angles[name]))
-    figure = pages.figures.accuracy_by_group(values, order, "test group, by angle", styles(part.protocol))
+    looks = styles(part.protocol)
+    lines = [pages.charts.Line([by[name] for name in order], title, style=looks[title]) for title, by in values.items()]
+    levels = {"guessing": 50.0}
+    panels = {"accuracy (%)": lines}
+    figure = pages.charts.line_chart([*map(str, order)], panels, "test group, by angle", levels=levels)
     text = "After the last epoch, mean over seeds. The dotted line is guessing."
     return section(part, "groups", "Accuracy in every test group", text, figure)
 

@@ -82,7 +82,8 @@ def write_benchmark_page(
     settings : name and value.
     """
     for section in [*shared, *(section for chapter in chapters for section in chapter.sections)]:
-        write_text(out / "figures" / f"{section.name}.svg", section.svg)
+        if section.svg:
+            write_text(out / "figures" / f"{section.name}.svg", section.svg)
     page = render(
         "benchmark.html",
         title=title,

@@ -28,6 +28,8 @@ from toporo.types import Record
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from toporo.pages.table import Table
+
 #: The method whose topology is shown, and those with its topology and another λ: its name, a dash, the λ.
 LEARNED = "tro-data"
 #: What pages on images show samples of, whose weights, and what is compared with what.
@@ -154,7 +156,7 @@ def file_name(figure: str, variant: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{figure}-{variant}".lower()).strip("-")
 
 
-def section(part: VariantOutcome, name: str, title: str, text: str, figure: Figure) -> Sections:
+def section(part: VariantOutcome, name: str, title: str, text: str, figure: Figure | Table) -> Sections:
     """A section of a variant, as a list of one: there may be none where there is nothing to show."""
     return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure)]
 
@@ -286,8 +288,8 @@ def groups_section(part: VariantOutcome, what: str, label: str) -> Sections:
         values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test
     )
     text = (
-        f"{_capital(when(protocol))}, mean over seeds; the best of each column is bold. Framed: the {what} held "
-        f"out. The others are measured on what training left aside of them. A dash: not defined in some seed."
+        f"{_capital(when(protocol))}, mean over seeds; the best of each column is bold. The others than the "
+        f"{what} held out are measured on what training left aside of them. A dash: not defined in some seed."
     )
     return section(part, "groups", f"{_capital(label)} in every {what}", text, figure)
 

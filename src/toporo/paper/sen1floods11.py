@@ -410,7 +410,7 @@ def _map(part: VariantOutcome) -> Sections:
     text = "Floods trained on (circles) and the one held out (square)."
     if learned:
         text += " Lines join events that the learned topology joins; their places took no part in that."
-    figure = pages.maps.event_map(learned, places, part.loaded.train, part.loaded.test)
+    figure = pages.figures.event_map(learned, places, part.loaded.train, part.loaded.test)
     return section(part, "map", "Where the floods were", text, figure)
 
 

@@ -40,7 +40,7 @@ from toporo.paper.loaded import (
     find_data,
 )
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
-from toporo.paper.results import Outcome, Row, VariantOutcome
+from toporo.paper.results import Outcome, VariantOutcome
 from toporo.paper.sections import (
     Sections,
     comparisons,
@@ -49,6 +49,7 @@ from toporo.paper.sections import (
     last_weights,
     learned_section,
     of_method,
+    scores,
     section,
 )
 from toporo.topology import states
@@ -548,21 +549,18 @@ COMPARED: dict[str, tuple[str, ...]] = {
 def overall(outcome: Outcome) -> Sections:
     """Return the map of the states that the shift passes through: one panel per split."""
     parts = {part.loaded.about["split"]: part for part in outcome.parts}
-    shifts = [
-        pages.maps.Shift(
-            SPLITS[split].title,
-            {str(name): value for name, value in part.loaded.physical_prior(**part.protocol.priors).centrality.items()},
-            SPLITS[split].train,
-            SPLITS[split].test,
-            part.loaded.about["hops"],
-        )
+    centrality = {
+        SPLITS[split].title: {
+            str(name): value for name, value in part.loaded.physical_prior(**part.protocol.priors).centrality.items()
+        }
         for split, part in parts.items()
-    ]
+    }
+    hops = {SPLITS[split].title: part.loaded.about["hops"] for split, part in parts.items()}
     text = (
         "Training states by how many shortest paths over common borders, from training to test states, lead "
         "through them; test states in grey by their distance. The physical prior is in proportion to these counts."
     )
-    figure = pages.maps.centrality_map(*shifts, label="betweenness")
+    figure = pages.figures.centrality_map(centrality, hops, label="betweenness")
     return [pages.charts.figure_section("centrality", "Which states the shift passes through", text, figure)]
 
 
@@ -589,24 +587,14 @@ def _title(part: VariantOutcome, method: str) -> str:
 
 
 def _by_hop(part: VariantOutcome) -> Sections:
-    last: dict[str, list[Row]] = {}
-    for row in part.rows:
-        if row.selection == "last":
-            last.setdefault(row.method, []).append(row)
-    ours, paper = (
-        {
-            _title(part, method): {
-                row.metric.removeprefix("hop "): value(row) for row in rows if value(row)[0] is not None
-            }
-            for method, rows in last.items()
-        }
-        for value in (lambda row: (row.mean, row.sd), lambda row: (row.paper, None))
-    )
-    figure = pages.figures.error_by_hop(
-        ours,
-        {title: figures for title, figures in paper.items() if figures},
-        reference=_title(part, "erm") if "erm" in last else None,
-        highlight=[_title(part, method) for method in HIGHLIGHT if method in last],
+    protocol, methods = part.protocol, part.protocol.get_methods()
+    titles = {method.name: method.title for method in methods}
+    figure = pages.figures.method_scores(
+        {metric.name: scores(protocol, part.rows, metric, methods) for metric in protocol.metrics},
+        label="test MSE",
+        reference=titles["erm"],
+        highlight=[titles[method] for method in HIGHLIGHT if method in titles],
+        shared=True,
     )
     text = (
         "Test states by how many borders they are away from the training states, after the last epoch. The dotted "
@@ -623,7 +611,7 @@ def _maps(part: VariantOutcome) -> Sections:
     }
     if not shown:
         return []
-    figure = pages.maps.error_map(shown, [str(name) for name in part.loaded.train])
+    figure = pages.figures.error_map(shown, [str(name) for name in part.loaded.train])
     text = "Mean over windows and seeds after the last epoch; one colour scale for all maps."
     return section(part, "states", "Error in every test state", text, figure)
 
@@ -639,8 +627,8 @@ def _importance(part: VariantOutcome) -> Sections:
             if (runs := of_method(part.records, method))
         }
         if shown:
-            text = f"The weights of DRO and TRO {moment}. The diamonds are the physical prior in every panel."
-            figure = pages.figures.importance_bars(shown, prior, prior_label="physical prior p")
+            text = f"The physical prior, and the weights of DRO and TRO {moment}."
+            figure = pages.maps.state_maps({"physical prior p": prior} | shown, "weight of a training state")
             title = f"How much each training state counts: {kind}"
             sections += section(part, f"importance-{kind.split()[0]}", title, text, figure)
     return sections
