@@ -166,10 +166,10 @@ def test_the_switch_is_kept_and_reverses(view: Any) -> None:
 @pytest.mark.parametrize("width", [1400, 420])
 def test_a_group_lights_up_wherever_it_stands(view: Any, width: int) -> None:
     seen = view("model", width)
-    mark = seen.page.locator('#prior svg:visible .hit[data-key="Texas"]').first
+    mark = seen.page.locator('#weights svg:visible .hit[data-key="Texas"]').first
     mark.scroll_into_view_if_needed()
     mark.hover()
-    places = ["#groups", "#prior", "#losses", "#evaluation"]
+    places = ["#groups", "#weights", "#evaluation"]
     assert all(seen.count(f'{place} .hit.lit[data-key="Texas"]') for place in places)
     assert seen.count('tr.lit[data-key="Texas"]') == 2
     card = seen.page.locator("#card")
@@ -184,7 +184,7 @@ def test_a_group_lights_up_wherever_it_stands(view: Any, width: int) -> None:
 
 def test_arrows_go_from_group_to_group(view: Any) -> None:
     seen = view("model")
-    box = seen.page.locator("#prior .plot")
+    box = seen.page.locator("#weights .plot")
     box.focus()
     keys = []
     for arrow in ("ArrowDown", "ArrowDown", "ArrowUp"):

@@ -64,7 +64,7 @@ def test_the_page_holds_a_table_and_every_figure_of_each_variant(outcome: tuple[
 def test_the_page_loads_nothing_and_stays_small(outcome: tuple[Outcome, Path]) -> None:
     html = (outcome[1] / "report.html").read_text(encoding="utf-8")
     assert loads_nothing(html)
-    assert len(html.encode()) < 2_500_000  # three of six variants
+    assert len(html.encode()) < 2_800_000  # three of six variants
 
 
 def test_identifiers_are_unique_over_all_figures(outcome: tuple[Outcome, Path]) -> None:
