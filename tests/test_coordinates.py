@@ -53,14 +53,6 @@ def test_a_file_says_what_stands_between_its_cells_and_names_are_text(tmp_path: 
     assert read_coordinates(read_coordinates(file)).at == read_coordinates(file).at
 
 
-def test_a_graph_keeps_all_else() -> None:
-    graph = GroupGraph("ab", {("a", "b"): 2.0}, bootstrap_edges=[{("a", "b"): 1.0}])
-    placed = graph.replace(positions={"a": (0, 1)})
-    assert (placed, placed.stability, placed.bootstrap_edges) == (graph, graph.stability, graph.bootstrap_edges)
-    assert placed.positions == {"a": (0.0, 1.0)}
-    assert placed.replace(positions=None).positions is None
-
-
 def test_groups_without_coordinates_are_named_and_drawn_among_their_neighbours() -> None:
     table = {"group": ["Wien", "Graz", "Linz", "Rom"], "lat": [48.2, 47.1, None, 41.9], "lon": [16.4, 15.4, 14.3, 12.5]}
     with pytest.warns(TopoRoWarning, match=r"no coordinates of 1 group of the graph: 'Linz'\. They are drawn among"):

@@ -1,4 +1,4 @@
-"""Where groups lie: coordinates from a table, for drawing a graph as a map."""
+"""Coordinates of groups from a table, for drawing a graph as a map."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from toporo.errors import DataError, GroupMismatchError, closest, listed, warn
 from toporo.graphs import SUFFIXES, delimiter_of
 from toporo.text import many
 from toporo.topology.graph import GroupGraph
-from toporo.types import Array
 
-#: Names of columns in small letters: degrees, and other coordinates.
-LATITUDE, LONGITUDE = ("lat", "latitude"), ("lon", "lng", "long", "longitude")
-PLAIN = (("x",), ("y",))
+#: Names of columns in lower case, eastwards and northwards: degrees, and other coordinates.
+DEGREES = ("lon", "lng", "long", "longitude"), ("lat", "latitude")
+PLAIN = ("x",), ("y",)
 #: The column of groups, unless it is the first of the others.
 GROUP = "group"
 EXPECTED = "expected a column of groups, and lat and lon (or latitude and longitude), or x and y"
@@ -28,7 +27,7 @@ EXPECTED = "expected a column of groups, and lat and lon (or latitude and longit
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Where groups lie, by their names as text.
+    """Places of groups, by their names as text.
 
     Attributes
     ----------
@@ -42,12 +41,11 @@ class Coordinates:
     where: str
 
     def place(self, graph: GroupGraph) -> GroupGraph:
-        """The graph with its groups at these places, north up; a warning names groups that have none.
+        """Return the graph with its groups at these places, north up; a warning lists groups that have none.
 
-        Degrees of longitude are as long as in the mean latitude of the groups.
+        Degrees of longitude are as long as at the mean latitude of the groups.
         """
-        written = {str(name): name for name in graph.names}
-        known = {name: self.at[text] for text, name in written.items() if text in self.at}
+        known = {name: self.at[str(name)] for name in graph.names if str(name) in self.at}
         lacking = [name for name in graph.names if name not in known]
         if not known:
             near = closest(str(lacking[0]), list(self.at))
@@ -59,7 +57,7 @@ class Coordinates:
         if lacking:
             warn(
                 f"{self.where} has no coordinates of {many(len(lacking), 'group')} of the graph: {listed(lacking)}. "
-                "They are drawn among their neighbours. Add them to the table."
+                "They are drawn among their neighbours."
             )
         if self.degrees:
             shrink = math.cos(math.radians(float(np.mean([latitude for _, latitude in known.values()]))))
@@ -68,13 +66,13 @@ class Coordinates:
 
 
 def read_coordinates(source: Any) -> Coordinates:
-    """Read where groups lie.
+    """Read coordinates of groups.
 
     Parameters
     ----------
     source : a table as :func:`toporo.data.frame.read_frame` takes it, one row per group: the columns lat (latitude) and
-        lon (lng, long, longitude), or x and y, and one of groups, called group or else the first of the others. Groups
-        that lack a number count as not there.
+        lon (lng, long, longitude), or x and y, and one of groups, called group or else the first of the others. Rows
+        that lack a number are ignored.
     """
     if isinstance(source, Coordinates):
         return source
@@ -87,49 +85,50 @@ def read_coordinates(source: Any) -> Coordinates:
             settings["delimiter"] = delimiter_of(path)
     frame = read_frame(source, **settings)
     across, up, degrees = _axes(frame)
-    group = _group(frame, (across, up))
-    if not isinstance(frame[group], Texts):  # as it is written: 01 is not 1
+    others = [name for name in frame.names if name not in (across, up)]
+    if not others:
+        raise DataError(f"{frame.where} has no column of groups: {EXPECTED}; found the columns {listed(frame.names)}.")
+    group = next((name for name in others if name.lower() == GROUP), others[0])
+    if not isinstance(frame[group], Texts):  # names are text as written: 01 is not 1
         frame = read_frame(source, text=[group], **settings)
     return Coordinates(_places(frame, group, across, up, degrees), degrees, frame.where)
 
 
 def _axes(frame: Frame) -> tuple[str, str, bool]:
-    """The columns of coordinates, across and up, and whether they are degrees."""
-    lower = {name.lower(): name for name in frame.names}
-    for (first, second), degrees in (((LONGITUDE, LATITUDE), True), (PLAIN, False)):
-        across, up = (next((lower[word] for word in words if word in lower), None) for words in (first, second))
-        if across is not None and up is not None:
-            return across, up, degrees
+    """Find the columns of coordinates, eastwards and northwards, and whether they are degrees."""
+    name_of = {name.lower(): name for name in frame.names}
+    for axes, degrees in ((DEGREES, True), (PLAIN, False)):
+        found = [next((name_of[word] for word in words if word in name_of), None) for words in axes]
+        if found[0] is not None and found[1] is not None:
+            return found[0], found[1], degrees
     raise DataError(f"{frame.where} has no coordinates: {EXPECTED}; found the columns {listed(frame.names)}.")
 
 
-def _group(frame: Frame, others: tuple[str, str]) -> str:
-    left = [name for name in frame.names if name not in others]
-    if not left:
-        raise DataError(f"{frame.where} has no column of groups: {EXPECTED}; found the columns {listed(frame.names)}.")
-    return next((name for name in left if name.lower() == GROUP), left[0])
-
-
 def _places(frame: Frame, group: str, across: str, up: str, degrees: bool) -> dict[str, tuple[float, float]]:
-    """Places by group, checked."""
-    names = frame.text(group).tolist()
-    x, y = _numbers(frame, across), _numbers(frame, up)
+    """Return the checked places by group."""
     at: dict[str, tuple[float, float]] = {}
-    for row, (name, *place) in enumerate(zip(names, x.tolist(), y.tolist(), strict=True), frame.first):
+    rows = zip(frame.text(group).tolist(), _numbers(frame, across), _numbers(frame, up), strict=True)
+    for row, (name, x, y) in enumerate(rows, frame.first):
         if name is None:
             raise DataError(f"{frame.where}, row {row}: {group!r} is empty: expected the name of a group.")
-        if any(map(math.isnan, place)):
+        if math.isnan(x) or math.isnan(y):
             continue
-        _check_place(place, degrees, (across, up), f"{frame.where}, row {row}, {name!r}")
-        if at.setdefault(name, (place[0], place[1])) != (place[0], place[1]):
+        if degrees and (abs(y) > 90 or not -180 <= x <= 360):
+            swapped = " Are the two columns swapped?" if abs(x) <= 90 and abs(y) <= 180 else ""
             raise DataError(
-                f"{frame.where}, row {row}: {name!r} is there twice, at {at[name]} and {tuple(place)}: expected one "
-                "row per group. Keep one of them, or the mean."
+                f"{frame.where}, row {row}, {name!r}: {up} is {y:g} and {across} {x:g}: expected a latitude from -90 "
+                f"to 90 and a longitude from -180 to 180, in degrees.{swapped} Call other coordinates x and y."
+            )
+        if at.setdefault(name, (x, y)) != (x, y):
+            raise DataError(
+                f"{frame.where}, row {row}: {name!r} is there twice, at {at[name]} and {(x, y)}: expected one row per "
+                "group. Keep one of them, or the mean."
             )
     return at
 
 
-def _numbers(frame: Frame, name: str) -> Array:
+def _numbers(frame: Frame, name: str) -> list[float]:
+    """Return a column of numbers, which the reader of the table has checked to be finite or missing."""
     column = frame[name]
     if isinstance(column, Texts):
         cells = [cell or "" for cell in column.tolist()]
@@ -140,14 +139,4 @@ def _numbers(frame: Frame, name: str) -> Array:
         )
     if column.kind != "number":
         raise DataError(f"{frame.where}: {name!r} holds dates: expected coordinates, such as 48.21.")
-    return column.values
-
-
-def _check_place(place: list[float], degrees: bool, columns: tuple[str, str], where: str) -> None:
-    """Degrees must be on the globe; that numbers are finite the reader of the table has seen to."""
-    if degrees and (abs(place[1]) > 90 or not -180 <= place[0] <= 360):
-        swapped = " Are the two columns swapped?" if abs(place[0]) <= 90 and abs(place[1]) <= 180 else ""
-        raise DataError(
-            f"{where}: {columns[1]} is {place[1]:g} and {columns[0]} {place[0]:g}: expected a latitude from -90 to 90 "
-            f"and a longitude from -180 to 180, in degrees.{swapped} Call other coordinates x and y."
-        )
+    return [float(value) for value in column.values]
