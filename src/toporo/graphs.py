@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from toporo.data.arrow import open_table
-from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, closest, listed
+from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError, listed
 from toporo.files import open_text
-from toporo.groups import is_missing, plain_name
+from toporo.groups import is_missing
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
@@ -273,38 +273,29 @@ def _edge_rows(array: Any) -> list[list[Any]]:
 
 def check_groups(graph: GroupGraph, train: Iterable[Name], test: Any) -> tuple[Name, ...] | None:
     """Return the names of the test groups, or None; all groups must be in the graph, and none in both sets."""
-    remedy = "Add them and their edges, or a line with the name alone, or leave their rows out of the data"
-    _require(graph, train, "training group(s)", f"{remedy} (toporo fit --skip-unknown-groups).")
+    inside = graph.require(
+        train,
+        what="training group(s)",
+        remedy="Add them and their edges, or a line with the name alone, or leave their rows out of the data (toporo "
+        "fit --skip-unknown-groups).",
+    )
     if test is None:
         return None
     if isinstance(test, str | bytes) or not isinstance(test, Iterable):
         raise SettingError(f"test_groups is {test!r}: expected a list of names, such as [{test!r}].")
-    names = tuple(dict.fromkeys(plain_name(name) for name in test))
+    names = tuple(
+        graph.require(
+            test,
+            what="test group(s)",
+            remedy="Add them and their edges to the graph, or leave them out of the test groups.",
+        )
+    )
     if not names:
         raise SettingError("test_groups is empty: name at least one group, or leave it at None.")
-    _require(
-        graph, names, "test group(s)", "Add them and their edges to the graph, or leave them out of the test groups."
-    )
-    inside = set(train)
-    both = [name for name in names if name in inside]
+    both = [name for name in names if name in set(inside)]
     if both:
         raise GroupMismatchError(
             f"test group(s) that are in the training data: {listed(both)}. A test group is one that training never "
             "sees: take its rows out of the data, or its name out of the test groups."
         )
     return names
-
-
-def _require(graph: GroupGraph, names: Iterable[Name], what: str, remedy: str) -> None:
-    missing = [name for name in names if name not in graph]
-    if not missing:
-        return
-    written = {str(name): name for name in graph.names}
-    alike = [(name, written[str(name)]) for name in missing if str(name) in written]
-    hint = f" Mind their type: it has {alike[0][1]!r}, which is not {alike[0][0]!r}." if alike else ""
-    near = closest(str(missing[0]), [str(name) for name in graph.names]) if not alike else None
-    hint += f" Is {missing[0]!r} meant to be {near!r}?" if near else ""
-    raise GroupMismatchError(
-        f"{what} not in the graph: {listed(missing)}. The graph has {len(graph)} groups: {listed(graph.names)}.{hint} "
-        f"{remedy}"
-    )

@@ -13,7 +13,8 @@ import numpy as np
 from toporo.errors import GraphError, SettingError, TopoRoWarning, UnknownNameError, warn
 from toporo.groups import Groups
 from toporo.topology.centrality import centrality
-from toporo.topology.graph import Edge, GroupGraph
+from toporo.topology.edges import Edge
+from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import ROUNDING, Prior
 from toporo.types import Array, Name
 

@@ -70,7 +70,18 @@ def draw_graph(
     sizes: Mapping[Any, float] | None = None,
     labels: bool = True,
 ) -> Axes:
-    """See :meth:`toporo.GroupGraph.plot`."""
+    """Draw a graph: train and test groups in two colors, edges by the share of resamples that keep them.
+
+    Groups stand at their positions; states of the USA, by code or name, where they lie on a map. Names are written
+    where there is room, the largest groups' first.
+
+    Parameters
+    ----------
+    graph, ax : the graph, and the axes; new ones if not given.
+    train, test : groups by color.
+    sizes : by group, e.g. a centrality; the area of a node grows with it.
+    labels : whether names are written.
+    """
     import matplotlib.pyplot as plt
     import networkx as nx
     from matplotlib.lines import Line2D

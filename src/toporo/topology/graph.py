@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-import numpy as np
 
 from toporo.checks import as_number
-from toporo.errors import DataError, GraphError, GroupMismatchError, listed
+from toporo.errors import DataError, GraphError, GroupMismatchError, closest, listed
 from toporo.files import parse_json, write_text
-from toporo.groups import Groups, is_missing, name_from_json, name_to_json, named_from_json, plain_name
+from toporo.groups import Groups, name_from_json, name_to_json, named_from_json, plain_name
 from toporo.schema import Finite, Positive, as_type
+from toporo.topology.edges import Edge, adjacency_edges, ordered_edges, parse_edges
 from toporo.types import Name
 
 if TYPE_CHECKING:
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 
     from toporo.topology.prior import Prior
 
-Edge: TypeAlias = tuple[Name, Name]
 Position: TypeAlias = tuple[float, float]
 
 SCHEMA = "toporo.graph/1"
+REMEDY = "Add the missing groups and their edges to the graph, or leave them out of the data."
 #: The largest coordinate of a position.
 FARTHEST = 1e100
 
@@ -102,8 +101,8 @@ class GroupGraph:
         self.origin = origin or Origin()
         self.positions = {plain_name(name): _position(name, at) for name, at in (positions or {}).items()} or None
         self.require(self.positions or (), what="group(s) with a position but")
-        self._edges = _ordered_edges(edges, self.groups)
-        self._bootstrap_edges = tuple(_ordered_edges(draw, self.groups) for draw in bootstrap_edges)
+        self._edges = ordered_edges(edges, self.groups)
+        self._bootstrap_edges = tuple(ordered_edges(draw, self.groups) for draw in bootstrap_edges)
         self._neighbors: dict[Name, dict[Name, float]] = {name: {} for name in self.groups}
         for (a, b), length in self._edges.items():
             self._neighbors[a][b] = self._neighbors[b][a] = length
@@ -125,19 +124,8 @@ class GroupGraph:
         >>> GroupGraph.from_edges({"PA": ["NY", "OH"]}).edges
         {('NY', 'PA'): 1.0, ('OH', 'PA'): 1.0}
         """
-        names = {plain_name(name): None for name in nodes}
-        triples: list[tuple[Name, Name, float]] = []
-        for number, edge in enumerate(_mapping_edges(edges) if isinstance(edges, Mapping) else edges):
-            cells = list(edge) if isinstance(edge, Sequence | np.ndarray) and not isinstance(edge, str) else []
-            alone = all(map(is_missing, cells[1:]))
-            if not 1 <= len(cells) <= 3 or (not alone and is_missing(cells[1])):
-                raise GraphError(
-                    f"edge {number} is {edge!r}: expected a pair (a, b) or a triple (a, b, length), or (a,) for a "
-                    "group that touches nobody."
-                )
-            names |= {plain_name(name): None for name in (cells[:1] if alone else cells[:2])}
-            if not alone:
-                triples.append((cells[0], cells[1], _length(cells, number)))
+        found, triples = parse_edges(edges)
+        names = [*nodes, *found]
         if not names:
             raise GraphError("the edge list is empty: a graph needs at least one edge, or nodes=[...].")
         return cls(names, triples)
@@ -148,26 +136,7 @@ class GroupGraph:
 
         Entries other than zero are edge lengths. The diagonal is ignored.
         """
-        labels = [plain_name(name) for name in names]
-        try:
-            array = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            raise GraphError("the adjacency matrix must hold numbers.") from None
-        if array.shape != (len(labels), len(labels)) or len(set(labels)) != len(labels):
-            raise GraphError(
-                f"the adjacency matrix has shape {array.shape}, and {len(set(labels))} distinct names were given "
-                f"({len(labels)} in all): expected a square matrix and one distinct name per row."
-            )
-        wrong = ~(np.isfinite(array) & (array >= 0) & np.isclose(array, array.T, rtol=1e-9, atol=0.0))
-        if wrong.any():
-            i, j = np.argwhere(wrong)[0]
-            raise GraphError(
-                f"the adjacency matrix has {array[i, j]:.12g} from {labels[i]!r} to {labels[j]!r} and "
-                f"{array[j, i]:.12g} back: expected 0 for 'no edge', else 1 or a positive length, the same both ways. "
-                "If one way is enough, symmetrise it first, e.g. np.maximum(A, A.T)."
-            )
-        rows, columns = np.nonzero(np.triu(array, 1))
-        return cls(labels, [(labels[i], labels[j], array[i, j]) for i, j in zip(rows, columns, strict=True)])
+        return cls(names, adjacency_edges(matrix, [plain_name(name) for name in names]))
 
     @classmethod
     def from_networkx(cls, graph: nx.Graph, *, length: str = "weight") -> GroupGraph:
@@ -302,16 +271,28 @@ class GroupGraph:
 
     # ------------------------------------------------------------------ queries
 
-    def require(self, names: Iterable[Name], *, what: str = "group(s)") -> list[Name]:
-        """Return ``names`` as a list of distinct groups; unknown ones raise an error that calls them ``what``."""
+    def require(self, names: Iterable[Name], *, what: str = "group(s)", remedy: str = REMEDY) -> list[Name]:
+        """Return ``names`` as a list of distinct groups; an error lists unknown ones.
+
+        Parameters
+        ----------
+        names : of groups.
+        what, remedy : the words for them in the error, and what it advises.
+        """
         if isinstance(names, str) and len(names) > 1 and names in self.groups:
             raise GroupMismatchError(f"{what} must be a list of names; found the text {names!r}. Write [{names!r}].")
         wanted = list(dict.fromkeys(plain_name(name) for name in names))
         unknown = [name for name in wanted if name not in self.groups]
         if unknown:
+            of_text = {str(name): name for name in self.names}
+            other_type = next((name for name in unknown if str(name) in of_text), None)
+            near = closest(str(unknown[0]), list(of_text))
+            hint = f" Is {unknown[0]!r} meant to be {near!r}?" if near else ""
+            if other_type is not None:
+                hint = f" Mind the types: it has {of_text[str(other_type)]!r}, which is not {other_type!r}."
             raise GroupMismatchError(
-                f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}. "
-                "Add the missing groups and their edges to the graph, or leave them out of the data."
+                f"{what} not in the graph: {listed(unknown)}. The graph has {len(self)} groups: {listed(self.names)}."
+                f"{hint} {remedy}"
             )
         return wanted
 
@@ -365,77 +346,15 @@ class GroupGraph:
 
         return make_prior(self, train, test, **settings)
 
-    def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        train: Iterable[Name] | None = None,
-        test: Iterable[Name] | None = None,
-        sizes: Mapping[Any, float] | None = None,
-        labels: bool = True,
-    ) -> Axes:
-        """Draw the graph: train and test groups in two colours, node area by ``sizes`` (e.g. centrality).
+    def plot(self, ax: Axes | None = None, **settings: Any) -> Axes:
+        """Draw the graph with matplotlib, on ``ax`` if given, and return the axes.
 
-        Groups stand at their :attr:`positions`; states of the USA, by code or name, where they lie on a map. Names are
-        written where there is room, the largest groups' first, unless ``labels`` is false. Returns the matplotlib axes,
-        ``ax`` if given.
+        ``settings`` are those of :func:`toporo.topology.draw.draw_graph`: ``train`` and ``test`` groups in two colors,
+        node area by ``sizes`` (e.g. a centrality), ``labels``.
         """
         from toporo.topology.draw import draw_graph  # which needs this module
 
-        return draw_graph(self, ax, train=train, test=test, sizes=sizes, labels=labels)
-
-
-def _mapping_edges(mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, ...]]:
-    """Yield edges from lengths by pair, or neighbours by group."""
-    for key, value in mapping.items():
-        if isinstance(value, Real) and isinstance(key, tuple) and len(key) == 2:
-            yield (*key, value)
-        elif isinstance(value, str) or not isinstance(value, Iterable):
-            raise GraphError(
-                f"the neighbours of {key!r} are {value!r}: expected a list of names, or {{neighbour: length}}."
-            )
-        else:
-            yield (key,)
-            others = value.items() if isinstance(value, Mapping) else ((other,) for other in value)
-            yield from ((key, *other) for other in others)
-
-
-def _length(cells: Sequence[Any], number: int) -> float:
-    """Return the length of an edge given as a pair or a triple."""
-    try:
-        return float(cells[2]) if len(cells) == 3 else 1.0
-    except (TypeError, ValueError, OverflowError):
-        raise GraphError(
-            f"edge {number}, {cells[0]!r}–{cells[1]!r}: the length {cells[2]!r:.50} is not a number."
-        ) from None
-
-
-def _ordered_edges(
-    edges: Mapping[Edge, float] | Iterable[tuple[Name, Name, float]], groups: Groups
-) -> dict[Edge, float]:
-    """Check edges, and sort each pair and all pairs by the order of the groups."""
-    triples = ((a, b, length) for (a, b), length in edges.items()) if isinstance(edges, Mapping) else edges
-    code_of = {name: code for code, name in enumerate(groups)}
-    found: dict[tuple[int, int], float] = {}
-    for a, b, given in triples:
-        a, b, length = plain_name(a), plain_name(b), as_number(given)
-        for name in (a, b):
-            if name not in code_of:
-                raise GraphError(f"edge {a!r}–{b!r} names {name!r}, which is not among the graph's groups.")
-        if a == b:
-            raise GraphError(f"{a!r} has an edge to itself; a group graph has no loops. Remove that edge.")
-        if not (length > 0 and math.isfinite(length)):
-            raise GraphError(
-                f"edge {a!r}–{b!r} has length {length:g}: a length is positive and finite. Leave the edge out to say "
-                "that the two groups do not touch."
-            )
-        i, j = sorted((code_of[a], code_of[b]))
-        if found.setdefault((i, j), length) != length:
-            raise GraphError(
-                f"edge {a!r}–{b!r} is given twice with different lengths ({found[i, j]:g} and {length:g}). The graph "
-                "is undirected: give each pair once, or the same length both ways."
-            )
-    return {(groups.names[i], groups.names[j]): found[i, j] for i, j in sorted(found)}
+        return draw_graph(self, ax, **settings)
 
 
 def _position(name: Name, at: Any) -> Position:
