@@ -17,7 +17,6 @@ from toporo.errors import DataError
 from toporo.paper import download as module
 from toporo.paper import tpt48
 from toporo.paper.download import DownloadError, download
-from toporo.paper.loaded import cache_folder, download_folder
 
 RELEASE = "20240906"
 NAME = f"climdiv-tmpcst-v1.0.0-{RELEASE}"
@@ -87,12 +86,6 @@ def test_what_goes_wrong_is_told_and_the_old_file_stays(
     assert (tmp_path / "file").read_text() == "old"
 
 
-def test_a_wrong_checksum(publisher: Publisher, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match=f"has the sha256 {DIGEST}, expected 00"):
-        download(f"{publisher.url}{NAME}", tmp_path / "file", checksum="00")
-    assert names(tmp_path) == []
-
-
 def test_content_that_is_not_right(publisher: Publisher, tmp_path: Path) -> None:
     def check(path: Path) -> None:
         assert path.read_bytes() == CONTENT
@@ -123,13 +116,6 @@ def test_a_full_disk_keeps_nothing(publisher: Publisher, tmp_path: Path) -> None
     assert names(tmp_path) == []
 
 
-def test_a_refused_connection(tmp_path: Path) -> None:
-    with socket.socket() as taken:  # bound but not listening: nobody answers there
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(DownloadError, match=r"no connection \(.*refused\)"):
-            download(f"http://127.0.0.1:{taken.getsockname()[1]}/file", tmp_path / "file")
-
-
 def test_a_machine_that_is_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def lost(*arguments: object, **options: object) -> None:
         raise socket.gaierror(-3, "Temporary failure in name resolution")
@@ -150,13 +136,6 @@ def test_a_secure_address_does_not_lead_to_an_open_one(monkeypatch: pytest.Monke
     monkeypatch.setattr(module.urllib.request, "urlopen", lambda *_, **__: Response(url="http://example.org/file"))
     with pytest.raises(DownloadError, match=r"http://example\.org/file, which is not secure"):
         download("https://example.org/file", tmp_path / "file")
-
-
-def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch, no_data: None, tmp_path: Path) -> None:
-    assert download_folder() == cache_folder()
-    monkeypatch.setenv("TOPORO_DATA", str(tmp_path / "not there yet"))
-    assert download_folder() == tmp_path / "not there yet"
-    assert download_folder(tmp_path / "given") == tmp_path / "given"
 
 
 # ---------------------------------------------------------------------- NOAA's releases

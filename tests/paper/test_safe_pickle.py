@@ -52,13 +52,6 @@ def test_reads_what_numpy_writes(written, protocol):
         assert_array_equal(read[key], expected, err_msg=key)
 
 
-def test_reads_what_older_numpy_wrote(written):
-    """numpy 1 pickles name numpy.core, numpy 2 names numpy._core."""
-    content = pickle.dumps({"a": np.arange(3)}, protocol=3)
-    assert content.count(b"numpy._core.multiarray") == 1
-    assert_array_equal(read_arrays(written(content.replace(b"numpy._core", b"numpy.core")))["a"], [0, 1, 2])
-
-
 class Payload:
     """What a hostile file holds: a call, made as soon as a plain reader meets it."""
 
@@ -69,8 +62,8 @@ class Payload:
         return self.call
 
 
-@pytest.mark.parametrize("wrap", [lambda p: p, lambda p: {"data": p}, lambda p: {"data": np.array([p], dtype=object)}])
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("wrap", [lambda p: p, lambda p: {"data": np.array([p], dtype=object)}])
+@pytest.mark.parametrize("protocol", [0, 4])
 def test_a_command_is_refused_and_not_run(written, tmp_path, wrap, protocol):
     """The payload would make a folder; the plain reader shows that it does."""
     mark = tmp_path / "executed"
@@ -132,12 +125,6 @@ def test_a_file_cut_anywhere_is_refused(written, protocol):
     for length in range(len(content)):
         with pytest.raises(DataError, match="nothing in the file was executed"):
             read_arrays(written(content[:length]))
-
-
-def test_a_file_that_is_too_long_is_not_read(written, monkeypatch):
-    monkeypatch.setattr(safe_pickle, "MAX_BYTES", 2**20)
-    with pytest.raises(DataError, match="has more than the 1 MiB that are read here"):
-        read_arrays(written({"a": np.zeros(2**17)}))
 
 
 # ---------------------------------------------------------------------- bombs
