@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ from toporo.progress import Bar, tracked
 from toporo.text import many
 
 _OUTPUT = "Output"
-#: Benchmarks that can be fetched, and those that can be written as tables.
+#: Benchmarks that can be downloaded, and those that can be written as tables.
 FETCHED = [name for name, benchmark in BENCHMARKS.items() if benchmark.fetch is not None]
 TABLES = [name for name, benchmark in BENCHMARKS.items() if benchmark.table is not None]
 _Folder = Annotated[
@@ -46,17 +47,12 @@ def list_data(
 
     Example: toporo data list
     """
-    with working("looking at files", "", quiet=as_json or quiet):
-        rows = _data_rows(data)
-    if as_json:
-        say_data(json.dumps(rows, indent=1))
-        return
-    before = None
-    for row in rows:
-        if row["name"] != before:
-            say(f"{row['name']:<12} {row['title']}")
-        before = row["name"]
-        say(f"{'':<12} {row['status']}: {row['file']}")
+    for name, rows in groupby(_file_states(data, as_json=as_json, quiet=quiet), key=lambda row: row["name"]):
+        if not as_json:
+            files = list(rows)
+            say(f"{name:<12} {files[0]['title']}")
+            for row in files:
+                say(f"{'':<12} {row['status']}: {row['file']}")
 
 
 def verify_data(
@@ -71,11 +67,8 @@ def verify_data(
 
     Example: toporo data verify --data downloads
     """
-    with working("looking at files", "", quiet=as_json or quiet):
-        rows = _data_rows(data)
-    if as_json:
-        say_data(json.dumps(rows, indent=1))
-    else:
+    rows = _file_states(data, as_json=as_json, quiet=quiet)
+    if not as_json:
         for row in rows:
             say(f"{row['status']}: {row['file']}")
     bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
@@ -159,15 +152,18 @@ def table_data(
         say(f"{many(groups, 'test group')}: {test}")
 
 
-def _data_rows(data: Path | None) -> list[dict[str, Any]]:
-    # numpy and networkx, which the start of the command line is without
-
-    folder = data_folder(data)
-    return [
-        {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
-        for benchmark in tracked(list(listed_benchmarks()), lambda benchmark: f"looking at {benchmark.name}")
-        for file, status in benchmark.files(folder)
-    ]
+def _file_states(data: Path | None, *, as_json: bool, quiet: bool) -> list[dict[str, Any]]:
+    """Return the files of every benchmark with their states; print them as JSON if asked."""
+    with working("looking at files", "", quiet=as_json or quiet):
+        folder = data_folder(data)
+        rows = [
+            {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
+            for benchmark in tracked(list(listed_benchmarks()), lambda benchmark: f"looking at {benchmark.name}")
+            for file, status in benchmark.files(folder)
+        ]
+    if as_json:
+        say_data(json.dumps(rows, indent=1))
+    return rows
 
 
 commands = register("data")(
