@@ -36,7 +36,7 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
         "seconds": round(float(np.sum(seconds)), 1),
         "seconds_a_run": round(float(np.median(seconds)), 2),
         "images_per_second": round(float(np.median(speeds)), 1),
-        "priors": learned_priors(records),
+        "priors": learned_priors(protocol, records),
         "notes": notes,
     }
     as_now = {m.name: {"objective": m.objective, **m.settings, "prior": m.prior} for m in protocol.get_methods()}

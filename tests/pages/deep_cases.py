@@ -17,7 +17,8 @@ from toporo.groups import name_to_json
 from toporo.paper import BENCHMARKS
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import PENALTIES
-from toporo.paper.results import Job, Outcome, make_rows
+from toporo.paper.results import Outcome, make_rows
+from toporo.paper.runs import Run, Store
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 
@@ -33,9 +34,9 @@ STEPS = (150, 300, 450, 600)
 
 
 def record(
-    job: Job, benchmark: BenchmarkData, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
+    job: Run, benchmark: BenchmarkData, *, test: float, validation: float, metrics: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
-    """As :func:`toporo.paper.runner.run_job` writes it; curves that settle at the given values."""
+    """As :func:`toporo.paper.runner.do_run` writes it; curves that settle at the given values."""
     train = benchmark.train
     rng = np.random.default_rng([job.seed, len(job.method.name)])
     start = np.full(len(train), 1 / len(train))
@@ -61,7 +62,7 @@ def record(
     elif job.method.prior:
         prior = Prior({name: 1 / len(train) for name in train}).to_dict()
     return {
-        "schema": "toporo.run/2",
+        "schema": "toporo.run/3",
         "key": job.key,
         "benchmark": benchmark.name,
         "variant": job.variant,
@@ -127,7 +128,7 @@ def image_outcome(
         (variant,) = BENCHMARKS["pacs"].get_variants(test=domain)
         for method in protocol.get_methods(methods):
             for seed in range(seeds):
-                job = Job(protocol.for_variant(variant), method, seed, "made up", domain)
+                job = Run(protocol.for_variant(variant), method, seed, "made up", domain)
                 test = ACCURACY.get(method.name, 0.8) + 0.01 * (seed - 1) - 0.03 * DOMAINS.index(domain)
                 metrics = {
                     "by_group": {domain: test},
@@ -215,7 +216,7 @@ def flood_outcome(
             shift = {"erm": 12, "tro-data": 5}.get(method.name, 8)
             water = np.where(np.roll(wet, shift, axis=2), 0.9, 0.1).astype(np.float16)
             for seed in range(seeds):
-                job = Job(protocol.for_variant(variant), method, seed, "made up", event)
+                job = Run(protocol.for_variant(variant), method, seed, "made up", event)
                 bend = 0.02 * abs(np.log10(method.settings["penalty"]) - 0.5) if method.prior else 0.0
                 test = float(IOU.get(method.name, 0.45) - bend + 0.01 * (seed - 1))
                 metrics = {
@@ -230,8 +231,9 @@ def flood_outcome(
                     record(job, benchmark, test=test, validation=test + 0.05, metrics=metrics, samples=samples)
                 )
                 jobs.append(job)
-                job.model_path(out).parent.mkdir(parents=True, exist_ok=True)
-                save_file({"sample.water": water}, job.model_path(out))
+                path = Store(out).path(job, "safetensors")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                save_file({"sample.water": water}, path)
     return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
 
 
@@ -241,5 +243,5 @@ def only(outcome: Outcome, *methods: str) -> Outcome:
         outcome,
         rows=[row for row in outcome.rows if row.method in methods],
         records=[record for record in outcome.records if record["method"] in methods],
-        jobs=[job for job in outcome.jobs if job.method.name in methods],
+        runs=[job for job in outcome.runs if job.method.name in methods],
     )

@@ -22,6 +22,7 @@ from toporo.paper import sections
 from toporo.paper import sen1floods11 as floods
 from toporo.paper.report import write_report
 from toporo.paper.results import Outcome
+from toporo.paper.runs import Store
 
 EACH = ("scores", "learned", "weights", "groups", "steps", "lambda", "map", "tiles")
 
@@ -111,7 +112,7 @@ def test_a_run_without_its_tiles_is_named(outcome: tuple[Outcome, Path], tmp_pat
     part = outcome[0].parts[0]
     with pytest.raises(DataError, match=r"is missing.*erm-s0-.*run it again"):
         floods._tiles(part, tmp_path)
-    path = next(job for job in part.jobs if job.method.name == "erm").model_path(tmp_path)
+    path = Store(tmp_path).path(next(run for run in part.runs if run.method.name == "erm"), "safetensors")
     path.parent.mkdir()
     save_file({"other": np.zeros(1, np.float32)}, path)
     with pytest.raises(DataError, match=r"no tensor 'sample.water'"):

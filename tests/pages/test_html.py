@@ -81,7 +81,7 @@ def test_a_few_methods_give_a_smaller_page(outcome: tuple[Outcome, Path], tmp_pa
         found,
         rows=[r for r in found.rows if r.method in keep],
         records=[r for r in found.records if r["method"] in keep],
-        jobs=[j for j in found.jobs if j.method.name in keep],
+        runs=[j for j in found.runs if j.method.name in keep],
     )
     html = write_report(part, folder).read_text(encoding="utf-8")
     assert "Group weights over training" not in html

@@ -19,7 +19,7 @@ from tests.pages.test_html import Page
 from toporo.errors import DataError, TopoRoWarning
 from toporo.pages.charts import to_svg
 from toporo.pages.pictures import Guess, Photo, photo_samples
-from toporo.paper import BENCHMARKS, sections
+from toporo.paper import BENCHMARKS, sections, sentences
 from toporo.paper import domainbed as images
 from toporo.paper.report import write_report
 from toporo.paper.results import Outcome
@@ -91,7 +91,7 @@ def test_without_tro_data_there_is_no_topology_to_show(methods: tuple[str, ...],
     assert "learned" not in names
     assert ("weights" in names) == ("group-dro" in methods)
     assert ("samples" in names) == ("erm" in methods)
-    assert not any("topology" in sentence for sentence in images.findings(found.parts[0]))
+    assert not any("topology" in sentence for sentence in sentences.any_findings(found.parts[0]))
 
 
 def test_why_a_domain_was_not_run_is_said(page: Path) -> None:
@@ -138,12 +138,12 @@ def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
 
 def test_sentences_say_whether_seeds_agree_on_the_topology(outcome: Outcome) -> None:
     part = outcome.parts[0]
-    (sentence,) = sections.topology_words(part, "domain")
+    (sentence,) = sentences.topology_words(part, "domain")
     assert sentence.startswith("The learned topology differs among seeds (2 kinds in 3); its prior gives photo 0.45 of")
     agreeing = replace(part, records=[record for record in part.records if record["seed"] < 2])
-    assert "is the same in all 2 seeds" in sections.topology_words(agreeing, "domain")[0]
+    assert "is the same in all 2 seeds" in sentences.topology_words(agreeing, "domain")[0]
     alone = replace(part, records=[record for record in part.records if record["seed"] == 0])
-    assert "comes from one seed" in sections.topology_words(alone, "domain")[0]
+    assert "comes from one seed" in sentences.topology_words(alone, "domain")[0]
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
@@ -157,7 +157,7 @@ def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
         else record
         for record in part.records
     ]
-    assert "its prior is flat" in sections.topology_words(replace(part, records=records), "domain")[0]
+    assert "its prior is flat" in sentences.topology_words(replace(part, records=records), "domain")[0]
 
 
 def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcome) -> None:
@@ -175,7 +175,7 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
 
     records = [run(record) if record["method"] == "tro-data" else record for record in part.records]
     now = replace(part, records=records)
-    assert sections.topology_words(now, "domain")[1:] == [
+    assert sentences.topology_words(now, "domain")[1:] == [
         "The prior was trusted in 2 of 3 seeds: resampling the rows moves it by at most 0.00, and it is at least 0.30 "
         "from uniform.",
         "The prior was not trusted in 1 of 3 seeds, and is uniform there: resampling the points moves the learned "
@@ -187,14 +187,6 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
 
 
 # ---------------------------------------------------------------- penalties
-
-
-def test_penalties_are_found_by_name_and_shown_apart() -> None:
-    protocol = BENCHMARKS["pacs"].protocol
-    found = sections.swept(protocol)
-    assert list(found.values()) == [0.001, 0.01, 0.1, 1.0, 10.0, 100.0]
-    assert "tro-data-inputs" not in found
-    assert not set(found) - {"tro-data"} & {method.name for method in sections.main_methods(protocol)}
 
 
 def test_a_sweep_of_images_has_its_figure(outcome: Outcome) -> None:

@@ -13,7 +13,7 @@ from jinja2 import UndefinedError
 from tests.pages.page import Page
 from toporo.pages.charts import COLORS
 from toporo.pages.render import Section, Verdict, night_colors, render
-from toporo.pages.table import Table
+from toporo.pages.table import Cell, Table
 from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 
 PAGES = ("benchmark.html", "doctor.html", "model.html", "theory.html")
@@ -27,10 +27,6 @@ SECTION = Section(
         Table(("c",), (("3",),), title="More", folded=True, wide=True),
     ),
 )
-
-
-def cell(text: str, **more: bool) -> SimpleNamespace:
-    return SimpleNamespace(**({"text": text, "oracle": False, "best": False, "paper": False} | more))
 
 
 def texts(page: str) -> dict[str, list[str]]:
@@ -64,8 +60,7 @@ def test_what_is_not_given_is_an_error() -> None:
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_benchmark_has_chapters_only_where_there_are_several(several: bool) -> None:
-    line = SimpleNamespace(cells=[cell("ERM"), cell("0.5", best=True)], control=True, starts_section=False)
-    table = SimpleNamespace(heads=[cell("method"), cell("last", oracle=True)], lines=[line])
+    table = Table(("method", Cell("last", "oracle")), (("ERM", Cell("0.5", "best")),), row_styles={0: "control"})
     chapter = SimpleNamespace(title="N→S", caption="Seen.", table=table, findings=["Level."], sections=[SECTION])
     page = render(
         "benchmark.html", title="T", verdict=Verdict("Level."), metric="error", moment="epoch",

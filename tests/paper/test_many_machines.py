@@ -21,8 +21,8 @@ from toporo import paper
 from toporo.errors import DataError, SettingError, TopoRoError
 from toporo.paper import BENCHMARKS, runner
 from toporo.paper.protocols import Protocol
-from toporo.paper.results import Job
 from toporo.paper.runner import reproduce
+from toporo.paper.runs import Run
 from toporo.paper.search import search_settings
 
 METHODS = ["erm", "sd", "tro-physical"]
@@ -50,16 +50,16 @@ with Claims(Path(sys.argv[1])) as claims:
 @pytest.mark.slow
 def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(small: Protocol, tmp_path: Path) -> None:
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["erm", "sd"])
-    command = [sys.executable, "-c", HOLD, tmp_path / "out/runs", whole.jobs[0].key]
+    command = [sys.executable, "-c", HOLD, tmp_path / "out/runs", whole.runs[0].key]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
         said: list[str] = []
         ended: list[str] = []
 
-        def progress(done: int, total: int, job: Job | None, speed: float | None) -> None:
-            ended.append(str(job))
-            if str(job) == "sd seed 0":  # the other run, done meanwhile
+        def progress(done: int, total: int, run: Run | None) -> None:
+            ended.append(str(run))
+            if str(run) == "sd seed 0":  # the other run, done meanwhile
                 threading.Timer(0.5, other.kill).start()
 
         try:
@@ -73,16 +73,16 @@ def test_a_run_of_another_process_is_waited_for_and_taken_over_when_that_dies(sm
 
 
 def sweep(folder: Path, ran: Any) -> None:
-    """What both processes do: the same sweep, telling which runs they did."""
-    real = runner.Assignment
+    """Do the same runs in both processes, and report which ones each did."""
+    real = runner.do_run
 
-    def told(protocol: Protocol, method: Any, seed: int, *given: Any) -> Any:
-        ran.put(f"{method.name} seed {seed}")
-        return real(protocol, method, seed, *given)
+    def told(run: Run, *given: Any) -> Any:
+        ran.put(str(run))
+        return real(run, *given)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(BENCHMARKS["dg15"], "protocol", replace(BENCHMARKS["dg15"].protocol, rounds=4))
-        patched.setattr(runner, "Assignment", told)
+        patched.setattr(runner, "do_run", told)
         ran.put("ready")
         reproduce("dg15", folder, seeds=2, methods=METHODS)
 
@@ -99,9 +99,9 @@ def test_two_processes_on_one_store_share_the_work(small: Protocol, tmp_path: Pa
     sweep(tmp_path / "out", ran)
     other.join(120)
     assert other.exitcode == 0
-    runs = [ran.get(timeout=60) for _ in range(1 + len(whole.jobs))]
+    runs = [ran.get(timeout=60) for _ in range(1 + len(whole.runs))]
     assert ran.empty()
-    assert sorted(runs) == sorted(["ready", *(str(job) for job in whole.jobs)])
+    assert sorted(runs) == sorted(["ready", *(str(run) for run in whole.runs)])
     assert table(tmp_path / "out") == table(tmp_path / "whole")
 
 
@@ -149,12 +149,12 @@ def test_a_full_disk_leaves_the_store_as_it_was(
         pytest.skip("the system has no /dev/full")
     reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm"])
     before = {path.name: path.read_bytes() for path in (tmp_path / "out/runs").iterdir()}
-    scratch = runner._run_in_scratch
-    monkeypatch.setattr(runner, "_run_in_scratch", write_to_full_disk)
+    scratch = runner._do_in_scratch
+    monkeypatch.setattr(runner, "_do_in_scratch", write_to_full_disk)
     with pytest.raises(TopoRoError, match=r"the disk of node .* is full .*ran: sd seed 0.*run it again to go on"):
         reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], engine=two_nodes.address)
     assert {path.name: path.read_bytes() for path in (tmp_path / "out/runs").iterdir()} == before
-    monkeypatch.setattr(runner, "_run_in_scratch", scratch)
+    monkeypatch.setattr(runner, "_do_in_scratch", scratch)
     assert reproduce("dg15", tmp_path / "out", seeds=1, methods=["erm", "sd"], engine=two_nodes.address).resumed == 1
 
 
@@ -191,15 +191,15 @@ def test_a_sweep_that_loses_a_machine_gives_the_same_bytes(no_data: None, tmp_pa
     victim = two_nodes.list_all_nodes()[-1]
     ended: list[str] = []
 
-    def progress(done: int, total: int, job: Job | None, speed: float | None) -> None:
-        ended.append(str(job))
+    def progress(done: int, total: int, run: Run | None) -> None:
+        ended.append(str(run))
         if len(ended) == 2:  # one run has ended, others are under way
             two_nodes.remove_node(victim, allow_graceful=False)
 
     outcome = reproduce(
         "dg15", tmp_path / "out", seeds=2, methods=METHODS, engine=two_nodes.address, workers=4, progress=progress
     )
-    assert sorted(ended[1:]) == sorted(str(job) for job in whole.jobs), "each is stored once"
+    assert sorted(ended[1:]) == sorted(str(run) for run in whole.runs), "each is stored once"
     assert outcome.records == whole.records
     assert table(tmp_path / "out") == table(tmp_path / "whole")
     assert not list((tmp_path / "out/runs").glob("*.checkpoint"))

@@ -9,8 +9,8 @@ import pytest
 
 from toporo.paper import BENCHMARKS
 from toporo.paper.protocols import BENCH_METHODS, TOPOLOGY, WORST_CASE
-from toporo.paper.report import headline
 from toporo.paper.results import Row
+from toporo.paper.sentences import headline
 from toporo.paper.tables import stored_table
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -1,4 +1,4 @@
-"""Tables end to end: the same figures however often they are interrupted, and rows that say what they saw."""
+"""Tables end to end: the same figures however often they are interrupted."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ import pytest
 import torch
 
 from tests.test_cluster import until
-from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoError, TopoRoWarning, UnknownNameError
-from toporo.objectives import OBJECTIVES
+from toporo.errors import (
+    DataError,
+    DatasetNotFoundError,
+    DivergedError,
+    SettingError,
+    TopoRoError,
+    TopoRoWarning,
+    UnknownNameError,
+)
 from toporo.paper import BENCHMARKS, fits, runner
-from toporo.paper import results as results_module
-from toporo.paper.protocols import BENCH_METHODS, Protocol
+from toporo.paper.protocols import Protocol
 from toporo.paper.report import write_report
-from toporo.paper.results import Job, make_rows, read_rows
+from toporo.paper.results import make_rows, read_rows
 from toporo.paper.runner import reproduce
+from toporo.paper.runs import Store
 from toporo.training import Batches, TrainingPlan
-
-KEYS = {
-    "benchmark", "method", "metric", "selection", "mean", "sd", "per_seed", "paper", "saw", "source", "control",
-    "variant",
-}  # fmt: skip
 
 
 def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_path: Path) -> None:
     outcome = reproduce("dg15", tmp_path, seeds=2)
     rows = json.loads((tmp_path / "results.json").read_text())
     assert len(rows) == 3 * len(small.methods)
-    assert all(set(row) == KEYS for row in rows)
     saw = {(row["method"], row["selection"]): row["saw"] for row in rows}
     assert saw["erm", "last"] == []
     assert saw["erm", "oracle"] == ["test labels"]
@@ -49,37 +50,43 @@ def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_p
     assert saw["tro-data", "last"] == []
     assert saw["tro-data-inputs", "last"] == ["test inputs"]
     assert saw["tro-uniform", "last"] == []
+    mean = {(row["method"], row["selection"]): row["mean"] for row in rows}
     for row in rows:
         assert row["mean"] == pytest.approx(np.mean(row["per_seed"]))
         assert row["sd"] == pytest.approx(np.std(row["per_seed"], ddof=1), abs=1e-6)
+        assert row["mean"] <= mean[row["method"], "oracle"]
         assert row["source"] == "generated"
         assert row["paper"] == small.paper("", row["method"], row["metric"])
     assert [row.__dict__ for row in read_rows(tmp_path / "results.json")] == rows
+    assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
     assert outcome.resumed == 0
-
-
-def test_oracle_is_at_least_as_good_as_the_honest_rules(small: Protocol, tmp_path: Path) -> None:
-    rows = {(r.method, r.selection): r for r in reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"]).rows}
-    for method in ("erm", "sd"):
-        assert rows[method, "oracle"].mean >= max(rows[method, "last"].mean, rows[method, "validation"].mean)
-        assert rows[method, "last"].sd is None
 
 
 def test_a_second_call_runs_nothing_and_gives_the_same_bytes(
     small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     before = (tmp_path / "results.json").read_bytes()
-    monkeypatch.setattr(fits, "fit", lambda *a, **k: pytest.fail("trained again"))
-    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(fits, "fit", lambda *a, **k: pytest.fail("trained again"))
+        assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
     assert (tmp_path / "results.json").read_bytes() == before
+    model = Store(tmp_path).path(first.runs[0], "safetensors")
+    model.unlink()
+    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 0
+    assert model.is_file(), "a lost model is trained again"
 
 
 @pytest.mark.slow
 def test_parallel_and_serial_runs_give_the_same_bytes(small: Protocol, tmp_path: Path) -> None:
-    """Fresh interpreters see the registered protocol, so this one runs the real DG-15 with two quick methods."""
-    methods = ["erm", "tro-physical"]
-    serial = reproduce("dg15", tmp_path / "one", seeds=1, methods=methods, workers=1)
+    """And torch keeps its threads in this process."""
+    methods, before = ["erm", "tro-physical"], torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        serial = reproduce("dg15", tmp_path / "one", seeds=1, methods=methods, workers=1)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
     parallel = reproduce("dg15", tmp_path / "two", seeds=1, methods=methods, workers=2)
     assert serial.records == parallel.records
     assert (tmp_path / "one/results.json").read_bytes() == (tmp_path / "two/results.json").read_bytes()
@@ -112,19 +119,25 @@ def test_a_run_stopped_inside_a_phase_resumes_to_the_same_record(
     assert not list((tmp_path / "broken/runs").glob("*.checkpoint"))
 
 
-# ---------------------------------------------------------------- what is found is looked at
+def test_a_run_that_diverges_is_an_error_that_names_it_also_the_second_time(
+    small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BENCHMARKS["dg15"], "protocol", replace(small, learning_rate=1e30))
+    for _ in range(2):
+        with pytest.raises(DivergedError, match="erm seed 0: the training loss became"):
+            reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
+    assert not (tmp_path / "results.json").exists()
+
+
+# ---------------------------------------------------------------- stored files are checked
 
 
 def edited(content: bytes) -> bytes:
-    """The accuracy after every epoch as somebody would like it."""
+    """Set the accuracy after every epoch to 1."""
     record = json.loads(content)
     for entry in record["history"]:
         entry["metrics"]["test"] = 1.0
     return json.dumps(record).encode()
-
-
-def flipped(content: bytes) -> bytes:
-    return content[:-1] + bytes([content[-1] ^ 1])
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -133,7 +146,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "noise": lambda content: b"\xff" * 100,
     "a list": lambda content: b"[]",
     "deep": lambda content: b"[" * 100_000,
-    "flipped": flipped,
+    "flipped": lambda content: content[:-1] + bytes([content[-1] ^ 1]),
 }
 
 
@@ -142,12 +155,12 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     [("json", how) for how in (*DAMAGE.values(), edited)] + [("safetensors", how) for how in DAMAGE.values()],
     ids=[f"record {name}" for name in (*DAMAGE, "edited")] + [f"model {name}" for name in DAMAGE],
 )
-def test_what_is_damaged_is_set_aside_and_run_again(
+def test_a_damaged_run_is_set_aside_and_repeated(
     which: str, how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path
 ) -> None:
     first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
     results = (tmp_path / "results.json").read_bytes()
-    path = tmp_path / "runs" / f"{first.jobs[0].key}.{which}"
+    path = Store(tmp_path).path(first.runs[0], which)
     earlier = path.with_name(f"{path.name}.damaged")
     earlier.write_text("of another day")
     path.write_bytes(how(path.read_bytes()))
@@ -159,16 +172,15 @@ def test_what_is_damaged_is_set_aside_and_run_again(
     assert (tmp_path / "results.json").read_bytes() == results
     assert earlier.read_text() == "of another day"
     assert path.with_name(f"{earlier.name}1").read_bytes() == damaged
-    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 1
 
 
 @pytest.mark.parametrize("how", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_checkpoint_is_set_aside_and_its_run_begun_again(
+def test_a_damaged_checkpoint_is_set_aside_and_its_run_restarted(
     how: Callable[[bytes], bytes], small: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = reproduce("dg15", tmp_path / "whole", seeds=1, methods=["tro-physical"])
     with monkeypatch.context() as patch:
-        patch.setattr(Job, "store", lambda *a, **k: pytest.fail("as if it was killed before it could store the run"))
+        patch.setattr(Store, "write", lambda *a, **k: pytest.fail("as if it was killed before it could store the run"))
         with pytest.raises(pytest.fail.Exception):
             reproduce("dg15", tmp_path, seeds=1, methods=["tro-physical"])
     (path,) = (tmp_path / "runs").glob("*.checkpoint")
@@ -181,27 +193,17 @@ def test_a_damaged_checkpoint_is_set_aside_and_its_run_begun_again(
 
 def test_a_model_that_is_damaged_before_the_report_is_an_error(small: Protocol, tmp_path: Path) -> None:
     outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    outcome.jobs[0].model_path(tmp_path).write_bytes(b"")
+    Store(tmp_path).path(outcome.runs[0], "safetensors").write_bytes(b"")
     with pytest.raises(DataError, match=r"erm-s0-.* is damaged \(.*\): run it again"):
         write_report(outcome, tmp_path)
 
 
-def test_of_two_processes_with_the_same_run_the_first_to_store_it_is_believed(small: Protocol, tmp_path: Path) -> None:
+def test_of_two_processes_with_the_same_run_the_first_one_counts(small: Protocol, tmp_path: Path) -> None:
     outcome = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    job, files = outcome.jobs[0], sorted((tmp_path / "runs").iterdir())
+    run, files = outcome.runs[0], sorted((tmp_path / "runs").iterdir())
     before = [path.read_bytes() for path in files]
-    assert job.store(tmp_path, {"key": job.key, "of": "another"}, b"another") == outcome.records[0]
+    assert Store(tmp_path).write(run, {"key": run.key, "of": "another"}, b"another") == outcome.records[0]
     assert [path.read_bytes() for path in files] == before
-
-
-def test_runs_in_this_process_leave_torch_its_threads(small: Protocol, tmp_path: Path) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------- processes
@@ -251,24 +253,7 @@ def test_a_pool_that_breaks_while_a_worker_starts_is_the_same_error(
         reproduce("dg15", tmp_path, seeds=1, methods=["erm", "sd"], workers=2)
 
 
-def test_a_jobs_key_changes_with_whatever_decides_its_outcome() -> None:
-    job = Job(BENCHMARKS["dg15"].protocol, BENCH_METHODS["tro-physical"], 0, "data")
-    others = [
-        replace(job, seed=1),
-        replace(job, fingerprint="other data"),
-        replace(job, protocol=replace(job.protocol, rounds=21)),
-        replace(job, method=replace(job.method, settings={"penalty": 10.0, "step": 0.01})),
-        replace(job, method=replace(job.method, prior="uniform")),
-        replace(job, protocol=replace(job.protocol, priors={"normalization": "sum"})),
-        replace(job, variant="other"),
-    ]
-    assert len({job.key, *(other.key for other in others)}) == 1 + len(others)
-    assert replace(job, protocol=replace(job.protocol, variants=(), title="other", notes=())).key == job.key
-
-
-def test_rows_are_the_same_whatever_the_order_of_the_records(small: Protocol, tmp_path: Path) -> None:
-    outcome = reproduce("dg15", tmp_path, seeds=3, methods=["erm", "group-dro"])
-    assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
+# ---------------------------------------------------------------- requests
 
 
 def test_bad_requests_are_refused_before_anything_is_written(small: Protocol, tmp_path: Path) -> None:
@@ -306,35 +291,14 @@ def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_
     assert math.isclose(last["tro-physical"].paper or 0, 67.56)
 
 
-def test_the_key_of_a_run_changes_with_the_versions_of_the_code_and_not_with_source_files(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Who edits a method must not be shown its old figures; who edits a label must not wait for all runs again."""
-    protocol = BENCHMARKS["dg15"].protocol
-    job = Job(protocol, BENCH_METHODS["erm"], 0, "data")
-    before = job.key
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", lambda path: pytest.fail(f"{path} was read"))
-        assert replace(job, protocol=replace(protocol, title="new", notes=("new",))).key == before
-    assert replace(job, protocol=replace(protocol, code_version=2)).key != before, "of a benchmark"
-    with monkeypatch.context() as patch:
-        patch.setattr(OBJECTIVES["erm"], "code_version", 2)
-        assert job.key != before, "of an objective"
-    with monkeypatch.context() as patch:
-        patch.setattr(results_module, "CODE_VERSION", results_module.CODE_VERSION + 1)
-        assert job.key != before
-    assert job.key == before
-
-
 def test_a_table_keeps_the_methods_that_were_run_in_its_folder_before(small: Protocol, tmp_path: Path) -> None:
     first = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
     second = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
     assert [row for row in second.rows if row.method != "sd"] == first.rows, "with all their seeds"
     assert {row.method for row in read_rows(tmp_path / "results.json")} == {"erm", "tro-physical", "sd"}
     assert write_report(second, tmp_path).read_text(encoding="utf-8").count("TRO-physical")
-    other = replace(small, learning_rate=0.5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BENCHMARKS["dg15"], "protocol", other)
+        patch.setattr(BENCHMARKS["dg15"], "protocol", replace(small, learning_rate=0.5))
         third = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
     assert {row.method for row in third.rows} == {"sd"}, "not those with other settings"
 
@@ -350,10 +314,3 @@ def test_a_run_that_ends_within_its_warm_up_says_so_in_its_record_and_on_the_pag
     assert len(warned["vrex"]) == 1
     assert "ends within the warm-up of VREx: it has 32 steps" in warned["vrex"][0]
     assert "ends within the warm-up of VREx" in write_report(outcome, tmp_path).read_text(encoding="utf-8")
-
-
-def test_a_lost_model_is_trained_again(small: Protocol, tmp_path: Path) -> None:
-    first = reproduce("dg15", tmp_path, seeds=1, methods=["erm"])
-    first.jobs[0].model_path(tmp_path).unlink()
-    assert reproduce("dg15", tmp_path, seeds=1, methods=["erm"]).resumed == 0
-    assert first.jobs[0].model_path(tmp_path).is_file()

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toporo.errors import DataError, DivergedError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.paper import BENCHMARKS, load_dataset, search, sweep
+from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError
+from toporo.paper import BENCHMARKS, load_dataset, runner, search
 from toporo.paper.protocols import PENALTIES, Protocol
 from toporo.paper.results import Row
 from toporo.paper.runner import reproduce
-from toporo.paper.search import read_search, search_settings
-from toporo.paper.sweep import SEARCHES, STEPS, make_plan
+from toporo.paper.runs import Run
+from toporo.paper.search import SEARCHES, STEPS, SearchPlan, make_plan, read_search, search_settings
 
 METHODS = ["erm", "vrex", "tro-physical"]
 
@@ -30,7 +30,7 @@ def few(monkeypatch: pytest.MonkeyPatch, small: Protocol) -> Protocol:
     return small
 
 
-def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep.SweepPlan:
+def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> SearchPlan:
     benchmark = BENCHMARKS[name].under(protocol)
     (variant,) = benchmark.get_variants()
     return make_plan(benchmark, variant, load_dataset(name, source="generated"), **options)
@@ -38,11 +38,11 @@ def plan_of(name: str = "dg15", protocol: str = "fair", **options: Any) -> sweep
 
 def test_the_grid_is_the_papers(no_data: None) -> None:
     plan = plan_of(methods=["tro-physical"])
-    tried = {(t.settings["penalty"], t.settings["step"]) for t in plan.trials}
+    tried = {(run.method.settings["penalty"], run.method.settings["step"]) for run in plan.runs}
     assert tried == {(penalty, step) for penalty in PENALTIES for step in STEPS}
     assert PENALTIES == (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
     assert STEPS == (1e-4, 1e-3, 1e-2, 0.1, 1.0)
-    assert len(plan.trials) == 30 * 3 * (1 + len(plan.likeness))
+    assert len(plan.runs) == 30 * 3 * (1 + len(plan.likeness))
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
@@ -61,9 +61,9 @@ def test_published_priors_are_there_for_every_fold(name: str, no_data: None) -> 
 def test_every_method_is_tried_with_its_own_settings_too(no_data: None, name: str, protocol: str) -> None:
     plan = plan_of(name, protocol, seeds=1)
     tried: dict[str, list[dict[str, Any]]] = {}
-    for trial in plan.trials:
-        if not trial.fold:
-            tried.setdefault(trial.method.name, []).append(trial.settings)
+    for run in plan.runs:
+        if not run.fold:
+            tried.setdefault(run.method.name, []).append(dict(run.method.settings))
     table = BENCHMARKS[name].under(protocol).protocol
     assert set(tried) == set(table.methods) - {"tro-lambda0"}
     for method, settings in tried.items():
@@ -124,16 +124,25 @@ def test_a_prior_is_learned_on_a_fold_without_the_benchmarks_test_groups(
     assert list(found.variants[0].methods) == ["tro-data"]
 
 
-def histories(plan: sweep.SweepPlan, figure: Callable[[sweep.Trial, int], list[list[float]]]) -> dict[str, Any]:
-    return {trial.key: {"history": figure(trial, trial.fold)} for trial in plan.trials}
+def histories(plan: SearchPlan, figure: Callable[[Run, int], list[list[float]]]) -> dict[str, Any]:
+    """Records by key from (round, validation, test) by run and fold."""
+    return {
+        run.key: {
+            "history": [
+                {"round": at, "metrics": {"validation": validation, "test": test}}
+                for at, validation, test in figure(run, run.fold)
+            ]
+        }
+        for run in plan.runs
+    }
 
 
 def test_what_looks_equally_good_counts_as_its_mean(few: Protocol) -> None:
     plan = plan_of(seeds=1, methods=["tro-physical"])
     own = dict(plan.protocol.method("tro-physical").settings)
 
-    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
-        mine = trial.settings == own
+    def figure(run: Run, fold: int) -> list[list[float]]:
+        mine = run.method.settings == own
         return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]] if not fold else [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
 
     one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
@@ -150,9 +159,9 @@ def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
     plan = plan_of(seeds=1, methods=["tro-physical"])
     own = dict(plan.protocol.method("tro-physical").settings)
 
-    def figure(trial: sweep.Trial, fold: int) -> list[list[float]]:
+    def figure(run: Run, fold: int) -> list[list[float]]:
         good = [[2, 0.5, 0.6], [4, 0.5, 0.6]]
-        if trial.settings == own:
+        if run.method.settings == own:
             return good
         return [] if fold == 1 else [[2, 1.0, 1.0], [4, 1.0, 1.0]]
 
@@ -160,58 +169,44 @@ def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
     assert {rule: choice.values for rule, choice in one.rules.items()} == {rule: [60.0] for rule in one.rules}
 
 
-def test_a_run_that_diverges_ends_there_and_the_others_go_on(
-    few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = plan_of(seeds=1, methods=["erm", "vrex"])
-    plain = sweep.train_network
-
-    def diverging(*given: Any, on_record: Callable[[Any], None], **how: Any) -> Any:
-        def stop(record: Any) -> None:
-            if record.round == 3:
-                raise DivergedError("the training loss became nan in epoch 3.")
-            on_record(record)
-
-        return plain(*given, on_record=stop if given[3].name == "vrex" else on_record, **how)
-
-    monkeypatch.setattr(sweep, "train_network", diverging)
-    (tmp_path / "search").mkdir()
-    for trial in plan.trials:
-        record = sweep.run_trial(trial, plan.data[trial.fold], tmp_path)
-        assert [at for at, *_ in record["history"]] == ([1, 2] if trial.method.name == "vrex" else [1, 2, 3, 4])
+def test_a_run_that_diverges_has_no_figures_and_the_others_go_on(few: Protocol, tmp_path: Path) -> None:
+    grid = {"sd": ({"penalty": 1e300},)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SEARCHES, "paper", grid)
+        (part,) = search_settings("dg15", tmp_path, seeds=1, methods=["sd"]).variants
+    assert part.runs == 8
+    assert part.methods["sd"].settings == [{"penalty": 0.1}]
+    diverged = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("sd-*.json")]
+    assert sorted(bool(record.get("diverged")) for record in diverged) == [False] * 4 + [True] * 4
 
 
 def test_it_goes_on_where_it_stopped(few: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, calls = sweep._train, []
+    """Also from a damaged record, which is set aside."""
+    do_run, calls = runner.do_run, []
 
-    def counted(trial: sweep.Trial, *rest: Any) -> Any:
+    def counted(*given: Any) -> Any:
         if len(calls) == 3:
             raise KeyboardInterrupt
-        calls.append(trial)
-        return train(trial, *rest)
+        calls.append(given)
+        return do_run(*given)
 
-    monkeypatch.setattr(sweep, "_train", counted)
+    monkeypatch.setattr(runner, "do_run", counted)
     with pytest.raises(KeyboardInterrupt):
         search_settings("dg15", tmp_path / "a", seeds=1, methods=METHODS)
     assert not (tmp_path / "a" / "search.json").exists()
-    assert len(list((tmp_path / "a" / "search").iterdir())) == 3
-    monkeypatch.setattr(sweep, "_train", train)
+    stored = list((tmp_path / "a" / "runs").glob("*.json"))
+    assert len(stored) == 3
+    stored[0].write_text(stored[0].read_text()[:-20])
+    monkeypatch.setattr(runner, "do_run", do_run)
     seen: list[tuple[int, int]] = []
-    first = search_settings(
-        "dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, total, _: seen.append((done, total))
-    )
-    assert seen[0][0] == len(calls)
+    with pytest.warns(TopoRoWarning, match="set aside"):
+        first = search_settings(
+            "dg15", tmp_path / "a", seeds=1, methods=METHODS, progress=lambda done, total, _: seen.append((done, total))
+        )
+    assert seen[0][0] == 2
     assert seen[-1][0] == seen[-1][1]
     assert first == search_settings("dg15", tmp_path / "b", seeds=1, methods=METHODS)
     assert (tmp_path / "a" / "search.json").read_bytes() == (tmp_path / "b" / "search.json").read_bytes()
-
-
-def test_a_damaged_record_is_set_aside_and_run_again(few: Protocol, tmp_path: Path) -> None:
-    first = search_settings("dg15", tmp_path, seeds=1, methods=["erm"])
-    damaged = next(iter((tmp_path / "search").iterdir()))
-    damaged.write_text(damaged.read_text()[:-20])
-    with pytest.warns(TopoRoWarning, match="set aside"):
-        assert search_settings("dg15", tmp_path, seeds=1, methods=["erm"]) == first
 
 
 def test_two_processes_give_what_one_gives(few: Protocol, tmp_path: Path) -> None:
@@ -227,14 +222,13 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
     asked = ("reproduce", "dg15", "--search", "paper", "--seeds", "1", "--methods", "erm,tro-physical", "--jobs", "1")
     done = toporo(*asked, "--out", str(tmp_path))
     assert done.code == 0, done.out + done.err
-    assert "12 runs: 3 folds and all training groups, 1 seed(s); about " in done.out + done.err
+    assert "12 runs: 3 folds and all training groups, 1 seed(s)." in done.out + done.err
     assert "TRO-physical" in done.out
     shown = toporo("reproduce", "dg15", "--search", "paper", "--show", str(tmp_path / "search.json"), "--markdown")
     assert shown.out.startswith("DG-15: test accuracy (%) with settings as each rule chooses them")
     assert "| TRO-physical | 2 | " in shown.out
-    told = toporo(*asked, "--out", str(tmp_path), "--json")
-    assert json.loads(told.out)["benchmark"] == "dg15"
-    assert "12 of them done before" in told.err
+    again = toporo(*asked, "--out", str(tmp_path), "--json")
+    assert json.loads(again.out)["benchmark"] == "dg15"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +236,6 @@ def test_the_command_says_how_much_there_is_to_do_and_shows_it_again(
     [
         (("dg15", "--search", "papers"), "unknown search 'papers'"),
         (("dg15", "--search", "paper", "--methods", "sd"), "no grid for sd: it tries erm, vrex, tro on networks"),
-        (("dg15", "--search", "paper", "--once", "irm"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "paper", "--steps", "5"), "--search is for dg15, dg60 and tpt48"),
         (("dg15", "--search", "paper", "--show", "nowhere.json"), "no results in ."),
     ],

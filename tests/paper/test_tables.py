@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from dataclasses import replace
@@ -10,27 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from toporo.errors import DataError
-from toporo.paper import BENCHMARKS, tables
-from toporo.paper.page import ScoreTable
+from toporo.pages.table import Cell, Table
+from toporo.paper import BENCHMARKS
+from toporo.paper.protocols import Protocol
 from toporo.paper.results import AVERAGE, Row, pair_up, read_about, read_rows
-from toporo.paper.search import read_search
-from toporo.paper.tables import (
-    caption,
-    make_overview,
-    make_paired,
-    make_table,
-    markdown_table,
-    mean_sd,
-    overview_markdown,
-    overview_tables,
-    search_markdown,
-    stored_table,
-    terminal_tables,
-)
+from toporo.paper.search import read_search, search_table
+from toporo.paper.tables import caption, mean_sd, overview_table, paired_table, print_rows, scores_table, stored_table
 
 ROOT = Path(__file__).parents[2]
 ROW = Row("dg15", "erm", "test accuracy (%)", "last", 50.0, 1.234, [49.0, 51.0], 58.0, [], "generated", False)
@@ -41,19 +27,26 @@ def rows(method: str, mean: float, **changes: object) -> list[Row]:
     return [replace(base, selection=rule) for rule in ("last", "validation", "oracle")]
 
 
-def best(table: ScoreTable) -> list[set[int]]:
-    """Where each line is marked."""
-    return [{i for i, cell in enumerate(line.cells) if cell.best} for line in table.lines]
+def best(table: Table) -> list[set[int]]:
+    """Columns with marked cells, by row."""
+    return [{i for i, cell in enumerate(row) if "best" in getattr(cell, "style", "")} for row in table.rows]
+
+
+def make_table(rows: list[Row], protocol: Protocol | None = None) -> Table:
+    """The table of one variant under the benchmark's protocol."""
+    return scores_table(protocol or BENCHMARKS[rows[0].benchmark].protocol, rows)
 
 
 def test_the_best_mean_of_each_rule_is_marked() -> None:
     table = make_table([*rows("erm", 50.0), *rows("tro-physical", 60.0)])
-    assert [head.text for head in table.heads[1:4]] == ["last epoch", "validation-selected", "best epoch (oracle)"]
+    assert table.columns[1:4] == ("last epoch", "validation-selected", "best epoch (oracle)")
     assert best(table) == [set(), {1, 2, 3}]
 
 
 def test_markdown_has_a_line_a_method_with_the_papers_figure_and_what_it_saw() -> None:
-    text = markdown_table([*rows("erm", 50.0), *rows("iw-erm", 40.0, paper=None, saw=["test adjacency"], control=True)])
+    text = make_table(
+        [*rows("erm", 50.0), *rows("iw-erm", 40.0, paper=None, saw=["test adjacency"], control=True)]
+    ).to_markdown()
     assert "| ERM | **50.00 ± 1.23** | **50.00 ± 1.23** | **50.00 ± 1.23** | 58.00 | nothing |" in text
     assert (
         "| IW-ERM, physical prior (control) | 40.00 ± 1.23 | 40.00 ± 1.23 | 40.00 ± 1.23 | – | test adjacency |" in text
@@ -61,7 +54,7 @@ def test_markdown_has_a_line_a_method_with_the_papers_figure_and_what_it_saw() -
 
 
 def test_a_single_seed_has_no_spread() -> None:
-    assert "| ERM | **50.00** |" in markdown_table(rows("erm", 50.0, sd=None))
+    assert "| ERM | **50.00** |" in make_table(rows("erm", 50.0, sd=None)).to_markdown()
 
 
 @pytest.mark.parametrize(
@@ -102,14 +95,10 @@ def fixed(method: str, mean: float, **changes: object) -> list[Row]:
     ]
 
 
-def printed(table: Table) -> str:
-    console = Console(width=132, record=True, file=io.StringIO())
-    console.print(table)
-    return console.export_text()
-
-
 def test_several_metrics_stand_side_by_side_with_the_papers() -> None:
-    text = markdown_table([*fixed("climatology", 0.3), *errors("erm", 0.5), *errors("tro-physical", 0.4, paper=1.466)])
+    text = make_table(
+        [*fixed("climatology", 0.3), *errors("erm", 0.5), *errors("tro-physical", 0.4, paper=1.466)]
+    ).to_markdown()
     head, _, *lines = text.splitlines()
     assert head == (
         "| method | hop 1 | hop 2 | hop 3 | all | all, validation-selected | all, best epoch (oracle) "
@@ -126,25 +115,27 @@ def test_lower_is_best_where_the_protocol_says_so() -> None:
     assert [bool(places) for places in best(table)] == [True, False]
 
 
-def test_a_terminal_shows_metrics_and_rules_in_two_tables_of_its_width() -> None:
-    protocol = BENCHMARKS["tpt48"].protocol.for_variant(BENCHMARKS["tpt48"].protocol.variants[2])
+def test_a_terminal_shows_wide_tables_in_parts_of_its_width(capsys: pytest.CaptureFixture[str]) -> None:
+    """No figure is cut off, and the paper's columns stay beside ours."""
+    protocol = BENCHMARKS["tpt48"].protocol
     rows = [
-        *fixed("climatology", 1.3),
-        *errors("erm", 0.5),
-        *errors("tro-physical", 0.4, saw=["test adjacency"]),
-        *fixed("linear-chosen-id", 0.3, control=True),
+        row
+        for name in (variant.name for variant in protocol.variants)
+        for row in [
+            *fixed("linear-chosen-id", 1.3, control=True, variant=name),
+            *errors("erm", 0.5, variant=name, paper=protocol.paper(name, "erm", "all"), saw=["test adjacency"]),
+        ]
     ]
-    by_metric, by_rule = (printed(table) for table in terminal_tables(protocol, rows))
-    assert "E→W, sliding windows in training and test" in by_metric
-    assert "Saw test adjacency: TRO-physical." in " ".join(by_metric.split())
-    for number in ("1.200", "0.400 ± 0.010", "– / – / – / 1.716"):
-        assert number in by_metric
-    assert "Climatology" not in by_rule
-    assert "0.350 ± 0.010" in by_rule
-    assert "chosen with test labels" in by_rule
-    assert max(len(line) for line in (by_metric + by_rule).splitlines()) <= 132
-    only_fixed = terminal_tables(protocol, fixed("climatology", 1.3))
-    assert len(only_fixed) == 1, "there is no epoch to choose"
+    print_rows(protocol, rows)
+    text = capsys.readouterr().out
+    assert max(len(line) for line in text.splitlines()) <= 132
+    words = " ".join(text.split())
+    assert "E→W, sliding windows in training and test: test MSE" in words
+    assert "The same, continued." in words
+    assert "all variants: test MSE" in words
+    for number in ("0.400 ± 0.010", "0.450 ± 0.010", "– / – / – / 1.716", "test adjacency"):
+        assert number in words
+    assert "the epoch was chosen with test labels" in words
 
 
 def test_an_overview_has_a_column_per_variant_and_the_papers_after_those_that_have_one() -> None:
@@ -158,18 +149,14 @@ def test_an_overview_has_a_column_per_variant_and_the_papers_after_those_that_ha
             *errors("erm", 0.5, variant=name, paper=protocol.paper(name, "erm", "all")),
         ]
     ]
-    overview = make_overview(protocol, rows)
-    assert [i for i, head in enumerate(overview.heads) if head.text == "paper"] == [4, 8]
-    cells = [[cell.text for cell in line.cells] for line in overview.lines]
-    assert [line[0] for line in cells] == ["Linear ERM", "MLP ERM"]
-    assert cells[0][1:] == 2 * ["0.300", "0.300", "0.300", "–"]
+    overview = overview_table(protocol, rows)
+    assert [i for i, title in enumerate(overview.columns) if title == "paper"] == [4, 8]
+    assert [row[0] for row in overview.rows] == ["Linear ERM", "MLP ERM"]
+    assert overview.rows[0][1:] == (*["0.300", "0.300", "0.300", "–"], *["0.300", "0.300", "0.300", "–"])
     assert best(overview)[0] == {1, 2, 3, 5, 6, 7}
-    assert [cells[1][i] for i in (4, 8)] == ["1.716", "1.426"]
-    tables = overview_tables(protocol, rows)  # too wide for one
-    assert [("MLP ERM" in printed(table), "1.426" in printed(table)) for table in tables] == [
-        (True, False),
-        (True, True),
-    ]
+    assert [overview.rows[1][i] for i in (4, 8)] == ["1.716", "1.426"]
+    assert isinstance(overview.columns[4], Cell)
+    assert overview.columns[4].style == "oracle"
 
 
 def test_one_table_shows_one_variant() -> None:
@@ -227,9 +214,9 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
 def test_the_page_of_results_shows_the_committed_results_on_images(benchmark: str) -> None:
     """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
-    assert overview_markdown(BENCHMARKS[benchmark].protocol, found) in (ROOT / "docs" / "results.md").read_text(
-        encoding="utf-8"
-    )
+    assert overview_table(BENCHMARKS[benchmark].protocol, found).to_markdown() in (
+        ROOT / "docs" / "results.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
@@ -238,16 +225,16 @@ def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
     text = " ".join(page.split())
     rows = read_rows(ROOT / "results" / "pacs.json")
     erm = {
-        r.selection: mean_sd(r, 1)
+        r.selection: mean_sd(r.mean, r.sd, 1)
         for r in rows
         if (r.variant, r.metric, r.method) == (AVERAGE, "test accuracy (%)", "erm")
     }
     assert f"ERM has {erm['averaged']} with averaged weights and {erm['last']} with the last ones" in text
     assert f"at the step that validation chooses it has {erm['validation']}" in text
     protocol = BENCHMARKS["pacs"].protocol
-    paired = make_paired(protocol, rows)
+    paired = paired_table(protocol, rows)
     assert paired is not None
-    assert tables._markdown(paired) in page
+    assert paired.to_markdown() in page
     for pair in pair_up(protocol, rows):
         for of_variants in (False, True):
             low, high = pair.interval(of_variants=of_variants)
@@ -287,7 +274,7 @@ def test_pairs_are_of_the_same_variant_and_seed() -> None:
     assert pair.interval(of_variants=True) == pytest.approx((3 - half, 3 + half))
     assert [p.mean for p in pair_up(replace(protocol, better="lower"), rows)] == [-3.0]
     assert pair_up(protocol, rows[2:]) == []
-    assert make_paired(replace(protocol, average=None), rows) is None
+    assert paired_table(replace(protocol, average=None), rows) is None
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
@@ -295,7 +282,7 @@ def test_the_page_of_results_shows_the_committed_results(benchmark: str) -> None
     """The table in docs/results.md is what `toporo reproduce --markdown` printed when results/*.json was written."""
     found = read_rows(ROOT / "results" / f"{benchmark}.json")
     assert {row.source for row in found} == {"published"}
-    assert markdown_table(found) in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert make_table(found).to_markdown() in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
@@ -307,7 +294,7 @@ def test_under_the_papers_protocol_its_figures_come_back(benchmark: str) -> None
     assert {row.source for row in found} == {"published"}
     assert {row.method for row in found} == set(protocol.methods)
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert markdown_table(found, protocol) in text
+    assert make_table(found, protocol).to_markdown() in text
     last = {row.method: row for row in found if row.selection == "last"}
     for method in ("erm", "tro-data"):
         assert last[method].mean == pytest.approx(last[method].paper, abs=2.0)
@@ -338,7 +325,7 @@ def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:
     found = read_rows(ROOT / "results" / "tpt48.json")
     assert {row.source for row in found} == {"published"}
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert overview_markdown(BENCHMARKS["tpt48"].protocol, found) in text
+    assert overview_table(BENCHMARKS["tpt48"].protocol, found).to_markdown() in text
     whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):
         chosen = whole[f"{split}/season", "linear-chosen"]
@@ -356,7 +343,7 @@ def test_the_page_of_results_shows_tpt48_by_hop_beside_the_paper() -> None:
     for split, nearer in (("east-west", False), ("north-south", True)):
         name = f"{split}/all-sliding"
         own = [row for row in rows if row.variant == name and row.method in methods]
-        assert markdown_table(own) in text
+        assert make_table(own).to_markdown() in text
         assert set(paper[name]) <= set(methods)
         last = {row.method: row for row in own if (row.metric, row.selection) == ("all", "last")}
         assert all((last[method].mean > figures["all"]) == nearer for method, figures in paper[name].items())
@@ -374,7 +361,7 @@ def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
     row = Row("pacs", "erm", "test accuracy (%)", "averaged", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo")
     lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
     assert [bool(places) for places in best(make_table([row, lucky]))] == [True, False]
-    overview = make_overview(BENCHMARKS["pacs"].protocol, [row, lucky])
+    overview = overview_table(BENCHMARKS["pacs"].protocol, [row, lucky])
     assert [bool(places) for places in best(overview)] == [True, False]
     assert [bool(places) for places in best(make_table([lucky]))] == [True]
 
@@ -388,7 +375,7 @@ def test_the_page_of_results_shows_the_committed_searches(file: str) -> None:
     assert (searched.seeds, searched.protocol) == (3, asked or "fair")
     protocol = BENCHMARKS[benchmark].under(searched.protocol).protocol
     for part in searched.variants:
-        assert search_markdown(part) in page
+        assert search_table(part).to_markdown() in page
         for name, one in part.methods.items():
             stored, now = one.settings[0], dict(protocol.method(name).settings)
             for settings in (stored, now):  # these searches gave the warm-up in steps, not as a share of the run

@@ -439,21 +439,12 @@ class RunProgress(Bar):
         else:
             super().say(text)
 
-    def report(self, done: int, total: int, job: Any, speed: float | None = None) -> None:
-        """So many runs are done, this job the last of them; without a job, none has ended yet."""
-        what = f"{done} found from before" if done else "starting"
-        if job is not None:
-            what = " ".join(part for part in (job.variant, job.method.name, f"seed {job.seed}") if part)
-            what += f", {speed:,.0f} images/s" if speed else ""
-        self(done, total, f"{self._title} {what}" if job is not None else None)
+    def report(self, done: int, total: int, run: Any) -> None:
+        """Show how many runs are done and which one ended last; without a run, none has ended yet."""
+        self(done, total, f"{self._title} {run}" if run is not None else None)
         if not self.live and not self.quiet:
-            say(f"{self._title}: {done}/{total} runs ({what})", err=True)
-
-    def report_search(self, done: int, total: int, trial: Any) -> None:
-        """So many runs of a search are done, this one the last of them."""
-        self(done, total, f"{self._title} {trial}" if trial is not None else None)
-        if not self.live and not self.quiet and trial is not None:
-            say(f"{self._title}: {done:,}/{total:,} runs ({trial})", err=True)
+            what = run or (f"{done} found from before" if done else "starting")
+            say(f"{self._title}: {done:,}/{total:,} runs ({what})", err=True)
 
 
 if TYPE_CHECKING:

@@ -23,14 +23,9 @@ from toporo.cluster import LOCAL
 from toporo.paper.base import ALL, BENCHMARKS, BOTH
 from toporo.paper.report import write_report
 from toporo.paper.runner import reproduce as run
-from toporo.paper.search import read_search, search_settings
-from toporo.paper.tables import methods_text, print_rows, print_search, stored_table
+from toporo.paper.tables import methods_text, print_rows, stored_table
 from toporo.paper.tpt48 import SPLITS, WINDOWS
-from toporo.paper.vision import VisionChoices
-from toporo.training import pick_device
 from toporo.training.plan import PRECISIONS
-from toporo.vision import NETWORKS
-from toporo.vision.resnet import STYLES
 
 _RUNS, _DATA, _OUTPUT, _IMAGES = "Runs", "Data", "Output", "Benchmarks on images"
 
@@ -84,9 +79,6 @@ def reproduce(
             ("paper",),
             checked=False,
         ),
-    ] = None,
-    once: Annotated[
-        str | None, option("Comma-separated names of further methods, to run with the first seed alone.", _RUNS)
     ] = None,
     out: Annotated[
         Path | None,
@@ -148,24 +140,16 @@ def reproduce(
     ] = None,
     style: Annotated[
         str | None,
-        choice(
-            "How a weights file wants its network built and fed: torchvision or caffe.",
+        option(
+            "Preprocessing that the weights expect: torchvision or caffe.",
             _IMAGES,
-            STYLES,
             "--weights-style",
-            checked=False,
             show_default="known by the file",
         ),
     ] = None,
     network: Annotated[
         str | None,
-        choice(
-            "resnet18 or resnet50; for tiles fcn18, fcn50 or unet.",
-            _IMAGES,
-            NETWORKS,
-            checked=False,
-            show_default="resnet50, fcn50",
-        ),
+        option("resnet18 or resnet50; for tiles fcn18, fcn50 or unet.", _IMAGES, show_default="resnet50, fcn50"),
     ] = None,
     steps: Annotated[int | None, option("Steps per run.", _IMAGES, min=1, show_default="as the protocol says")] = None,
     evaluate_every: Annotated[
@@ -231,6 +215,8 @@ def reproduce(
     style_of_rows = "json" if as_json else "markdown" if as_markdown else "terminal"
     if show is not None:
         if search is not None:
+            from toporo.paper.search import print_search, read_search  # few commands need it
+
             print_search(read_search(show, benchmark), style=style_of_rows)
             return
         print_rows(*stored_table(benchmark, show), style=style_of_rows)
@@ -247,39 +233,28 @@ def reproduce(
     kept = "what is done is kept, and the same command goes on from here"
     asked: dict[str, Any] = {
         "protocol": protocol, "seeds": seeds, "methods": methods.split(",") if methods is not None else None,
-        "data": data, "source": source, "split": split, "window": window,
+        "data": data, "source": source, "split": split, "window": window, "engine": engine,
     }  # fmt: skip
+    if search is not None and (chosen or test):
+        raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images.")
+    with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
+        asked |= {"progress": progress.report, "say": progress.say}
+        if search is not None:
+            from toporo.paper.search import print_search, search_settings  # few commands need it
+
+            searched = search_settings(benchmark, folder, search=search, workers=jobs or None, **asked)
+        else:
+            workers = jobs or (1 if on_images and engine == LOCAL else None)
+            vision = None
+            if chosen:
+                from toporo.paper.vision import VisionChoices  # it loads networks that other benchmarks do not need
+
+                vision = VisionChoices(**chosen)
+            outcome = run(benchmark, folder, workers=workers, vision=vision, test=test, **asked)
     if search is not None:
-        if chosen.keys() - {"device"} or once or test:
-            raise typer.BadParameter("--search is for dg15, dg60 and tpt48: leave out what is for images, and --once.")
-        with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
-            searched = search_settings(
-                benchmark,
-                folder,
-                search=search,
-                workers=jobs or (None if pick_device(device or "cpu") == "cpu" else 1),
-                engine=engine,
-                device=device or "cpu",
-                progress=progress.report_search,
-                say=progress.say,
-                **asked,
-            )
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
-    with interruptible(kept), RunProgress(benchmark, quiet=as_json or quiet) as progress:
-        outcome = run(
-            benchmark,
-            folder,
-            workers=jobs or (1 if on_images and engine == LOCAL else None),
-            engine=engine,
-            progress=progress.report,
-            once=once.split(",") if once is not None else (),
-            vision=VisionChoices(**chosen) if chosen else None,
-            say=progress.say,
-            test=test,
-            **asked,
-        )
     report = write_report(outcome, folder)
     for name, why in (outcome.about or {}).get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)

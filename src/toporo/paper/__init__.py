@@ -1,4 +1,4 @@
-"""The paper's tables: a benchmark is one file, beside protocols as data, resumable runs and rows."""
+"""Research: the paper's benchmarks, resumable runs under a protocol, tables and reports."""
 
 from toporo.paper import dg, domainbed, sen1floods11, tpt48
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset, register

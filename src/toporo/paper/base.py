@@ -1,7 +1,7 @@
-"""What a benchmark is: one file that says where its data is, how it loads, what is measured and what its report shows.
+"""Definition and registry of benchmarks.
 
-The file makes a :class:`Benchmark` and hands it to :func:`register`. Everything else (runner, tables, report, command
-line) takes what is particular from there.
+A benchmark is one file that creates a :class:`Benchmark` and passes it to :func:`register`: its data, what is measured,
+and what its report shows. Runner, tables, report and command line know nothing else about it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from toporo.errors import SettingError, UnknownNameError
 from toporo.paper.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.paper.results import Outcome, VariantOutcome
-from toporo.paper.sections import any_findings, any_sections
+from toporo.paper.sections import any_sections
+from toporo.paper.sentences import any_findings
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
 
-#: Instead of an option's value: all of them, where there are two or more.
+#: Values of an option that stand for all others, of two or of more.
 BOTH, ALL = "both", "all"
-#: Where data came from, in words.
+#: Origin of the data in words, by source.
 SOURCES = {
     "published": "the published data file",
     "file": "a data file in the published format whose checksum is not the published one",
@@ -37,16 +38,16 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Vision:
-    """What a benchmark on images says of its networks and of the pixels they are fed.
+    """Networks and pixels of a benchmark on images.
 
     Attributes
     ----------
     networks : names in :data:`toporo.vision.NETWORKS` that fit.
-    row, group : what a row and a group are, for messages.
-    side : the option of ``load`` that says how large pictures are.
+    row, group : names of a row and of a group in messages.
+    side : option of ``load`` for the size of pictures.
     cached : whether ``load`` takes a folder for decoded pictures.
     pretrained : whether networks may start from given weights.
-    too_few : what to do where a group has too few rows.
+    too_few : advice if a group has too few rows.
     """
 
     networks: tuple[str, ...]
@@ -60,7 +61,7 @@ class Vision:
 
 @dataclass(frozen=True)
 class TableRows:
-    """A benchmark's rows as a table: the names of the columns, the cells, and which columns are group and target."""
+    """A benchmark's rows as a table: names of the columns, cells, and the columns with group and target."""
 
     header: Sequence[str]
     rows: Iterable[Sequence[Any]]
@@ -74,31 +75,31 @@ def _known_source(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001
 
 @dataclass(eq=False)
 class Benchmark:
-    """A benchmark as its file defines it. Only the first five must be said; the defaults suit any table of numbers.
+    """A benchmark. The first five fields are required; the defaults suit any table of numbers.
 
     Attributes
     ----------
     title : one line for ``toporo data list``.
-    protocol : its table: methods, settings, published figures. Its ``benchmark`` is the name of all this.
-    others : further protocols, by their names.
+    protocol : its table: methods, settings, published figures. Its ``benchmark`` is the name of the benchmark.
     load : ``(folder=None, *, source="auto", **options)`` to the data; a variant's options are among its options.
-    how_to_get : what to do for data that no command can fetch, in one sentence.
+    how_to_get : how to get data that no command can fetch, in one sentence.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
+    others : further protocols by name.
     fetch : ``(folder, *, release=None, url=None, report=None, say)`` for ``toporo data get``: see
         :func:`toporo.paper.tpt48.fetch`.
-    table : how ``toporo data table`` writes it, where rows are a table.
+    table : writes the rows for ``toporo data table``, if they are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
-        what it was made of. Columns of the protocol name further ones.
-    priors : kinds of priors that it has beside :data:`toporo.paper.fits.PRIORS`.
-    rules : methods whose model is ``"rule"``: name to how their prediction follows from the training rows.
-    vision : what networks on images need; None where rows are plain numbers.
-    origin : from ``source`` and what a results file says of the data to words for a caption.
-    left_out : what of the data could not be used, in a line for the terminal; empty if all could.
-    told : what a results file says of the data, from that of all variants.
-    options : an option of ``load`` to what a message calls it, where its name does not say enough.
-    sections, findings : a variant's figures and sentences, for the report.
-    overall, notices : figures over all variants, and what has to be known first.
+        are the values it was computed from. Columns of the protocol name further ones.
+    priors : kinds of priors in addition to :data:`toporo.paper.fits.PRIORS`.
+    rules : predictions of methods whose model is ``"rule"``, from the training rows, by name.
+    vision : networks on images; None if rows are plain numbers.
+    origin : from ``source`` and the ``data`` of a results file to words for a caption.
+    left_out : a line for the terminal about data that could not be used; empty if all could.
+    told : the ``data`` of a results file from that of all variants.
+    options : names of options of ``load`` in messages, if they differ.
+    sections, findings : a variant's figures and sentences for the report.
+    overall, notices : figures over all variants, and remarks at the top of the report.
     """
 
     title: str
@@ -125,23 +126,23 @@ class Benchmark:
 
     @property
     def name(self) -> str:
-        """What it is registered under."""
+        """The name it is registered under."""
         return self.protocol.benchmark
 
     def __repr__(self) -> str:
         return f"<benchmark {self.name}: {self.title}>"
 
     def under(self, name: str) -> Benchmark:
-        """The benchmark under one of its protocols."""
+        """Return the benchmark under one of its protocols."""
         known = {self.protocol.name: self.protocol, **self.others}
         if name not in known:
             raise UnknownNameError(f"protocol of {self.name}", name, known)
         return replace(self, protocol=known[name], others={})
 
     def get_variants(self, **options: str | None) -> list[Variant]:
-        """The variants with these options, all of them where an option is None, ``"all"`` or ``"both"``.
+        """Return the variants with these options; None, ``"all"`` and ``"both"`` stand for all values.
 
-        An option may name several values, with commas between them.
+        An option may name several values, separated by commas.
 
         >>> from toporo.paper import BENCHMARKS
         >>> [variant.name for variant in BENCHMARKS["tpt48"].get_variants(split="east-west")]
@@ -167,35 +168,30 @@ class Benchmark:
         return chosen
 
 
-#: Name to benchmark.
+#: Benchmarks by name.
 BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
 def register(benchmark: Benchmark) -> Benchmark:
-    """Let ``toporo reproduce`` and ``toporo data`` know a benchmark.
-
-    Parameters
-    ----------
-    benchmark : it is returned as it is; its name must be new.
-    """
+    """Register a benchmark under its name, which must be new, and return it."""
     return BENCHMARKS.register(benchmark.name)(benchmark)
 
 
 def listed_benchmarks() -> list[Benchmark]:
-    """All benchmarks in the order of lists: those on plain rows, then those on images."""
+    """Return all benchmarks in the order of lists: those on plain rows, then those on images."""
     return sorted(BENCHMARKS.values(), key=lambda benchmark: benchmark.vision is not None)
 
 
 def load_dataset(
     name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto", **options: Any
 ) -> BenchmarkData:
-    """A benchmark's data by its name.
+    """Load a benchmark's data.
 
     Parameters
     ----------
     name : of the benchmark.
-    folder : the data folder; ``$TOPORO_DATA`` unless given, else the cache.
-    source : ``"auto"``, or what the benchmark admits beside it, such as ``"published"`` and ``"generated"``.
+    folder : the data folder; by default ``$TOPORO_DATA``, else the cache.
+    source : ``"auto"``, or another source of the benchmark, such as ``"published"`` and ``"generated"``.
     options : see the ``load`` of the benchmark's module.
 
     >>> load_dataset("dg15", source="generated", seed=3).about["generator_seed"]
@@ -214,12 +210,12 @@ def load_dataset(
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """A benchmark as the files that anyone's own data comes in.
+    """A benchmark as files like those of a user's own data.
 
     Attributes
     ----------
-    table, edges, test : the text of a CSV of rows, of a CSV of edges, and of a list of the test groups, one per line.
-    group, target : the names of two of the table's columns.
+    table, edges, test : text of a CSV of rows, of a CSV of edges, and of a list of the test groups, one per line.
+    group, target : names of two of the table's columns.
     """
 
     table: str
@@ -230,7 +226,7 @@ class BenchmarkTable:
 
 
 def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto") -> BenchmarkTable:
-    """A benchmark as files; parameters as for :func:`load_dataset`."""
+    """Return a benchmark as files; parameters as for :func:`load_dataset`."""
     benchmark = BENCHMARKS[name]
     if benchmark.table is None:
         what = "made of pictures, which are no table" if benchmark.vision else "not written as a table"

@@ -41,7 +41,6 @@ from toporo.paper.results import VariantOutcome
 from toporo.paper.safe_pickle import read_arrays
 from toporo.paper.sections import (
     Sections,
-    comparisons,
     curves_section,
     last_metrics,
     learned_section,
@@ -52,6 +51,7 @@ from toporo.paper.sections import (
     topology_section,
     weights_section,
 )
+from toporo.paper.sentences import comparisons
 from toporo.topology.centrality import centrality
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -384,7 +384,6 @@ PAPER = {"dg15": _as_published(PROTOCOLS["dg15"], 100.0, 1.0), "dg60": _as_publi
 # ---------------------------------------------------------------------- the report
 
 SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "tro-data-inputs")
-SHOWN_WEIGHTS = ("group-dro", "tro-lambda0", "tro-physical", "tro-data")
 #: By protocol, a method and what it has to be compared with.
 COMPARED: dict[str, dict[str, tuple[str, ...]]] = {
     "fair": {"tro-physical": ("erm", "iw-erm"), "tro-data": ("erm", "tro-uniform")},
@@ -401,7 +400,7 @@ def sections(part: VariantOutcome, out: Path) -> Sections:
     """Return the figures, in the order of the page."""
     return [
         *topology_section(part),
-        *weights_section(part, "group", SHOWN_WEIGHTS),
+        *weights_section(part, "group"),
         *_groups(part),
         *curves_section(
             part,
@@ -417,7 +416,7 @@ def sections(part: VariantOutcome, out: Path) -> Sections:
 
 def findings(part: VariantOutcome) -> list[str]:
     """Return comparisons of last-epoch means with the controls."""
-    return comparisons(part, COMPARED[part.protocol.name], digits=1, unit=" points")
+    return comparisons(part, COMPARED[part.protocol.name])
 
 
 def _groups(part: VariantOutcome) -> Sections:
@@ -446,11 +445,11 @@ def _boundaries(part: VariantOutcome, out: Path) -> Sections:
     points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     first = lowest_seeds(part.records)
     planes, accuracy = {}, {}
-    jobs = {job.method.name: job for job in reversed(part.jobs)}
+    runs = {run.method.name: run for run in reversed(part.runs)}
     for name in SHOWN_BOUNDARIES:
-        if name in jobs:
-            title = jobs[name].method.title
-            planes[title] = class_probabilities(jobs[name], part.loaded, out, points)[:, 1].reshape(GRID, GRID)
+        if name in runs:
+            title = runs[name].method.title
+            planes[title] = class_probabilities(runs[name], part.loaded, out, points)[:, 1].reshape(GRID, GRID)
             accuracy[title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not planes:
         return []

@@ -24,16 +24,8 @@ from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.loaded import BenchmarkData, FileState, check_source, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
 from toporo.paper.results import VariantOutcome
-from toporo.paper.sections import (
-    COMPARED,
-    SAMPLED,
-    Sections,
-    any_sections,
-    comparisons,
-    lowest_seeds,
-    section,
-    topology_words,
-)
+from toporo.paper.sections import Sections, any_sections, lowest_seeds, section, shown_samples
+from toporo.paper.sentences import any_findings
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Record
@@ -432,17 +424,12 @@ def sections(part: VariantOutcome, out: Path) -> Sections:
     return [*any_sections(part, out, "domain"), *_samples(part)]
 
 
-def findings(part: VariantOutcome) -> list[str]:
-    """Return comparisons with ERM and the controls, and what the topology is worth."""
-    return [*comparisons(part, COMPARED, digits=1, unit=" points"), *topology_words(part, "domain")]
-
-
 def _samples(part: VariantOutcome) -> Sections:
     """Show pictures of the domain held out, and the classes that ERM and TRO-data predict."""
     first = lowest_seeds(part.records)
     guesses = {
         part.protocol.method(name).title: _by_row(first[name]["samples"])
-        for name in SAMPLED
+        for name in shown_samples(part)
         if first.get(name, {}).get("samples")
     }
     if not guesses:
@@ -505,6 +492,6 @@ for _spec in SPECS.values():
             told=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
             options={"test": "test domain or event"},
             sections=sections,
-            findings=findings,
+            findings=partial(any_findings, what="domain"),
         )
     )

@@ -1,4 +1,4 @@
-"""How a method is fitted and measured: where its prior comes from, what its targets are, one function per model."""
+"""Fits of methods: priors, targets, and one function per kind of model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.choice.penalty import choose_configuration
 from toporo.data.grouped import GroupedData, Split
-from toporo.errors import DataError, SettingError
+from toporo.errors import DataError, DivergedError, SettingError
 from toporo.objectives import OBJECTIVES, Objective, make_objective
 from toporo.paper.base import BENCHMARKS, Benchmark
-from toporo.paper.loaded import BenchmarkData, ByGroup, mse_by_group
-from toporo.paper.protocols import BENCH_METHODS, BenchMethod, Protocol
-from toporo.paper.results import Job
+from toporo.paper.loaded import BenchmarkData, ByGroup, mean_of_groups, mse_by_group
+from toporo.paper.protocols import BenchMethod, Protocol
+from toporo.paper.runs import Run, Store
 from toporo.registry import Registry
 from toporo.robust.linear import fit_linear
 from toporo.topology.graph import GroupGraph
@@ -31,15 +30,15 @@ from toporo.topology.prior import Prior
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit, outputs_of
 from toporo.types import Array, Name
 
-#: A prior and, where it was learned, the graph behind it.
+#: A prior and, if it was learned, the graph behind it.
 PriorAndGraph: TypeAlias = tuple[Prior | None, GroupGraph | None]
-#: From settings of :func:`toporo.learn_topology` to the graph of the training groups, by features of an ERM model.
+#: From settings of :func:`toporo.learn_topology` to the graph of the training groups by features of an ERM model.
 Learn: TypeAlias = Callable[..., GroupGraph]
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and with what networks for images are trained; what of it decides a result is in the protocol too.
+    """Device and initial weights of networks for images; whatever decides a result is in the protocol too.
 
     Attributes
     ----------
@@ -56,23 +55,35 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What is to be fitted: a method, under a protocol, to a benchmark's data.
+    """A run with the data to fit.
 
     Attributes
     ----------
-    protocol, method, seed, loaded : what decides the outcome.
-    checkpoint : from a phase to its file.
-    shared : from a name to the file that all runs of a seed share, made by the ERM run among them.
+    run : method, protocol and seed.
+    loaded : the data.
+    store : folder for checkpoints and files that runs share.
     runtime : for networks on images.
     """
 
-    protocol: Protocol
-    method: BenchMethod
-    seed: int
+    run: Run
     loaded: BenchmarkData
-    checkpoint: Callable[[str], Path]
-    shared: Callable[[str], Path]
+    store: Store
     runtime: Runtime = Runtime()
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol of the run."""
+        return self.run.protocol
+
+    @property
+    def method(self) -> BenchMethod:
+        """The method of the run."""
+        return self.run.method
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.run.seed
 
     @property
     def benchmark(self) -> Benchmark:
@@ -89,12 +100,21 @@ class Assignment:
         """All rows of the test groups."""
         return self.loaded.data.select(self.loaded.test)
 
+    def checkpoint(self, phase: str) -> Path:
+        """Return the path of the checkpoint of a training phase; its folder exists."""
+        self.store.folder.mkdir(parents=True, exist_ok=True)
+        return self.store.path(self.run, f"{phase}.checkpoint")
+
+    def shared(self, ending: str) -> Path:
+        """Return the path of a file that all runs of a seed share: one of the baseline's."""
+        return self.store.shared(self.run, ending)
+
     def split(self) -> Split:
-        """Rows of the training groups to train on and to validate on."""
+        """Return the rows of the training groups to train on and to validate on."""
         return self.benchmark.split(self.loaded, self.seed, self.protocol.validation)
 
     def prior(self, rows: GroupedData, learn: Learn | None = None) -> PriorAndGraph:
-        """The method's prior, made from these rows, and the graph behind it where it was learned."""
+        """Return the method's prior, computed from these rows, and its graph if that was learned."""
         kind = self.method.prior
         if kind is None:
             return None, None
@@ -102,18 +122,26 @@ class Assignment:
             return self.benchmark.priors[kind](self.loaded), None
         return PRIORS[kind](self, rows, learn)
 
+    def summary(self, by_group: ByGroup) -> dict[str, Any]:
+        """Return the metrics of an evaluation from the values of the test groups."""
+        if not self.run.fold:
+            return self.benchmark.summary(by_group, self.loaded)
+        metrics = mean_of_groups(by_group, self.loaded)  # a benchmark's summary may know its own test groups only
+        return {self.protocol.whole.key: metrics["test"], **metrics}
+
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a fit leaves.
+    """Result of a fit.
 
     Attributes
     ----------
-    history : one entry per evaluated round; a single one where there are no rounds.
+    history : one entry per evaluated round; a single one for models without rounds, none if training diverged.
     tensors : the model.
-    prior, graph, choice : how groups were weighed, and how that was chosen.
-    samples : predictions for a report to show.
-    timing : how fast training was.
+    prior, graph, choice : the prior, the learned graph behind it, and how a rule chose it.
+    samples : predictions for the report.
+    timing : speed of training.
+    diverged : error message if training diverged.
     """
 
     history: list[RoundRecord]
@@ -123,15 +151,16 @@ class Fitted:
     choice: Mapping[str, Any] | None = None
     samples: Mapping[str, Any] | None = None
     timing: Mapping[str, Any] | None = None
+    diverged: str | None = None
 
 
-#: Kind of model to how it is fitted.
+#: Fit by kind of model.
 FITS: Registry[Callable[[Assignment], Fitted]] = Registry("fit")
 
 
 # ---------------------------------------------------------------------- priors
 
-#: Kind of prior to how it is made from an assignment, the rows trained on and a function that learns from features.
+#: Prior by kind, from an assignment, the rows to train on and a function that learns a graph from features.
 PRIORS: Registry[Callable[[Assignment, GroupedData, Learn | None], PriorAndGraph]] = Registry("kind of prior")
 
 
@@ -142,20 +171,20 @@ def _uniform(given: Assignment, rows: GroupedData, learn: Learn | None) -> Prior
 
 @PRIORS.register("physical")
 def _physical(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """The given graph, looking at the test groups."""
+    """The prior of the given graph, which sees the adjacency of the test groups."""
     return given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors), None
 
 
 @PRIORS.register("shuffled")
 def _shuffled(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """The physical one handed to other groups."""
+    """The physical prior, assigned to other groups at random."""
     prior = given.loaded.graph.prior(given.loaded.train, given.loaded.test, **given.protocol.priors)
     return prior.shuffled(given.seed), None
 
 
 @PRIORS.register("data")
 def _data(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """A graph learned from the ERM features of the training groups, as in the paper."""
+    """The prior of a graph learned from the ERM features of the training groups, as in the paper."""
     if learn is None:
         raise SettingError("a prior of kind 'data' comes from a network's features: use 'inputs' for other models.")
     graph = learn(**given.protocol.data_topology)
@@ -164,27 +193,24 @@ def _data(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAnd
 
 @PRIORS.register("inputs")
 def _inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """A graph learned from the raw inputs of the training groups."""
-    settings, how = _for_inputs(given.protocol)
-    graph = learn_topology(rows.x, rows.ids, resamples=0, **settings)
+    """The prior of a graph learned from the raw inputs of the training groups."""
+    graph, how = _learned_from_inputs(given, rows)
     return graph.prior(given.loaded.train, **how), graph
 
 
 @PRIORS.register("data-inputs")
 def _data_inputs(given: Assignment, rows: GroupedData, learn: Learn | None) -> PriorAndGraph:
-    """A graph learned from raw inputs of all groups, those of the test groups unlabelled."""
-    settings, how = _for_inputs(given.protocol)
-    graph = learn_topology(
-        rows.x, rows.ids, test_features=given.test.x, test_groups=given.test.ids, resamples=0, **settings
-    )
+    """The prior of a graph learned from the raw inputs of all groups, those of the test groups unlabelled."""
+    graph, how = _learned_from_inputs(given, rows, test_features=given.test.x, test_groups=given.test.ids)
     return graph.prior(given.loaded.train, given.loaded.test, **how), graph
 
 
-def _for_inputs(protocol: Protocol) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings for learning from inputs, and for the prior that follows."""
-    settings = dict(protocol.inputs_topology)
-    measure = settings.pop("measure", None)
-    return settings, dict(protocol.priors) | ({"measure": measure} if measure else {})
+def _learned_from_inputs(given: Assignment, rows: GroupedData, **test: Any) -> tuple[GroupGraph, dict[str, Any]]:
+    """Return a graph learned from raw inputs, and the settings of its prior."""
+    settings, how = dict(given.protocol.inputs_topology), dict(given.protocol.priors)
+    if measure := settings.pop("measure", None):
+        how["measure"] = measure
+    return learn_topology(rows.x, rows.ids, resamples=0, **test, **settings), how
 
 
 # ---------------------------------------------------------------------- networks on plain rows
@@ -192,13 +218,13 @@ def _for_inputs(protocol: Protocol) -> tuple[dict[str, Any], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class TargetKind:
-    """What classification and regression differ in.
+    """The parts in which classification and regression differ.
 
     Attributes
     ----------
     loss : per-sample loss ``(outputs, targets) -> (n,)``.
-    outputs : how many outputs a network needs.
-    by_group : accuracy or error in every group, from a network's outputs for its rows.
+    outputs : number of outputs of a network.
+    by_group : accuracy or error in every group from a network's outputs for its rows.
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
@@ -211,7 +237,7 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _floored_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """As the published code of the paper has it: no probability counts as less than 1e-4."""
+    """Cross-entropy as in the paper's published code: no probability counts as less than 1e-4."""
     return F.nll_loss((outputs.softmax(dim=1) + 1e-4).log(), targets, reduction="none")
 
 
@@ -225,7 +251,7 @@ _CLASSES = TargetKind(
     outputs=lambda data: int(data.y.max()) + 1,
     by_group=_accuracy,
 )
-#: Task to what its targets are.
+#: Kind of target by task.
 TARGETS: dict[str, TargetKind] = {
     "classification": _CLASSES,
     "floored-classification": replace(_CLASSES, loss=_floored_cross_entropy),
@@ -238,18 +264,19 @@ TARGETS: dict[str, TargetKind] = {
 
 
 def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
-    """The protocol's network for a benchmark, freshly initialised."""
+    """Return the protocol's network for a benchmark, freshly initialised."""
     data = loaded.data
     return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed, **protocol.network)
 
 
-def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
-    """What the network that a run left in the folder of results makes of these inputs: ``(points, classes)``."""
-    model = build_model(job.protocol, loaded, job.seed)
+def class_probabilities(run: Run, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
+    """Return the class probabilities of a stored network for these inputs, of shape ``(points, classes)``."""
+    store, model = Store(out), build_model(run.protocol, loaded, run.seed)
     try:
-        model.load_state_dict({name: torch.as_tensor(value) for name, value in job.read_tensors(out).items()})
+        model.load_state_dict({name: torch.as_tensor(value) for name, value in store.tensors(run).items()})
     except RuntimeError as error:
-        raise DataError(f"{job.model_path(out)} has another network: delete it, and run again ({error}).") from None
+        path = store.path(run, "safetensors")
+        raise DataError(f"{path} has another network: delete it, and run again ({error}).") from None
     probabilities: Array = model(torch.as_tensor(points)).detach().softmax(dim=1).numpy()
     return probabilities
 
@@ -257,62 +284,64 @@ def class_probabilities(job: Job, loaded: BenchmarkData, out: Path, points: npt.
 def method_objective(
     method: BenchMethod, batches: Batches, prior: Prior | None, network: nn.Module, plan: TrainingPlan
 ) -> Objective:
-    """The method's objective for a run of this plan on these batches.
+    """Return the method's objective for a run of this plan on these batches.
 
     It gets the number of features and the learning rate if its constructor takes them. A ``warm_up_share`` among the
     method's settings becomes a number of steps.
     """
-    name = method.objective or "erm"
+    if method.objective is None:
+        raise SettingError(f"the method {method.name} has no objective to train a network with.")
     known: dict[str, Any] = {"width": network.width, "learning_rate": plan.learning_rate}
-    wanted = inspect.signature(OBJECTIVES[name]).parameters
+    wanted = inspect.signature(OBJECTIVES[method.objective]).parameters
     arguments = {key: value for key, value in known.items() if key in wanted} | dict(method.settings)
     if (share := arguments.pop("warm_up_share", None)) is not None:
         arguments["warm_up"] = round(share * batches.steps(plan))
-    return make_objective(name, batches.rows.groups, prior, **arguments)
+    return make_objective(method.objective, batches.rows.groups, prior, **arguments)
 
 
 @FITS.register("mlp")
 def _network(given: Assignment) -> Fitted:
     split = given.split()
-    prior, graph = network_prior(given, split)
+    prior, graph = _network_prior(given, split)
     model = build_model(given.protocol, given.loaded, given.seed)
-    history = train_network(
-        given,
-        split,
-        model,
-        given.method,
-        prior,
-        evaluate=lambda network: _evaluate(network, given, split.validation),
-        checkpoint=given.checkpoint("main"),
-    )
+    by_group = TARGETS[given.protocol.task].by_group
+
+    def evaluate(network: nn.Module) -> dict[str, Any]:
+        held_out = by_group(outputs_of(network, split.validation), split.validation)
+        metrics = given.summary(by_group(outputs_of(network, given.test), given.test))
+        return {"validation": float(np.mean(list(held_out.values()))), **metrics}
+
+    try:
+        history = _train(given, split, model, given.method, prior, "main", evaluate=evaluate)
+    except DivergedError as error:
+        return Fitted([], prior=prior, graph=graph, diverged=str(error))
     return Fitted([epoch for epoch in history if epoch.metrics], model.state_dict(), prior, graph)
 
 
-def network_prior(given: Assignment, split: Split) -> PriorAndGraph:
-    """The prior of a network's method; where it is learned from features, an ERM network is trained for them."""
+def _network_prior(given: Assignment, split: Split) -> PriorAndGraph:
+    """Return the prior of a network's method; if it is learned from features, train the baseline for them."""
 
     def learn(**settings: Any) -> GroupGraph:
+        if given.protocol.baseline is None:
+            raise SettingError(f"{given.protocol.benchmark} has no baseline whose features a topology is learned from.")
         model = build_model(given.protocol, given.loaded, given.seed)
-        # Not evaluated: where training groups stand for test groups, a benchmark's summary knows nothing of them.
-        train_network(given, split, model, BENCH_METHODS["erm"], None, checkpoint=given.checkpoint("features"))
+        _train(given, split, model, given.protocol.baseline, None, "features")
         features = outputs_of(model, split.train, given.runtime.device, features=True)
         return learn_topology(features, split.train.ids, resamples=0, **settings)
 
     return given.prior(split.train, learn)
 
 
-def train_network(
+def _train(
     given: Assignment,
     split: Split,
     model: nn.Module,
     method: BenchMethod,
     prior: Prior | None,
-    *,
+    phase: str,
     evaluate: Callable[[nn.Module], dict[str, Any]] | None = None,
-    on_record: Callable[[RoundRecord], None] | None = None,
-    checkpoint: Path | None = None,
 ) -> list[RoundRecord]:
-    """Train a network by epochs, as the protocol says."""
+    """Train a network by epochs under the protocol."""
     protocol = given.protocol
     plan = TrainingPlan(
         rounds=protocol.rounds,
@@ -323,25 +352,9 @@ def train_network(
         device=given.runtime.device,
     )
     batches = Batches.of(split.train, protocol.per_group, paired=protocol.paired)
-    if checkpoint is not None:
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    return fit(
-        model,
-        method_objective(method, batches, prior, model, plan),
-        batches,
-        TARGETS[protocol.task].loss,
-        plan,
-        evaluate=evaluate,
-        on_record=on_record,
-        checkpoint=checkpoint,
-    ).history
-
-
-def _evaluate(model: nn.Module, given: Assignment, validation: GroupedData) -> dict[str, Any]:
-    by_group = TARGETS[given.protocol.task].by_group
-    held_out = by_group(outputs_of(model, validation), validation)
-    metrics = given.benchmark.summary(by_group(outputs_of(model, given.test), given.test), given.loaded)
-    return {"validation": float(np.mean(list(held_out.values()))), **metrics}
+    objective = method_objective(method, batches, prior, model, plan)
+    loss = TARGETS[protocol.task].loss
+    return fit(model, objective, batches, loss, plan, evaluate=evaluate, checkpoint=given.checkpoint(phase)).history
 
 
 # ---------------------------------------------------------------------- regressions without rounds
@@ -350,22 +363,24 @@ def _evaluate(model: nn.Module, given: Assignment, validation: GroupedData) -> d
 def _measured(
     given: Assignment, predict: Callable[[Array], Array], weights: Mapping[Name, float] | None = None, **kept: Any
 ) -> Fitted:
-    """The one entry of a regression without rounds: its training loss, its weights, its errors."""
+    """Return the only evaluation of a regression without rounds: its training loss, weights and errors."""
     loss = float(np.mean(list(mse_by_group(predict(given.train.x), given.train).values())))
-    metrics = given.benchmark.summary(mse_by_group(predict(given.test.x), given.test), given.loaded)
+    metrics = given.summary(mse_by_group(predict(given.test.x), given.test))
     return Fitted([RoundRecord(1, loss, dict(weights or {}), metrics)], **kept)
 
 
 @FITS.register("linear")
 def _linear(given: Assignment) -> Fitted:
-    """The convex problem solved exactly, on all rows of the training groups: there is no round to validate."""
+    """Solve the convex problem exactly on all rows of the training groups: there is no round to validate."""
     prior, graph = given.prior(given.train)
     return _solved(given, prior, given.method.settings, graph=graph)
 
 
 @FITS.register("linear-chosen")
 def _linear_chosen(given: Assignment) -> Fitted:
-    """The same under a prior and a penalty that a rule chooses without a label of any test group."""
+    """Solve it under a prior and a penalty that a rule chooses without test labels."""
+    from toporo.choice.penalty import choose_configuration  # few methods need it
+
     choice = choose_configuration(
         given.loaded.data, given.loaded.graph, given.loaded.train, given.loaded.test, **given.method.settings
     )
@@ -380,6 +395,6 @@ def _solved(given: Assignment, prior: Prior | None, settings: Mapping[str, Any],
 
 @FITS.register("rule")
 def _rule_of_thumb(given: Assignment) -> Fitted:
-    """A prediction that is written down, not fitted: the benchmark's rule of the method's name."""
+    """Apply a written prediction rule, which is not fitted: the benchmark's rule of the method's name."""
     rule = given.benchmark.rules[given.method.name](given.train, given.loaded)
     return _measured(given, rule.predict, tensors={name: torch.as_tensor(value) for name, value in rule.kept.items()})

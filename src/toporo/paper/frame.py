@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from toporo.errors import DataError, SettingError
-from toporo.paper.results import RUN_SCHEMA, StoredRun, check_seal
-from toporo.schema import as_type
+from toporo.paper.runs import SCHEMA, TOPOLOGY, check_seal
 from toporo.types import Record
 
-#: What every row has before its metrics.
-COLUMNS = ("benchmark", "variant", "method", "seed", "source", "key", "round", "last", "loss")
+#: Columns of every row before its metrics.
+COLUMNS = ("benchmark", "variant", "method", "seed", "fold", "source", "key", "round", "last", "loss")
 
 
 def load(folder: str | os.PathLike[str]) -> Any:
-    """The records of a folder of results as a pandas data frame: one row per run and evaluation.
+    """Return the records of a folder of results as a pandas data frame with one row per run and evaluation.
 
-    Columns are ``benchmark``, ``variant`` (empty where there is one), ``method``, ``seed``, ``source`` (of the data),
-    ``key`` (another one where code, data or settings were others), ``round`` (epoch or step), ``last`` (whether it is
-    the run's last evaluation) and ``loss``; then the metrics as they were measured (``test``, ``validation``, …; of
-    every group as ``by_group/NAME``); then the method's settings as ``settings/NAME``. What a run lacks is missing.
-    Rows are in the order of variant, method, seed, key and round.
+    Columns are ``benchmark``, ``variant`` (empty if there is only one), ``method``, ``seed``, ``fold`` (0 outside of
+    searches), ``source`` (of the data), ``key`` (different for other code, data or settings), ``round`` (epoch or
+    step), ``last`` (whether it is the last evaluation of the run) and ``loss``; then the metrics (``test``,
+    ``validation``, …; of every group as ``by_group/NAME``); then the method's settings as ``settings/NAME``. Values
+    that a run lacks are missing. Rows are in the order of variant, method, seed, key and round.
 
     Parameters
     ----------
-    folder : what ``toporo reproduce`` was given as ``--out``.
+    folder : the folder given to ``toporo reproduce`` as ``--out``.
 
     >>> import tempfile
     >>> from toporo.paper.runner import reproduce
@@ -42,7 +41,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
     except ImportError:
         raise SettingError("load() needs pandas, which is not installed: pip install 'toporo[frames]'.") from None
     place = Path(folder) / "runs"
-    paths = [path for path in place.glob("*.json") if not path.name.endswith(".topology.json")]
+    paths = [path for path in place.glob("*.json") if not path.name.endswith(TOPOLOGY)]
     if not paths:
         raise DataError(f"no runs in {place}: give the folder that `toporo reproduce` was given as --out.")
     records = sorted((_read(path) for path in paths), key=lambda r: (r["variant"], r["method"], r["seed"], r["key"]))
@@ -52,23 +51,12 @@ def load(folder: str | os.PathLike[str]) -> Any:
     return pd.DataFrame(rows, columns=ordered)
 
 
-def _figures(entry: Record) -> Iterator[tuple[str, float]]:
-    """Name and value of every number that an evaluation measured; of every group as ``name/group``."""
-    from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
-
-    for name, value in RoundRecord.from_dict(entry).metrics.items():
-        for part, number in value.items() if isinstance(value, dict) else [(None, value)]:
-            if isinstance(number, int | float) and not isinstance(number, bool):
-                yield name if part is None else f"{name}/{part}", float(number)
-
-
 def _read(path: Path) -> Record:
-    """A record as it was stored; nothing is set aside, since reading changes nothing."""
+    """Read a record as it was stored; unlike a store, set nothing aside."""
     try:
         record = check_seal(path)
-        as_type(record, StoredRun, "the record of a run")
-        if record.get("schema") != RUN_SCHEMA or "benchmark" not in record:
-            raise DataError(f"{path} is of another format ({record.get('schema')}): expected {RUN_SCHEMA}.")
+        if record.get("schema") != SCHEMA:
+            raise DataError(f"{path} is of another format ({record.get('schema')}): expected {SCHEMA}.")
     except DataError as error:
         raise DataError(
             f"{error} Run `toporo reproduce` again: it sets damaged records aside and redoes them."
@@ -77,8 +65,18 @@ def _read(path: Path) -> Record:
 
 
 def _rows(record: Record) -> Iterator[dict[str, Any]]:
-    about = {name: record[name] for name in ("benchmark", "variant", "method", "seed", "source", "key")}
+    from toporo.training import RoundRecord  # torch takes seconds that loading a data set need not wait for
+
+    about = {name: record[name] for name in COLUMNS if name in record}
     settings = {f"settings/{name}": value for name, value in record["settings"].items() if value is not None}
-    for place, entry in enumerate(record["history"], 1):
-        when = {"round": entry["round"], "last": place == len(record["history"]), "loss": entry["loss"]}
-        yield about | when | dict(_figures(entry)) | settings
+    for number, entry in enumerate(record["history"], 1):
+        when = {"round": entry["round"], "last": number == len(record["history"]), "loss": entry["loss"]}
+        yield about | when | dict(_numbers(RoundRecord.from_dict(entry).metrics)) | settings
+
+
+def _numbers(metrics: Record) -> Iterator[tuple[str, float]]:
+    """Yield name and value of every number that an evaluation measured; of a group as ``name/group``."""
+    for name, value in metrics.items():
+        for part, number in value.items() if isinstance(value, dict) else [(None, value)]:
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                yield name if part is None else f"{name}/{part}", float(number)

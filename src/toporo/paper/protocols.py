@@ -1,9 +1,7 @@
-"""What a table of the paper consists of: methods, a protocol, its variants and its columns.
+"""Methods and protocols of the paper's tables, as data.
 
-A method is an objective or a solver with its settings, and where its prior comes from.
-
-One protocol holds for all methods of a benchmark: the same split, network, optimiser, batches and number of rounds. It
-is data: every benchmark's own file has its protocol, all settings fixed there.
+A method is an objective or a solver with its settings and the source of its prior. A protocol holds for all methods of
+a benchmark: the same split, network, optimiser, batches and number of rounds.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from toporo.registry import Registry
 
 #: The paper's grid of penalties, for tables that show what λ does.
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)
-#: What tables on images have, whose groups nobody gave a graph; and what they run when it is asked for.
+#: Methods of tables on images, which have no given graph, and further methods that run on request.
 ON_IMAGES = ("erm", "group-dro", "coral", "tro-data", "tro-uniform")
 ON_IMAGES_EXTRA = (
     "irm", "vrex", "sd", "mmd", "dann", "iw-erm-data", "tro-lambda0", *(f"tro-data-{value:g}" for value in PENALTIES),
 )  # fmt: skip
-#: Settings of TRO on other benchmarks than the spirals: λ = 1, in a step at which q settles.
+#: Settings of TRO on benchmarks other than the spirals: λ = 1, with a step at which q converges.
 MILD_TRO = {"penalty": 1.0, "step": 0.1}
 #: Share of a run that IRM and V-REx warm up for: 500 of the 2,000 steps on images. DomainBed has 500 of 5,000.
 WARM_UP_SHARE = 0.25
@@ -36,20 +34,23 @@ TRO_USES = frozenset({TOPOLOGY, WORST_CASE})
 
 @dataclass(frozen=True)
 class BenchMethod:
-    """One row of a table: a model, what it is fitted by, and where its prior comes from.
+    """A row of a table: a model, its objective and settings, and the source of its prior.
 
     Attributes
     ----------
     name, title : for the command line and for people.
-    objective : a name in :data:`toporo.objectives.OBJECTIVES`, of a network; None for the other models.
-    settings : of the objective, or of the exact solver. For an objective with a warm-up, ``warm_up_share`` gives its
-        length as a share of the run, whatever the number of steps.
-    prior : a name in :data:`toporo.paper.fits.PRIORS`, or None.
-    control : whether it is there to be compared with: no topology, a wrong one, or one without the worst case.
-    model : a name in :data:`toporo.paper.fits.FITS`.
-    everywhere : whether any benchmark may run it; else those that name it.
-    uses : which of TRO's two ingredients it is trained with, :data:`TOPOLOGY` and :data:`WORST_CASE`. A uniform or
+    objective : name in :data:`toporo.objectives.OBJECTIVES`, for networks; None for other models.
+    settings : of the objective, or of the exact solver. ``warm_up_share`` gives the length of a warm-up as a share of
+        the run.
+    prior : name in :data:`toporo.paper.fits.PRIORS`, or None.
+    control : whether the method exists for comparison only: no topology, a wrong one, or one without the worst case.
+    model : name in :data:`toporo.paper.fits.FITS`.
+    everywhere : whether every benchmark may run it, not only those whose protocols name it.
+    uses : the ingredients of TRO that it is trained with, :data:`TOPOLOGY` and :data:`WORST_CASE`. A uniform or
         shuffled prior is not a topology.
+    baseline : whether it is empirical risk minimisation, the reference of all comparisons. Topologies are learned from
+        the features of networks trained by it.
+    varies : name of the method that this one differs from in its penalty alone.
     """
 
     name: str
@@ -61,15 +62,17 @@ class BenchMethod:
     model: str = "mlp"
     everywhere: bool = True
     uses: frozenset[str] = frozenset()
+    baseline: bool = False
+    varies: str = ""
 
     @property
     def trained(self) -> bool:
-        """Whether it is trained round by round from a random start, so that there is a round to choose."""
+        """Whether it is trained round by round from a random start, so there is a round to choose."""
         return self.objective is not None
 
     @property
     def seeded(self) -> bool:
-        """Whether the seed makes a difference; the others run once."""
+        """Whether the result depends on the seed; other methods run once."""
         return self.trained or self.prior == "shuffled"
 
 
@@ -78,26 +81,26 @@ BENCH_METHODS: Registry[BenchMethod] = Registry("method")
 
 
 def further_methods() -> dict[str, BenchMethod]:
-    """What any benchmark may run: methods registered for that, and every objective that no method speaks of.
+    """Return the methods that every benchmark may run: those registered for it, and objectives without a method.
 
     Such an objective has its default settings and, if it takes a prior, a uniform one.
     """
     from toporo.objectives import OBJECTIVES  # torch takes seconds that loading a data set need not wait for
 
-    spoken_of = {method.objective for method in BENCH_METHODS.values()}
+    with_method = {method.objective for method in BENCH_METHODS.values()}
     bare = {
         name: BenchMethod(name, name, name, prior="uniform" if objective.takes_prior else None)
         for name, objective in OBJECTIVES.items()
-        if name not in spoken_of
+        if name not in with_method
     }
     return {name: method for name, method in BENCH_METHODS.items() if method.everywhere} | bare
 
 
-# The largest penalty of the paper's grid, and the one that its code uses for DG-15. The step for q there is 1, at which
-# q cycles (step * penalty = 100); 0.01 is in the paper's grid too and makes a step the exact best response.
+# The largest penalty of the paper's grid, which its code uses for DG-15. Its step for q is 1, at which q cycles
+# (step * penalty = 100); 0.01 is in the paper's grid too and makes a step the exact best response.
 _TRO = {"penalty": 100.0, "step": 0.01}
-# Without a penalty nothing but the step decides how far q gets: 0.01 would leave it near uniform on DG-15 and make the
-# controls look weak. So these two take a larger one from the paper's grid.
+# Without a penalty only the step decides how far q moves: 0.01 would leave it near uniform on DG-15 and make the
+# controls look weak, so these two take a larger step from the paper's grid.
 _DRO_STEP = 0.1
 _LAMBDA0 = {"penalty": 0.0, "step": _DRO_STEP}
 
@@ -110,8 +113,8 @@ _LINEAR_DRO = {"penalty": 0.0, "ridge": _RIDGE}
 _TOPOLOGY, _WORST = frozenset({TOPOLOGY}), frozenset({WORST_CASE})
 
 for _method in (
-    BenchMethod("linear-erm", "Linear ERM", None, _WEIGHTED, model="linear"),
-    BenchMethod("erm", "ERM", "erm"),
+    BenchMethod("linear-erm", "Linear ERM", None, _WEIGHTED, model="linear", baseline=True),
+    BenchMethod("erm", "ERM", "erm", baseline=True),
     BenchMethod("iw-erm", "IW-ERM, physical prior", "iw-erm", prior="physical", control=True, uses=_TOPOLOGY),
     BenchMethod("irm", "IRM", "irm", {"penalty": 100.0, "warm_up_share": WARM_UP_SHARE}),
     BenchMethod("vrex", "V-REx", "vrex", {"penalty": 10.0, "warm_up_share": WARM_UP_SHARE}),
@@ -155,10 +158,11 @@ for _method in (
             f"tro-data-{penalty:g}",
             f"TRO-data, λ = {penalty:g}",
             "tro",
-            # A step at which q settles, and not in a single batch.
+            # A step at which q converges, and not within a single batch.
             {"penalty": penalty, "step": min(0.1, 1.0 / penalty)},
             prior="data",
             uses=TRO_USES,
+            varies="tro-data",
         )
         for penalty in PENALTIES
     ),
@@ -168,7 +172,7 @@ for _method in (
 
 @dataclass(frozen=True)
 class Metric:
-    """A column: its name, where an evaluation's metrics have it, and what to multiply it by."""
+    """A column: its name, its key among the metrics of an evaluation, and a factor."""
 
     name: str
     key: str
@@ -177,13 +181,13 @@ class Metric:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to pose a benchmark, with a table of its own.
+    """A task posed by a benchmark, with a table of its own.
 
     Attributes
     ----------
-    name, title : for files and for people; empty where there is one variant only.
+    name, title : for files and for people; empty if there is only one variant.
     options : of :func:`toporo.load_dataset`.
-    training : what of the protocol's training differs.
+    training : fields of the protocol that differ.
     paper : published figures, by method and metric.
     """
 
@@ -196,38 +200,38 @@ class Variant:
 
 @dataclass(frozen=True)
 class Protocol:
-    """How every method of a benchmark is trained and measured, and what the paper reports for it.
+    """Training and measurement of every method of a benchmark, and the figures that the paper reports.
 
     Attributes
     ----------
     benchmark, title : its name in the registry, and for people.
     name : of the protocol among those of the benchmark.
     methods : names in :data:`~toporo.paper.protocols.BENCH_METHODS`, in the order of the table.
-    rounds, unit : how long a run lasts, in ``"epochs"`` or ``"steps"``.
-    metric, metrics : what the figures are, in words; and the columns, of which the last one is over all test groups.
-    task : what targets are, for networks on plain rows: a name in :data:`toporo.paper.fits.TARGETS`.
+    rounds, unit : length of a run, in ``"epochs"`` or ``"steps"``.
+    metric, metrics : description of the figures; and the columns, of which the last one is over all test groups.
+    task : kind of target, for networks on plain rows: name in :data:`toporo.paper.fits.TARGETS`.
     better : whether ``"higher"`` or ``"lower"`` figures are better.
     digits : decimals of a figure.
     per_group, learning_rate, hidden, validation : rows of every group in a batch, Adam's step, widths of the network's
-        layers, share of the training rows that is set aside; 0 is none, and the training rows take their place.
+        layers, share of the training rows set aside (if 0, the training rows serve for validation too).
     half_life : see :class:`toporo.training.TrainingPlan`.
     paired : see :class:`toporo.training.Batches`.
-    evaluate_every : rounds from one evaluation to the next.
+    evaluate_every : rounds between evaluations.
     averaging : ``average`` of :class:`toporo.training.TrainingPlan`, for networks on images.
     priors : settings of :meth:`toporo.topology.graph.GroupGraph.prior`.
     data_topology, inputs_topology : settings for learning a topology from features and from raw inputs.
     variants : each has a table of its own.
-    model : what takes the place of ``"mlp"`` in all methods: a name in :data:`toporo.paper.fits.FITS`.
-    network : architecture, weights, precision, … of the models for images; what else an :class:`toporo.training.MLP` is
-        built with.
-    extra : names of further methods, which run when they are asked for by name.
-    changes : what of a method (a field of :class:`BenchMethod`) is particular to this benchmark, by its name.
+    model : replaces ``"mlp"`` in all methods: name in :data:`toporo.paper.fits.FITS`.
+    network : architecture, weights, precision, … of models for images; further arguments of an
+        :class:`toporo.training.MLP`.
+    extra : names of further methods, which run on request.
+    changes : fields of a :class:`BenchMethod` that differ on this benchmark, by its name.
     rules : names in :data:`toporo.paper.results.SELECTIONS`, in the order of the table.
-    headline : the one whose figures stand for a method where there is room for one.
-    average : published averages over the variants by method, where such an average means something; None where not.
+    headline : the rule whose figures stand for a method where only one is shown.
+    average : published averages over the variants by method, if such an average is meaningful; None if not.
     notes : for the report; ``{rounds}`` stands for the rounds of a run.
-    code_version : part of the key of stored runs: a package that adds a benchmark raises it by one with every change to
-        its functions that changes the outcome of a run (split, summary, priors, rules), and stored runs are run again.
+    code_version : part of the key of stored runs. A package that adds a benchmark raises it by one with every change to
+        its functions that changes the outcome of a run (split, summary, priors, rules); runs are then repeated.
     """
 
     benchmark: str
@@ -265,13 +269,34 @@ class Protocol:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Names of all methods, in the order of the table; those that other packages bring come last."""
+        """Names of all methods, in the order of the table; those of other packages come last."""
         return tuple(dict.fromkeys((*self.methods, *self.extra, *further_methods())))
 
     @property
     def moment(self) -> str:
-        """What a model is evaluated after: an epoch or a step."""
+        """The unit of a single round: epoch or step."""
         return self.unit.removesuffix("s")
+
+    @property
+    def sign(self) -> int:
+        """1 if higher figures are better, -1 if lower ones are."""
+        return 1 if self.better == "higher" else -1
+
+    @property
+    def baseline(self) -> BenchMethod | None:
+        """The network trained by empirical risk minimisation; None if the benchmark has none."""
+        return next((method for method in self.get_methods() if method.baseline and method.trained), None)
+
+    @property
+    def learned(self) -> BenchMethod | None:
+        """The method whose topology is learned from features and shown in reports; None if there is none."""
+        methods = (m for m in self.get_methods() if m.prior == "data" and m.uses == TRO_USES and not m.varies)
+        return next(methods, None)
+
+    @property
+    def main_methods(self) -> list[BenchMethod]:
+        """All methods except those that only vary the penalty of another one."""
+        return [method for method in self.get_methods() if not method.varies]
 
     @property
     def whole(self) -> Metric:
@@ -279,7 +304,7 @@ class Protocol:
         return self.metrics[-1]
 
     def method(self, name: str) -> BenchMethod:
-        """A method as this benchmark has it."""
+        """Return a method with the settings that it has on this benchmark."""
         if name in (*self.methods, *self.extra):
             method = BENCH_METHODS[name]
         elif name in (further := further_methods()):
@@ -290,7 +315,7 @@ class Protocol:
         return replace(method, **{"model": model, **self.changes.get(name, {})})
 
     def get_methods(self, names: Iterable[str] | None = None) -> list[BenchMethod]:
-        """Methods by name, in the order of the table; all of them for None."""
+        """Return methods by name in the order of the table; all of them for None."""
         if names is None:
             return [self.method(name) for name in self.known]
         wanted = [self.method(name.strip()) for name in names if name.strip()]
@@ -299,10 +324,10 @@ class Protocol:
         return [method for method in self.get_methods() if method in wanted]
 
     def for_variant(self, variant: Variant) -> Protocol:
-        """The protocol as it stands for one of its variants."""
+        """Return the protocol with the training settings of one of its variants."""
         return replace(self, variants=(variant,), **variant.training)
 
     def paper(self, variant: str, method: str, metric: str) -> float | None:
-        """The published figure, where there is one."""
+        """Return the published figure, if there is one."""
         own = next((v for v in self.variants if v.name == variant), Variant())
         return own.paper.get(method, {}).get(metric)

@@ -1,8 +1,7 @@
-"""A table from start to end: runs, in parallel and resumable; rows; files."""
+"""Reproduction of a table: runs in parallel, resumable and shared between processes; rows; files."""
 
 from __future__ import annotations
 
-import functools
 import json
 import multiprocessing
 import os
@@ -13,35 +12,37 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safetensors.torch import save
 
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
-from toporo.errors import DataError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
-from toporo.files import Claims, replacing
+from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
+from toporo.files import Claims
 from toporo.machine import cores, follow, one_thread, signals_held, tidily
 from toporo.paper.base import BENCHMARKS, load_dataset
 from toporo.paper.fits import FITS, Assignment, Runtime
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
-from toporo.paper.results import RUN_SCHEMA, Job, Outcome, make_rows, read_sealed, set_aside, write_rows
-from toporo.paper.vision import TOPOLOGY, VisionChoices, check_rows, describe, settle
+from toporo.paper.results import Outcome, make_rows, write_rows
+from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside, write_bytes
 from toporo.text import many
 from toporo.training.checkpoint import read_checkpoint
 from toporo.types import Record
 
-#: Called with (jobs done, jobs in all, the job that just ended or None at the start, images per second it trained at).
-Progress = Callable[[int, int, Job | None, float | None], None]
-T = TypeVar("T")
-R = TypeVar("R")
-#: Seconds between two looks at what another process does.
+if TYPE_CHECKING:
+    from toporo.paper.vision import VisionChoices
+
+#: Called with (runs done, runs in all, the run that just ended or None at the start).
+Progress = Callable[[int, int, Run | None], None]
+Say = Callable[[str], object]
+#: Record and model of a run, and the topology that it shares if another machine made one.
+Done: TypeAlias = tuple[Record, bytes, bytes | None]
+#: Seconds between two looks at the runs of another process.
 LOOK_EVERY = 0.5
-#: Phases of a run that leave checkpoints.
-PHASES = ("features", "main")
 
 
 def reproduce(
@@ -55,119 +56,117 @@ def reproduce(
     source: str = "auto",
     workers: int | None = 1,
     progress: Progress | None = None,
-    once: Iterable[str] = (),
     vision: VisionChoices | None = None,
-    say: Callable[[str], object] | None = None,
+    say: Say | None = None,
     engine: str = LOCAL,
     **options: str | None,
 ) -> Outcome:
     """Run one of the paper's tables and write ``out/results.json``.
 
-    The table has the methods asked for and, beside them, all others with stored runs in ``out`` that have the same
-    protocol, settings and data: a method can be added to a table without the others.
+    The table has the methods asked for and all others with stored runs in ``out`` that have the same protocol,
+    settings and data: a method can be added to a table without repeating the others.
 
-    Every run is stored under ``out/runs`` as it ends and checkpointed while it goes, so calling this again after an
-    interruption goes on from there and gives the same figures; what is damaged is set aside with a warning, and run
-    again. ``options`` choose among a benchmark's variants, e.g. ``split="east-west"``; all of them unless given.
+    Every run is stored under ``out/runs`` when it ends and checkpointed before, so the same call after an interruption
+    continues and gives the same figures. Damaged files are set aside with a warning, and their runs repeated.
 
     Parameters
     ----------
     name : of the benchmark.
-    out : folder for results; made if need be.
+    out : folder for results; created if it does not exist.
     protocol : ``"fair"``, ours, or another that the benchmark has, such as ``"paper"``.
-    seeds : how many: 0, 1, …
-    methods : names of those to run; those of the protocol's table unless given.
+    seeds : number of seeds: 0, 1, …
+    methods : names; by default those of the protocol's table.
     data, source : see :func:`toporo.load_dataset`.
     workers : runs at a time; None for as many as the engine has room for.
     progress : called as runs end.
-    once : names of further methods, for the first seed alone.
-    vision : where and how to train networks for images.
-    say : called before the first run with a line on what of the data cannot be used, if anything.
-    engine : where runs are done: ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
-    options : of the variants.
+    vision : device, network and training of benchmarks on images.
+    say : called with remarks for people: parts of the data that cannot be used, runs of other processes.
+    engine : ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
+    options : choose among the benchmark's variants, e.g. ``split="east-west"``; by default all of them.
     """
-    check_engine(engine)
     benchmark = BENCHMARKS[name].under(protocol)
     variants = benchmark.get_variants(**options)
-    settled, runtime, loading = settle(benchmark, vision, Path(out))
+    if benchmark.vision is not None:
+        from toporo.paper import vision as images  # it loads networks that other benchmarks do not need
+
+        settled, runtime, loading = images.settle(benchmark, vision, Path(out))
+    elif vision is None:
+        settled, runtime, loading = benchmark.protocol, Runtime(), {}
+    else:
+        raise SettingError(
+            f"device, weights, network, steps and the like are for benchmarks on images; {name} is none."
+        )
     # As they are settled: a user's choices are in them too.
     chosen = settled.get_methods(settled.methods if methods is None else methods)
-    single = [method for method in (settled.get_methods(once) if once else []) if method not in chosen]
-    if seeds < 1 or (workers is not None and workers < 1):
-        raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     if engine != LOCAL and runtime.device != "cpu":
         raise SettingError(
             f"--engine {engine} with --device {runtime.device}: a cluster's runs are done on CPUs. Use --device cpu, "
             "or this command without --engine on every machine with a GPU, and one folder for all."
         )
+    folder = check_request(out, seeds=seeds, workers=workers, engine=engine)
+    loaded, skipped = _load(name, variants, data, source, loading)
+    if benchmark.vision is not None:
+        images.check_rows(benchmark, loaded.values())
+    if say is not None and (line := benchmark.left_out(list(loaded.values()))):
+        say(line)
+    runs = _make_runs(settled, loaded, chosen, seeds)
+    store = Store(folder, with_networks=runtime.keep_models)
+    place = Workplace(store, runtime, engine, workers, progress, say)
+    records, resumed = place.run_all(runs, {each.fingerprint: each for each in loaded.values()})
+    for run in runs:
+        if (message := records[run.key].get("diverged")) is not None:
+            raise DivergedError(f"{run}: {message}")
+    kept = list(_stored_runs(settled, loaded, store, {method.name for method in chosen}))
+    ordered = [*(records[run.key] for run in runs), *(record for _, record in kept)]
+    rows = make_rows(settled, ordered)
+    about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
+    if benchmark.vision is not None:
+        about |= images.describe(benchmark, settled, ordered, list(loaded.values()), skipped)
+    write_rows(rows, folder / "results.json", about or None)
+    return Outcome(settled, loaded, rows, ordered, [*runs, *(run for run, _ in kept)], resumed, about or None)
+
+
+def check_request(out: str | os.PathLike[str], *, seeds: int, workers: int | None, engine: str) -> Path:
+    """Check settings of a table or a search before anything is read or written; return the folder for results."""
+    check_engine(engine)
+    if seeds < 1 or (workers is not None and workers < 1):
+        raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} is a file: give a folder for the results.")
-    loaded, skipped = _load(name, variants, data, source, loading)
-    check_rows(benchmark, loaded.values())
-    if say is not None and (line := benchmark.left_out(list(loaded.values()))):
-        say(line)
-    jobs = _make_jobs(settled, loaded, ((chosen, seeds), (single, 1)))
-    keys = [job.key for job in jobs]
-    records: dict[str, Record] = {}
-    for job, key in zip(jobs, keys, strict=True):
-        if (record := job.finished(folder, network=runtime.keep_models)) is not None:
-            records[key] = record
-    resumed = len(records)
-    pending = [job for job, key in zip(jobs, keys, strict=True) if key not in records]
-    with cluster(engine if pending else LOCAL) as where:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
-        if progress is not None:
-            progress(resumed, len(jobs), None, None)
-        for job in pending:
-            _set_aside_damaged(job, folder)
-        with closing(_run_all(pending, loaded, folder, runtime, where, workers, say)) as runs:
-            for job, record in runs:
-                records[job.key] = record
-                if progress is not None:
-                    progress(len(records), len(jobs), job, record.get("timing", {}).get("images_per_second"))
-    kept = list(_stored_runs(settled, loaded, folder, {method.name for method in (*chosen, *single)}))
-    jobs += [job for job, _ in kept]
-    ordered = [*(records[key] for key in keys), *(record for _, record in kept)]
-    rows = make_rows(settled, ordered)
-    about = describe(benchmark, settled, ordered, list(loaded.values()), skipped)
-    if benchmark.protocol is not BENCHMARKS[name].protocol:
-        about = {"protocol": protocol, **(about or {})}
-    write_rows(rows, folder / "results.json", about)
-    return Outcome(settled, loaded, rows, ordered, jobs, resumed, about)
+    return folder
 
 
-def _make_jobs(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], methods: Iterable[tuple[Iterable[BenchMethod], int]]
-) -> list[Job]:
-    """One job for every variant, method and seed, of methods with how many seeds each is to have."""
+def _make_runs(
+    settled: Protocol, loaded: Mapping[str, BenchmarkData], methods: Iterable[BenchMethod], seeds: int
+) -> list[Run]:
+    """Return a run for every variant, method and seed."""
     return [
-        Job(settled.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
-        for methods_now, seeds_now in methods
+        Run(settled.for_variant(variant), method, seed, loaded[variant.name].fingerprint, variant.name)
         for variant in settled.variants
         if variant.name in loaded
-        for method in methods_now
-        for seed in range(seeds_now if method.seeded else 1)
+        for method in methods
+        for seed in range(seeds if method.seeded else 1)
     ]
 
 
 def _stored_runs(
-    settled: Protocol, loaded: Mapping[str, BenchmarkData], folder: Path, asked: Set[str]
-) -> Iterator[tuple[Job, Record]]:
-    """Runs in the folder of methods that were not asked for, with the same settings and data, from seed 0 on."""
+    settled: Protocol, loaded: Mapping[str, BenchmarkData], store: Store, asked: Set[str]
+) -> Iterator[tuple[Run, Record]]:
+    """Yield stored runs of methods that were not asked for, with the same settings and data, from seed 0 on."""
     others = [method for method in settled.get_methods() if method.name not in asked]
-    for job in _make_jobs(settled, loaded, ((others, 1),)):
-        while (record := job.finished(folder)) is not None:
-            yield job, record
-            if not job.method.seeded:
+    for run in _make_runs(settled, loaded, others, 1):
+        while (record := store.read(run)) is not None and not record.get("diverged"):
+            yield run, record
+            if not run.method.seeded:
                 break
-            job = replace(job, seed=job.seed + 1)
+            run = replace(run, seed=run.seed + 1)
 
 
 def _load(
     name: str, variants: Sequence[Variant], data: str | os.PathLike[str] | None, source: str, loading: Mapping[str, Any]
 ) -> tuple[dict[str, BenchmarkData], dict[str, str]]:
-    """The data of every variant; and why some have none, where others have some."""
+    """Return the data of every variant, and the reasons why some have none if others have some."""
     loaded: dict[str, BenchmarkData] = {}
     skipped: dict[str, str] = {}
     for variant in variants:
@@ -182,66 +181,141 @@ def _load(
     return loaded, skipped
 
 
-def run_job(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime | None = None) -> dict[str, Any]:
-    """Do one run and store it; picks up from its checkpoint, or returns the record if it was done before."""
-    runtime = runtime or Runtime()
-    done = job.finished(out, network=runtime.keep_models)
-    if done is not None:
-        return done
-    checkpoint = functools.partial(job.checkpoint_path, out)
+# ---------------------------------------------------------------------- one run
+
+
+def do_run(run: Run, loaded: BenchmarkData, store: Store, runtime: Runtime) -> Done:
+    """Do a run, or continue from its checkpoint; the result is returned and not yet stored."""
+    if BENCHMARKS[run.protocol.benchmark].vision is not None:
+        import toporo.paper.vision  # noqa: F401  # it registers the fits of networks on images
+
     # The same bytes on any machine: runs, not operations, are done in parallel.
     with one_thread(torch=True), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TopoRoWarning)
-        fitted = FITS[job.method.model](
-            Assignment(
-                job.protocol,
-                job.method,
-                job.seed,
-                loaded,
-                checkpoint,
-                functools.partial(_shared_path, job, out),
-                runtime,
-            )
-        )
+        fitted = FITS[run.method.model](Assignment(run, loaded, store, runtime))
+    method = run.method
     record = {
-        "schema": RUN_SCHEMA,
-        "key": job.key,
+        "schema": SCHEMA,
+        "key": run.key,
         "benchmark": loaded.name,
-        "variant": job.variant,
+        "variant": run.variant,
+        "fold": run.fold,
         "source": loaded.source,
-        "method": job.method.name,
-        "settings": {"objective": job.method.objective, **job.method.settings, "prior": job.method.prior},
-        "seed": job.seed,
+        "method": method.name,
+        "settings": {"objective": method.objective, **method.settings, "prior": method.prior},
+        "seed": run.seed,
         "prior": fitted.prior.to_dict() if fitted.prior else None,
         "topology": json.loads(fitted.graph.to_json()) if fitted.graph else None,
         "choice": fitted.choice,
         "warnings": sorted({str(w.message) for w in caught if issubclass(w.category, TopoRoWarning)}),
         "history": [entry.to_dict() for entry in fitted.history],
     }
-    for name, value in (("samples", fitted.samples), ("timing", fitted.timing)):
-        if value is not None:
-            record[name] = dict(value)
+    optional = {"samples": fitted.samples, "timing": fitted.timing, "diverged": fitted.diverged}
+    record |= {name: value for name, value in optional.items() if value is not None}
     if fitted.timing is not None:
         record["network_kept"] = runtime.keep_models
-    tensors = {key: value.contiguous() for key, value in fitted.tensors.items()}
-    record = job.store(out, record, save(tensors), network=runtime.keep_models)
-    for phase in PHASES:
-        checkpoint(phase).unlink(missing_ok=True)
-    return record
+    return record, save({key: value.contiguous() for key, value in fitted.tensors.items()}), None
 
 
-def _shared_path(job: Job, out: Path, name: str) -> Path:
-    """The file of this name that all runs of a seed share, made by the ERM run among them."""
-    if "erm" in job.protocol.known:
-        job = replace(job, method=job.protocol.method("erm"))
-    return out / "runs" / f"{job.key}.{name}"
+def _do_in_scratch(run: Run, loaded: BenchmarkData, runtime: Runtime, topology: bytes | None) -> Done:
+    """Do a run on a machine that does not see the store."""
+    with tempfile.TemporaryDirectory(prefix="toporo-") as folder:
+        store = Store(Path(folder))
+        shared = store.shared(run, TOPOLOGY)
+        if topology is not None:
+            write_bytes(shared, topology)
+        record, model, _ = do_run(run, loaded, store, runtime)
+        return record, model, shared.read_bytes() if topology is None and shared.exists() else None
 
 
-def _set_aside_damaged(job: Job, out: Path) -> None:
-    """What an earlier process left of a run for this one to go on from, where it is damaged."""
-    read_sealed(_shared_path(job, out, TOPOLOGY))
-    for phase in PHASES:
-        path = job.checkpoint_path(out, phase)
+# ---------------------------------------------------------------------- many runs
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how runs are done.
+
+    Attributes
+    ----------
+    store : holds their results.
+    runtime : device and initial weights.
+    engine : ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
+    workers : runs at a time; None for as many as the engine has room for.
+    progress : called as runs end.
+    say : called with remarks for people.
+    """
+
+    store: Store
+    runtime: Runtime = field(default_factory=Runtime)
+    engine: str = LOCAL
+    workers: int | None = 1
+    progress: Progress | None = None
+    say: Say | None = None
+
+    def run_all(self, runs: Sequence[Run], data: Mapping[str, BenchmarkData]) -> tuple[dict[str, Record], int]:
+        """Do the runs that are not stored yet; return all records by key and the number of those found.
+
+        ``data`` are by fingerprint.
+        """
+        store, progress = self.store, self.progress or (lambda done, total, run: None)
+        records = {run.key: record for run in runs if (record := store.read(run)) is not None}
+        found, pending = len(records), [run for run in runs if run.key not in records]
+        with cluster(self.engine if pending else LOCAL) as machines:
+            store.folder.mkdir(parents=True, exist_ok=True)
+            progress(found, len(runs), None)
+            for run in pending:
+                _set_aside_damaged(run, store)
+            with closing(self._each(pending, data, machines)) as ended:
+                for run, record in ended:
+                    records[run.key] = record
+                    progress(len(records), len(runs), run)
+        return records, found
+
+    def _each(
+        self, pending: list[Run], data: Mapping[str, BenchmarkData], machines: Cluster
+    ) -> Generator[tuple[Run, Record], None, None]:
+        """Yield runs with records as they end, done here or by another process at work on this folder."""
+        store, waited = self.store, False
+        shared = {run.fingerprint: machines.share(data[run.fingerprint]) for run in pending}
+        while pending:
+            with Claims(store.folder) as claims:
+                unclaimed = (run for run in pending if claims.take(run.key) and store.read(run) is None)
+                with closing(self._results(unclaimed, shared, machines)) as results:
+                    for run, (record, model, topology) in results:
+                        if topology is not None:
+                            write_bytes(store.shared(run, TOPOLOGY), topology)
+                        yield run, store.write(run, record, model)
+                        pending = [other for other in pending if other.key != run.key]
+            for run in list(pending):
+                if (stored := store.read(run)) is not None:
+                    pending.remove(run)
+                    yield run, stored
+            if pending:
+                if not waited and self.say is not None:
+                    self.say(f"{many(len(pending), 'run')} under way in another process on {store.folder}: waiting.")
+                waited = True
+                time.sleep(LOOK_EVERY)
+
+    def _results(
+        self, runs: Iterable[Run], data: Mapping[str, Any], machines: Cluster
+    ) -> Generator[tuple[Run, Done], None, None]:
+        """Yield results of runs as they end: in this process, in others, or on a cluster."""
+        store, runtime = self.store, self.runtime
+        if not isinstance(machines, RayCluster):
+            calls = ((run, (run, data[run.fingerprint], store, runtime)) for run in runs)
+            return _in_processes(do_run, calls, self.workers or cores())
+        shared = ((run, store.shared(run, TOPOLOGY)) for run in runs)
+        remote = (
+            (run, (run, data[run.fingerprint], runtime, path.read_bytes() if path.exists() else None))
+            for run, path in shared
+        )
+        return machines.each(_do_in_scratch, remote, ahead=self.workers)
+
+
+def _set_aside_damaged(run: Run, store: Store) -> None:
+    """Set aside damaged files that an earlier process left for this run to continue from."""
+    read_sealed(store.shared(run, TOPOLOGY))
+    for path in store.checkpoints(run):
         try:
             read_checkpoint(path)
         except FileNotFoundError:
@@ -250,142 +324,47 @@ def _set_aside_damaged(job: Job, out: Path) -> None:
             set_aside(path, str(error).removesuffix(" Delete it to start over."))
 
 
-# ---------------------------------------------------------------------- many runs
-
-
-def _run_all(
-    pending: list[Job],
-    loaded: Mapping[str, BenchmarkData],
-    out: Path,
-    runtime: Runtime,
-    where: Cluster,
-    workers: int | None,
-    say: Callable[[str], object] | None,
-) -> Generator[tuple[Job, Record], None, None]:
-    """Jobs with records as they end: run here, or by another process at work on this folder, which is waited for."""
-    waited = False
-    while pending:
-        if isinstance(where, RayCluster):
-            runs = _run_elsewhere(pending, loaded, out, runtime, where, workers)
-        else:
-            calls = [(job, (job, loaded[job.variant], out, runtime)) for job in pending]
-            runs = run_each(_run_unclaimed, calls, workers or cores())
-        with closing(runs):
-            ended = set()
-            for job, record in runs:
-                if record is not None:
-                    ended.add(job.key)
-                    yield job, record
-        pending = [job for job in pending if job.key not in ended]
-        if pending and not waited and say is not None:
-            say(f"{many(len(pending), 'run')} under way in another process on {out}: waiting for what it leaves.")
-            waited = True
-        while pending and not _free(pending, out):
-            time.sleep(LOOK_EVERY)
-            for job in list(pending):
-                if (record := job.finished(out, network=runtime.keep_models)) is not None:
-                    pending.remove(job)
-                    yield job, record
-
-
-def _free(jobs: Sequence[Job], out: Path) -> bool:
-    """Whether nobody is at work on one of these; its process may have died."""
-    with Claims(out / "runs") as claims:
-        return any(claims.take(job.key) for job in jobs)
-
-
-def _run_unclaimed(job: Job, loaded: BenchmarkData, out: Path, runtime: Runtime) -> Record | None:
-    """Do one run, unless another process is at it."""
-    with Claims(out / "runs") as claims:
-        return run_job(job, loaded, out, runtime) if claims.take(job.key) else None
-
-
-def _run_elsewhere(
-    pending: Sequence[Job],
-    loaded: Mapping[str, BenchmarkData],
-    out: Path,
-    runtime: Runtime,
-    where: RayCluster,
-    workers: int | None,
-) -> Generator[tuple[Job, Record | None], None, None]:
-    """Runs on machines that do not see this folder: what they leave comes back, and is stored here."""
-    data = {name: where.share(loaded[name]) for name in dict.fromkeys(job.variant for job in pending)}
-    with Claims(out / "runs") as claims:
-
-        def calls() -> Iterator[tuple[Job, tuple[Any, ...]]]:
-            for job in pending:
-                if claims.take(job.key):
-                    shared = _shared_path(job, out, TOPOLOGY)
-                    yield job, (job, data[job.variant], runtime, shared.read_bytes() if shared.exists() else None)
-
-        with closing(where.each(_run_in_scratch, calls(), ahead=workers)) as runs:
-            for job, (record, model, topology) in runs:
-                if record["key"] != job.key:
-                    raise TopoRoError(f"{job} was run elsewhere by other code ({record['key']}): expected {job.key}.")
-                if topology is not None:
-                    with replacing(_shared_path(job, out, TOPOLOGY)) as stream:
-                        stream.write(topology)
-                record = job.store(out, record, model, network=runtime.keep_models)
-                for phase in PHASES:
-                    job.checkpoint_path(out, phase).unlink(missing_ok=True)
-                claims.give_back(job.key)
-                yield job, record
-
-
-def _run_in_scratch(
-    job: Job, loaded: BenchmarkData, runtime: Runtime, topology: bytes | None
-) -> tuple[Record, bytes, bytes | None]:
-    """Do one run in a folder of its own: record, model, and the topology that runs of a seed share if it made that."""
-    with tempfile.TemporaryDirectory(prefix="toporo-") as place:
-        out = Path(place)
-        shared = _shared_path(job, out, TOPOLOGY)
-        shared.parent.mkdir()
-        if topology is not None:
-            shared.write_bytes(topology)
-        record = run_job(job, loaded, out, runtime)
-        made = shared.read_bytes() if topology is None and shared.exists() else None
-        return record, job.model_path(out).read_bytes(), made
-
-
-def run_each(
-    work: Callable[..., R], calls: Sequence[tuple[T, tuple[Any, ...]]], workers: int
-) -> Generator[tuple[T, R], None, None]:
-    """Call ``work`` with each job's arguments, in so many processes, and yield jobs with results as they end."""
-    if workers == 1 or len(calls) <= 1:
-        for job, arguments in calls:
-            yield job, work(*arguments)
+def _in_processes(
+    work: Callable[..., Done], calls: Iterable[tuple[Run, tuple[Any, ...]]], workers: int
+) -> Generator[tuple[Run, Done], None, None]:
+    """Call ``work`` for each run in so many processes, and yield runs with results as they end."""
+    rest = iter(calls)
+    first = list(islice(rest, workers))
+    waiting = chain(first, rest)
+    if len(first) <= 1:
+        for run, arguments in waiting:
+            yield run, work(*arguments)
         return
     # Fresh interpreters, not forks: torch's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    waiting = iter(calls)
-    running: dict[Future[R], T] = {}
+    running: dict[Future[Done], Run] = {}
     theirs, ours = context.Pipe(duplex=False)
     # Ours is closed first, however this ends: that is what ends the workers, and then the pool.
-    with theirs, ProcessPoolExecutor(min(workers, len(calls)), context, follow, (theirs,)) as pool, ours:
+    with theirs, ProcessPoolExecutor(len(first), context, follow, (theirs,)) as pool, ours:
         while True:
-            # No more than can run at once, so that an interruption leaves no queue to work off.
-            for job, arguments in islice(waiting, workers - len(running)):
+            # No more than can run at once, so an interruption leaves no queue to work off.
+            for run, arguments in islice(waiting, workers - len(running)):
                 try:
                     with signals_held():
-                        running[pool.submit(tidily, work, *arguments)] = job
+                        running[pool.submit(tidily, work, *arguments)] = run
                 except (BrokenProcessPool, OSError, ValueError) as error:
                     if isinstance(error, OSError) and error.errno is not None:  # the system's: no process to be had
                         raise
                     # A pool that breaks while a worker starts closes the pipes which it is handed.
-                    raise _killed([*running.values(), job]) from None
+                    raise _killed([*running.values(), run]) from None
             if not running:
                 return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 try:
-                    record = future.result()
+                    result = future.result()
                 except BrokenProcessPool:
                     raise _killed(running.values()) from None
-                yield running.pop(future), record
+                yield running.pop(future), result
 
 
-def _killed(jobs: Iterable[object]) -> TopoRoError:
-    names = ", ".join(map(str, jobs))
+def _killed(runs: Iterable[Run]) -> TopoRoError:
+    names = ", ".join(map(str, runs))
     return TopoRoError(
         f"a worker was killed, perhaps for want of memory, while these ran: {names}. What is done is kept: run it "
         "again to go on, with fewer jobs at a time if memory was short."

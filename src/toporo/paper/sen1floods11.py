@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,9 @@ from toporo.paper.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_
 from toporo.paper.loaded import BenchmarkData, FileState, check_published, check_source, file_state, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.paper.results import Outcome, VariantOutcome
-from toporo.paper.sections import (
-    COMPARED,
-    SAMPLED,
-    Sections,
-    any_sections,
-    comparisons,
-    learned_of,
-    lowest_seeds,
-    section,
-    topology_words,
-)
+from toporo.paper.runs import Store
+from toporo.paper.sections import Sections, any_sections, learned_of, lowest_seeds, section, shown_samples
+from toporo.paper.sentences import any_findings
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
@@ -397,11 +390,6 @@ def sections(part: VariantOutcome, out: Path) -> Sections:
     return [*any_sections(part, out, "event"), *_map(part), *_tiles(part, out)]
 
 
-def findings(part: VariantOutcome) -> list[str]:
-    """Return comparisons with ERM and the controls, and what the topology is worth."""
-    return [*comparisons(part, COMPARED, digits=part.protocol.digits), *topology_words(part, "event")]
-
-
 def _map(part: VariantOutcome) -> Sections:
     places: dict[Name, tuple[float, float]] = {name: at for name, at in EVENTS.items() if name in part.loaded.graph}
     if not places:
@@ -421,7 +409,7 @@ def _tiles(part: VariantOutcome, out: Path) -> Sections:
         part.protocol.method(name).title: dict(
             zip(first[name]["samples"]["rows"], _water(part, name, out), strict=True)
         )
-        for name in SAMPLED
+        for name in shown_samples(part)
         if first.get(name, {}).get("samples")
     }
     if not water:
@@ -448,10 +436,11 @@ def _tiles(part: VariantOutcome, out: Path) -> Sections:
 
 def _water(part: VariantOutcome, method: str, out: Path) -> npt.NDArray[Any]:
     """Return probabilities of water in the sample tiles of the run with the lowest seed."""
-    job = min((job for job in part.jobs if job.method.name == method), key=lambda job: job.seed)
-    tensors = job.read_tensors(out)
+    run = min((run for run in part.runs if run.method.name == method), key=lambda run: run.seed)
+    store = Store(out)
+    tensors = store.tensors(run)
     if WATER not in tensors:
-        path = job.model_path(out)
+        path = store.path(run, "safetensors")
         raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
     return tensors[WATER]
 
@@ -476,7 +465,7 @@ register(
         told=_told,
         options={"test": "test domain or event"},
         sections=sections,
-        findings=findings,
+        findings=partial(any_findings, what="event"),
         notices=notices,
     )
 )

@@ -43,7 +43,6 @@ from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, Bench
 from toporo.paper.results import Outcome, VariantOutcome
 from toporo.paper.sections import (
     Sections,
-    comparisons,
     curves_section,
     last_metrics,
     last_weights,
@@ -52,6 +51,7 @@ from toporo.paper.sections import (
     scores,
     section,
 )
+from toporo.paper.sentences import comparisons
 from toporo.topology import states
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -646,7 +646,7 @@ register(
         summary=_mean_by_hop,
         rules=_RULES,
         sections=sections,
-        findings=lambda part: comparisons(part, COMPARED, digits=part.protocol.digits),
+        findings=lambda part: comparisons(part, COMPARED),
         overall=overall,
     )
 )

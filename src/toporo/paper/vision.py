@@ -27,8 +27,9 @@ from toporo.paper.base import Benchmark, Vision
 from toporo.paper.fits import FITS, Assignment, Fitted, Runtime, method_objective
 from toporo.paper.flood_chips import standardize
 from toporo.paper.loaded import BenchmarkData
-from toporo.paper.protocols import BENCH_METHODS, BenchMethod, Protocol
-from toporo.paper.results import SELECTIONS, read_sealed, write_sealed
+from toporo.paper.protocols import BenchMethod, Protocol
+from toporo.paper.results import SELECTIONS
+from toporo.paper.runs import TOPOLOGY, read_sealed, write_sealed
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
 from toporo.topology.prior import Prior
@@ -53,8 +54,6 @@ from toporo.vision.pixels import (
 
 RowNumbers: TypeAlias = npt.NDArray[np.int64]
 RANDOM = "a random start"
-#: The file with the topology that runs of a seed share.
-TOPOLOGY = "topology.json"
 #: Rows of a group whose features the topology is learned from.
 POINTS = 500
 #: Rows nearest to a row that it is joined to, where there are as many.
@@ -100,15 +99,15 @@ class VisionChoices:
     keep_models: bool = False
 
 
+def _vision(benchmark: Benchmark) -> Vision:
+    if benchmark.vision is None:
+        raise SettingError(f"{benchmark.name} is no benchmark on images.")
+    return benchmark.vision
+
+
 def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tuple[Protocol, Runtime, dict[str, Any]]:
-    """The protocol with these choices in it, where to run, and options for loading the data."""
-    protocol, vision = benchmark.protocol, benchmark.vision
-    if vision is None:
-        if choices is not None:
-            raise SettingError(
-                f"device, weights, network, steps and the like are for benchmarks on images; {benchmark.name} is none."
-            )
-        return protocol, Runtime(), {}
+    """Return the protocol with these choices in it, where to run, and options for loading the data."""
+    protocol, vision = benchmark.protocol, _vision(benchmark)
     choices = choices or VisionChoices()
     device = pick_device(choices.device)
     name = _network_name(benchmark, vision, choices)
@@ -134,7 +133,7 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
         **_judged(protocol, averaging),
         per_group=protocol.per_group if choices.per_group is None else whole(choices.per_group, "per_group", 1),
         network=network | {"precision": precision, "weights": source},
-        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol.changes, choices.penalty),
+        changes=protocol.changes if choices.penalty is None else _with_penalty(protocol, choices.penalty),
         notes=tuple(notes),
     )
     # A wrong one is an error now.
@@ -188,23 +187,22 @@ def _depth(network: str) -> int:
     return int(network.removeprefix("resnet"))
 
 
-def _with_penalty(usual: Mapping[str, Mapping[str, Any]], penalty: float) -> dict[str, Mapping[str, Any]]:
-    """What of methods is particular, with another λ for TRO; its step is made smaller where q would not settle."""
+def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
+    """Return the protocol's changes with another λ for TRO, and a smaller step where q would not converge."""
     if not 0 <= penalty < math.inf:
         raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0.")
-    changes = dict(usual)
-    for name in ("tro-data", "tro-uniform"):
-        step = changes[name]["settings"]["step"]
-        settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
-        changes[name] = {**changes[name], "settings": settings}
+    changes = dict(protocol.changes)
+    for name in protocol.methods:
+        settings = protocol.method(name).settings
+        if {"penalty", "step"} <= settings.keys():
+            step = min(settings["step"], 1.0 / penalty) if penalty else settings["step"]
+            changes[name] = {**changes.get(name, {}), "settings": {"penalty": penalty, "step": step}}
     return changes
 
 
 def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
     """An error, before the first run, where a training group has too few rows to train and to validate on."""
-    vision, fraction = benchmark.vision, benchmark.protocol.validation
-    if vision is None:
-        return
+    vision, fraction = _vision(benchmark), benchmark.protocol.validation
     least = next(count for count in itertools.count(2) if 0 < round(fraction * count) < count)
     few: dict[Any, int] = {}
     for each in loaded:
@@ -368,12 +366,14 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
     def learn(**_: Any) -> GroupGraph:
         if (stored := read_sealed(shared)) is not None:
             return _as_stored(stored)
-        network, _trained_by_erm = _trained(kit, plan, BENCH_METHODS["erm"], None, given.checkpoint("features"))
-        return learned(network)
+        baseline = given.protocol.baseline
+        if baseline is None:
+            raise SettingError(f"{given.protocol.benchmark} has no baseline whose features a topology is learned from.")
+        return learned(_trained(kit, plan, baseline, None, given.checkpoint("features"))[0])
 
     prior, graph = given.prior(kit.split.train, learn)
     network, trained = _trained(kit, plan, given.method, prior, given.checkpoint("main"))
-    if given.method.name == "erm":
+    if given.method == given.protocol.baseline:
         learned(network)
     samples, tensors = kit.samples(network)
     if given.runtime.keep_models:
@@ -406,7 +406,6 @@ def _trained(
         return kit.evaluate(network) | extra
 
     objective = method_objective(method, kit.batches, prior, network, plan)
-    checkpoint.parent.mkdir(parents=True, exist_ok=True)
     return network, fit(network, objective, kit.batches, kit.loss, plan, evaluate=evaluate, checkpoint=checkpoint)
 
 
@@ -521,10 +520,8 @@ def describe(
     records: Sequence[Record],
     loaded: Sequence[BenchmarkData],
     skipped: Mapping[str, str],
-) -> dict[str, Any] | None:
-    """Hardware, time and settings of a finished table, as the protocol was settled; None where nothing was timed."""
-    if benchmark.vision is None:
-        return None
+) -> dict[str, Any]:
+    """Return hardware, time and settings of a finished table, with the protocol as it was settled."""
     timings = [record["timing"] for record in records if "timing" in record]
     seconds = [timing["seconds"] for timing in timings]
     speeds = [timing["images_per_second"] for timing in timings if timing["images_per_second"]]
@@ -554,15 +551,15 @@ def describe(
         },
         "data": {**benchmark.told(loaded), "source": first.source, "rows": len(first.data)},
         "skipped": dict(skipped),
-        "priors": learned_priors(records),
+        "priors": learned_priors(protocol, records),
     }
 
 
-def learned_priors(records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
-    """The learned priors, by variant: one per seed."""
+def learned_priors(protocol: Protocol, records: Sequence[Record]) -> dict[str, list[dict[str, float]]]:
+    """Return the learned priors by variant, one per seed."""
     priors: dict[str, list[dict[str, float]]] = {}
     for record in records:
-        if record["method"] == "tro-data" and record["prior"]:
+        if protocol.learned is not None and record["method"] == protocol.learned.name and record["prior"]:
             weights = {str(name): round(value, 4) for name, value in record["prior"]["weights"]}
             priors.setdefault(record["variant"], []).append(weights)
     return priors

@@ -1,0 +1,195 @@
+"""Stored runs: keys, records and models."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from toporo.errors import DataError, warn
+from toporo.files import locked, read_json, sha256, write_text, write_whole
+from toporo.paper.protocols import BenchMethod, Protocol
+from toporo.types import Record
+
+SCHEMA = "toporo.run/3"
+#: Version of the code behind stored runs, part of their key. Raise it by one with every change to toporo that may alter
+#: the outcome of a run (methods, models, training, splits, priors, metrics): stored runs are then repeated. Changes to
+#: figures, tables, pages and messages leave it alone. Other packages have their own versions: the ``code_version`` of
+#: their objectives and of their benchmarks' protocols.
+CODE_VERSION = 1
+#: Fields of protocols and methods that are not in a run's key because they do not change its outcome.
+PROTOCOL_FIELDS_NOT_IN_KEY = (
+    "title", "methods", "extra", "variants", "metric", "metrics", "better", "digits", "changes", "notes", "unit",
+    "rules", "headline", "average",
+)  # fmt: skip
+METHOD_FIELDS_NOT_IN_KEY = ("title", "control", "everywhere", "uses", "baseline", "varies")
+#: Training phases that leave checkpoints: of the network that provides features for a topology, and of the method.
+PHASES = ("features", "main")
+#: Ending of the file with a topology that the runs of a seed share.
+TOPOLOGY = "topology.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method under a protocol on a benchmark's data with one seed.
+
+    Attributes
+    ----------
+    protocol, method, seed : settings of the run.
+    fingerprint : of the data.
+    variant : its name.
+    fold : 0 for the benchmark's own test groups; else the number of the training regions held out in their place.
+    """
+
+    protocol: Protocol
+    method: BenchMethod
+    seed: int
+    fingerprint: str
+    variant: str = ""
+    fold: int = 0
+
+    def __str__(self) -> str:
+        fold = f", fold {self.fold}" if self.fold else ""
+        return f"{self.variant} {self.method.name} seed {self.seed}{fold}".strip()
+
+    @cached_property
+    def key(self) -> str:
+        """``method-seed-hash``: equal keys mean equal results."""
+        content = {
+            "schema": SCHEMA,
+            "code": _code_versions(self.method),
+            "protocol": {k: v for k, v in asdict(self.protocol).items() if k not in PROTOCOL_FIELDS_NOT_IN_KEY},
+            "method": {k: v for k, v in asdict(self.method).items() if k not in METHOD_FIELDS_NOT_IN_KEY},
+            "seed": self.seed,
+            "variant": self.variant,
+            "fold": self.fold,
+            "data": self.fingerprint,
+        }
+        digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
+        return f"{self.method.name}-s{self.seed}-{digest[:12]}"
+
+
+def _code_versions(method: BenchMethod) -> dict[str, Any]:
+    """Versions of the code that a method's runs depend on: those of toporo, torch and the objective."""
+    from toporo.objectives import OBJECTIVES  # torch takes seconds that loading a data set need not wait for
+
+    objective = None if method.objective is None else OBJECTIVES[method.objective].code_version
+    return {"toporo": CODE_VERSION, "torch": version("torch"), "objective": objective}
+
+
+class Store:
+    """The runs in a folder: a record ``KEY.json``, a model ``KEY.safetensors``, and checkpoints until a run ends.
+
+    Damaged files are renamed with a warning, and their runs count as not done.
+
+    Parameters
+    ----------
+    out : folder for results; runs are in its subfolder ``runs``.
+    with_networks : whether a run without its network counts as not done.
+    """
+
+    def __init__(self, out: Path, *, with_networks: bool = False) -> None:
+        self.folder, self.with_networks = out / "runs", with_networks
+
+    def path(self, run: Run, ending: str) -> Path:
+        """Return the path of one of a run's files."""
+        return self.folder / f"{run.key}.{ending}"
+
+    def checkpoints(self, run: Run) -> list[Path]:
+        """Return the paths of a run's checkpoints."""
+        return [self.path(run, f"{phase}.checkpoint") for phase in PHASES]
+
+    def shared(self, run: Run, ending: str) -> Path:
+        """Return the path of a file that all runs of a seed share: one of the baseline's files."""
+        return self.path(replace(run, method=run.protocol.baseline or run.method), ending)
+
+    def read(self, run: Run) -> Record | None:
+        """Return the record of a run if it is done."""
+        path, model = self.path(run, "json"), self.path(run, "safetensors")
+        record = read_sealed(path)
+        if record is None or not model.is_file():
+            return None
+        if record.get("key") != run.key:
+            set_aside(path, f"{path} is not the record of its run: it names another.")
+            return None
+        if sha256(model) != record.pop("model", None):
+            set_aside(model, f"{model} is not as its run left it.")
+            return None
+        return None if self.with_networks and not record.get("network_kept", True) else record
+
+    def write(self, run: Run, record: Record, model: bytes) -> Record:
+        """Store record and model, delete checkpoints, and return the record: another process's if it was first."""
+        with locked(self.folder):
+            done = self.read(run)
+            if done is None:
+                write_bytes(self.path(run, "safetensors"), model)
+                write_sealed(self.path(run, "json"), {**record, "model": hashlib.sha256(model).hexdigest()})
+        for path in self.checkpoints(run):
+            path.unlink(missing_ok=True)
+        return done or record
+
+    def tensors(self, run: Run) -> dict[str, npt.NDArray[Any]]:
+        """Return the stored tensors of a run's model."""
+        path = self.path(run, "safetensors")
+        try:
+            return load(path.read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{path} is missing, which has the model of {run.key}: run it again.") from None
+        except SafetensorError as error:
+            raise DataError(f"{path} is damaged ({error}): run it again.") from None
+
+
+# ---------------------------------------------------------------------- files with a checksum
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    write_whole(path, lambda stream: stream.write(content))
+
+
+def write_sealed(path: Path, content: Record) -> None:
+    """Write JSON with a checksum of its content."""
+    plain = json.loads(json.dumps(content))
+    write_text(path, json.dumps({**plain, "checksum": _checksum(plain)}))
+
+
+def read_sealed(path: Path) -> dict[str, Any] | None:
+    """Read a file of :func:`write_sealed`; None if there is none, or if it was damaged and is now set aside."""
+    try:
+        return check_seal(path)
+    except FileNotFoundError:
+        return None
+    except DataError as error:
+        set_aside(path, str(error))
+        return None
+
+
+def check_seal(path: Path) -> dict[str, Any]:
+    """Read a file of :func:`write_sealed`; a damaged one is an error."""
+    content = read_json(path)
+    if not isinstance(content, dict) or content.pop("checksum", None) != _checksum(content):
+        raise DataError(f"{path} is not as it was written: its checksum is of other content.")
+    return content
+
+
+def _checksum(content: Record) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def set_aside(path: Path, why: str) -> None:
+    """Rename a damaged file so it is neither used nor lost, and warn."""
+    names = (path.with_name(f"{path.name}.damaged{number or ''}") for number in itertools.count())
+    target = next(name for name in names if not name.exists())
+    with suppress(FileNotFoundError):  # another process was quicker
+        path.rename(target)
+        warn(f"{why} It is set aside as {target.name}, and its run is repeated.")

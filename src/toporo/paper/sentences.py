@@ -1,0 +1,274 @@
+"""Sentences of a report, computed from result rows and records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from toporo.pages.render import Verdict
+from toporo.paper.protocols import TOPOLOGY, TRO_USES, Protocol
+from toporo.paper.results import Row, VariantOutcome, headlines
+from toporo.paper.sections import learned_of, when
+from toporo.text import many
+from toporo.topology.prior import Prior
+
+#: Relative differences of weights below this count as none.
+FLAT = 0.01
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference between two rows of a table.
+
+    Attributes
+    ----------
+    protocol : of the table.
+    ours, theirs : the rows.
+    """
+
+    protocol: Protocol
+    ours: Row
+    theirs: Row
+
+    @property
+    def gain(self) -> float:
+        """How much better our figure is than theirs."""
+        return self.protocol.sign * (self.ours.mean - self.theirs.mean)
+
+    @property
+    def sign(self) -> int:
+        """1 if our figure is better by more than the larger standard deviation over seeds, -1 if worse, else 0."""
+        gain = self.gain
+        return 0 if abs(gain) <= max(self.ours.sd or 0.0, self.theirs.sd or 0.0) else 1 if gain > 0 else -1
+
+    def __str__(self) -> str:
+        """The difference in words: ``1.5 points below Group DRO (beyond the spread)``."""
+        title = self.protocol.method(self.theirs.method).title
+        seeds = min(len(self.ours.per_seed), len(self.theirs.per_seed))
+        how = "one seed" if seeds < 2 else "beyond the spread" if self.sign else "within the spread over seeds"
+        gap = self.ours.mean - self.theirs.mean
+        if round(gap, self.protocol.digits) == 0:
+            return f"level with {title} ({how})"
+        return f"{difference(self.protocol, abs(gap))} {'above' if gap > 0 else 'below'} {title} ({how})"
+
+
+def difference(protocol: Protocol, value: float) -> str:
+    """Return a difference of figures with its unit."""
+    return f"{value:.{protocol.digits}f}{' points' * ('%' in protocol.metric)}"
+
+
+def _named(protocol: Protocol, row: Row) -> str:
+    return f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})"
+
+
+def _finite(protocol: Protocol, rows: Iterable[Row]) -> dict[str, Row]:
+    """Return the rows of one variant that stand for methods that have a figure, by method."""
+    chosen = headlines(protocol, list(rows)).values()
+    return {row.method: row for row in chosen if row.mean is not None and math.isfinite(row.mean)}
+
+
+def comparisons(part: VariantOutcome, compared: Mapping[str, Sequence[str]] | None = None) -> list[str]:
+    """Return a sentence per method with its differences to the methods that it is compared with.
+
+    Parameters
+    ----------
+    part : the variant.
+    compared : by method; by default the baseline and the controls that have the same kind of model.
+    """
+    protocol, rows = part.protocol, _finite(part.protocol, part.rows)
+    if compared is None:
+        methods = protocol.get_methods()
+        compared = {
+            method.name: [m.name for m in methods if m.model == method.model and (m.control or m.baseline)]
+            for method in methods
+            if not (method.control or method.baseline)
+        }
+    sentences = []
+    for name, references in compared.items():
+        against = [str(Comparison(protocol, rows[name], rows[r])) for r in references if r in rows and name in rows]
+        if against:
+            mean = f"{rows[name].mean:.{protocol.digits}f} {when(protocol)}"
+            sentences.append(f"{protocol.method(name).title} ({mean}) is {', '.join(against)}.")
+    return sentences
+
+
+# ---------------------------------------------------------------------- the headline
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """The rows of one variant that the headline compares.
+
+    Attributes
+    ----------
+    protocol : of the benchmark.
+    tro, erm : the best method that uses both a topology and the worst case, and the best baseline.
+    control : the best method that uses only one of the two; None if none was run.
+    best : the best of all methods.
+    """
+
+    protocol: Protocol
+    tro: Row
+    erm: Row
+    control: Row | None
+    best: Row
+
+    def sign(self, row: Row, other: Row) -> int:
+        return Comparison(self.protocol, row, other).sign
+
+    @property
+    def signs(self) -> list[int]:
+        """Signs of the comparison of TRO with ERM, and with the control."""
+        return [self.sign(self.tro, row) for row in (self.erm, self.control) if row is not None]
+
+    @property
+    def explained(self) -> bool:
+        """Whether the control, with one ingredient, gains as much over ERM as TRO does with both."""
+        return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
+
+    def text(self) -> str:
+        """Compare TRO with ERM and with the control, and say what follows."""
+        versus_erm = Comparison(self.protocol, self.tro, self.erm)
+        gain = difference(self.protocol, abs(versus_erm.gain))
+        how = [f"{gain} worse than", "within the spread over seeds of", f"{gain} better than"][versus_erm.sign + 1]
+        sentences = [f"{_named(self.protocol, self.tro)} is {how} {_named(self.protocol, self.erm)}."]
+        if self.control is None:
+            sentences.append("No control was run that uses only the topology or only the worst case.")
+        else:
+            sentences.append(self._implication(self.control))
+        if self.best not in (self.tro, self.erm, self.control):
+            sentences.append(f"The best of all methods is {_named(self.protocol, self.best)}.")
+        return " ".join(sentences)
+
+    def _implication(self, control: Row) -> str:
+        method, tro = self.protocol.method(control.method), self.protocol.method(self.tro.method)
+        if TOPOLOGY in method.uses:
+            prior = "The same prior" if method.prior == tro.prior else "Another prior"
+            part, what = "prior", f"{prior} without the worst case"
+        else:
+            part, what = "worst case", "The worst case without a topology"
+        reaches = f"{what} ({method.title}) reaches {control.mean:.{self.protocol.digits}f}"
+        if self.sign(self.tro, self.erm) < 1:
+            return f"{reaches}."
+        if self.explained:
+            return f"{reaches}, so the {part} explains the gain."
+        if self.sign(control, self.erm) < 1:
+            return f"{reaches}, so the {part} alone does not explain the gain."
+        share = difference(self.protocol, Comparison(self.protocol, control, self.erm).gain)
+        return f"{reaches}, so the {part} alone explains {share} of the gain."
+
+
+def _contest(protocol: Protocol, rows: Iterable[Row]) -> _Contest | None:
+    """Return the comparison for the rows of one variant; None if TRO or ERM has no score."""
+    ordered = sorted(_finite(protocol, rows).values(), key=lambda row: -protocol.sign * row.mean)
+    kinds: dict[str, Row] = {}
+    for row in ordered:  # the best comes first
+        method = protocol.method(row.method)
+        if method.baseline:
+            kinds.setdefault("erm", row)
+        elif method.uses == TRO_USES and not method.control:
+            kinds.setdefault("tro", row)
+        elif len(method.uses) == 1:
+            kinds.setdefault("control", row)
+    if "tro" not in kinds or "erm" not in kinds:
+        return None
+    return _Contest(protocol, kinds["tro"], kinds["erm"], kinds.get("control"), ordered[0])
+
+
+def headline(protocol: Protocol, rows: Sequence[Row]) -> Verdict:
+    """Compare TRO with ERM and with the best control, and say what follows; as counts if there are variants."""
+    contests = {
+        variant.title: contest
+        for variant in protocol.variants
+        if (contest := _contest(protocol, [row for row in rows if row.variant == variant.name])) is not None
+    }
+    if not contests:
+        return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
+    signs = [each.signs for each in contests.values()]
+    tone = "good" if min(map(min, signs)) > 0 else "bad" if max(each[0] for each in signs) < 0 else ""
+    if len(contests) == 1:
+        return Verdict(next(iter(contests.values())).text(), tone)
+    against_erm, against_control = (
+        {title: each.signs[i] for title, each in contests.items() if len(each.signs) > i} for i in (0, 1)
+    )
+    sentences = [f"Against ERM, the best TRO method of each variant is {_tally(against_erm)}."]
+    if against_control:
+        sentences.append(
+            f"Against the best method with only the topology or only the worst case, it is {_tally(against_control)}."
+        )
+    if ahead := [each for each in contests.values() if each.signs[0] > 0]:
+        explained = sum(each.explained for each in ahead)
+        sentences.append(
+            f"One of the two alone explains the gain over ERM in {explained} of {many(len(ahead), 'variant')}."
+        )
+    others = [title for title, each in contests.items() if each.best not in (each.tro, each.erm, each.control)]
+    if others:
+        sentences.append(f"Another method is the best of all in {len(others)} ({'; '.join(others)}).")
+    return Verdict(" ".join(sentences), tone)
+
+
+def _tally(signs: Mapping[str, int]) -> str:
+    """Say in which variants something is better or worse, and in how many it is neither."""
+    parts: list[str] = []
+    for sign, how in ((1, "better"), (-1, "worse"), (0, "within the spread over seeds")):
+        titles = [title for title, own in signs.items() if own == sign]
+        if titles:
+            names = f" ({'; '.join(titles)})" if sign else ""
+            parts.append(f"{how} in {len(titles)}{'' if parts else f' of {len(signs)}'}{names}")
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+# ---------------------------------------------------------------------- topologies
+
+
+def topology_words(part: VariantOutcome, what: str) -> list[str]:
+    """Say whether seeds agree on the topology, which group the prior favours, and whether resamples confirm that."""
+    learned = learned_of(part)
+    if learned is None:
+        return []
+    runs = len(learned.graphs)
+    same = f"differs among seeds ({learned.kinds} kinds in {runs})"
+    if learned.kinds == 1:
+        same = f"is the same in all {runs} seeds" if runs > 1 else "comes from one seed"
+    means = {name: float(np.mean(learned.weights(name))) for name in learned.priors[0].weights}
+    high = max(means.values())
+    tops = [str(name) for name, weight in means.items() if weight >= (1 - FLAT) * high]
+    if len(tops) == len(means):
+        favoured = f"its prior is flat: no {what} has more weight than another."
+    else:
+        each = " each" if len(tops) > 1 else ""
+        favoured = (
+            f"its prior gives {' and '.join(tops)} {high:.2f} of the weight{each}, where uniform would be "
+            f"{1 / len(means):.2f}."
+        )
+    return [f"The learned topology {same}; {favoured}", *_trust_words(learned.priors)]
+
+
+def _trust_words(priors: Sequence[Prior]) -> list[str]:
+    """Say in how many runs resamples confirm the prior, if that was measured."""
+    measured = [(prior, prior.bootstrap_rms) for prior in priors if prior.bootstrap_rms is not None]
+    seeds = many(len(measured), "seed")
+    doubts = [prior.fallback_reason for prior, _ in measured if prior.fallback_reason]
+    followed = [(prior.distance_to_uniform, rms) for prior, rms in measured if not prior.fallback_reason]
+    trusted = [(distance, rms) for distance, rms in followed if distance >= FLAT]
+    even = len(measured) - len(doubts) - len(trusted)
+    sentences = []
+    if trusted:
+        distance, rms = min(distance for distance, _ in trusted), max(rms for _, rms in trusted)
+        sentences.append(
+            f"The prior was trusted in {len(trusted)} of {seeds}: resampling the rows moves it by at most {rms:.2f}, "
+            f"and it is at least {distance:.2f} from uniform."
+        )
+    if even:
+        sentences.append(f"The prior is uniform in {even} of {seeds}: the graph makes none more central than another.")
+    if doubts:
+        sentences.append(f"The prior was not trusted in {len(doubts)} of {seeds}, and is uniform there: {doubts[0]}.")
+    return sentences
+
+
+def any_findings(part: VariantOutcome, what: str = "group") -> list[str]:
+    """Return the sentences that suit any benchmark; ``what`` is what its groups are."""
+    return [*comparisons(part), *topology_words(part, what)]
