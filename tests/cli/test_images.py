@@ -281,7 +281,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("pacs", "--split", "east-west"), "pacs has no split to choose"),
         (("pacs", "--penalty", "inf"), "penalty is inf"),
         (("pacs", "--source", "generated"), "cannot be generated"),
-        (("pacs", "--data", "EMPTY"), "pacs: no PACS/ or pacs/ in"),
+        (("pacs", "--data", "EMPTY"), "pacs: no PACS/ in"),
         (("sen1floods11", "--network", "unet", "--size", "24"), "which tile=24 does not divide"),
         (("dg15", "--device", "cpu"), "are for benchmarks on images; dg15 is none."),
         (("dg15", "--weights", "WEIGHTS"), "are for benchmarks on images; dg15 is none."),

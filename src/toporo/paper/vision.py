@@ -1,17 +1,16 @@
-"""Networks on images and radar tiles: what a user may choose, how they are fitted, what a results file says of it."""
+"""Networks on images and radar tiles: a user's choices, fits, and the description of a results file."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import json
-import math
 import platform
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.checks import whole
+from toporo.checks import non_negative, whole
 from toporo.data.grouped import GroupedData, Split, group_rng
 from toporo.data.images import ImageStore, TileStore
 from toporo.errors import DataError, SettingError, TopoRoWarning, UnknownNameError, warn
 from toporo.paper.base import Benchmark, Vision
 from toporo.paper.fits import FITS, Assignment, Fitted, Runtime, method_objective
 from toporo.paper.flood_chips import standardize
-from toporo.paper.loaded import BenchmarkData
+from toporo.paper.loaded import BenchmarkData, mean_by_group
 from toporo.paper.protocols import BenchMethod, Protocol
 from toporo.paper.results import SELECTIONS
 from toporo.paper.runs import TOPOLOGY, read_sealed, write_sealed
@@ -52,22 +51,21 @@ from toporo.vision.pixels import (
     unit_range,
 )
 
-RowNumbers: TypeAlias = npt.NDArray[np.int64]
 RANDOM = "a random start"
 #: Rows of a group whose features the topology is learned from.
 POINTS = 500
-#: Rows nearest to a row that it is joined to, where there are as many.
+#: Rows nearest to a row that it is joined to, if there are as many.
 NEIGHBORS = 15
 #: Test rows whose predictions are kept for the report.
 SHOWN_IMAGES, SHOWN_TILES = 8, 3
 
 
-# ---------------------------------------------------------------------- what a user may choose
+# ---------------------------------------------------------------------- a user's choices
 
 
 @dataclass(frozen=True)
 class VisionChoices:
-    """Choices for a benchmark on images; None is what the protocol says.
+    """Choices for a benchmark on images; None is the protocol's.
 
     Attributes
     ----------
@@ -110,34 +108,42 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
     protocol, vision = benchmark.protocol, _vision(benchmark)
     choices = choices or VisionChoices()
     device = pick_device(choices.device)
-    name = _network_name(benchmark, vision, choices)
+    name = choices.network or protocol.network["name"]
+    if name not in vision.networks:
+        if name in NETWORKS:
+            raise SettingError(
+                f"the network {name} does not fit {benchmark.name}; it takes {', '.join(vision.networks)}."
+            )
+        raise UnknownNameError("network", name, vision.networks)
     source = _weights_source(benchmark, vision, choices, name)
-    precision = choices.precision or ("bf16" if device == "cuda" else "fp32")
-    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
-    # A quarter of the run, where the user asks for fewer steps than the protocol evaluates after.
-    usual = min(protocol.evaluate_every, max(1, rounds // 4))
-    every = usual if choices.evaluate_every is None else choices.evaluate_every
-    averaging = _averaging(protocol, choices, rounds)
-    notes = [note.replace("{rounds}", str(rounds)) for note in protocol.notes]
-    network = dict(protocol.network) | {"name": name}
+    network = {**protocol.network, "name": name}
+    notes = [note.replace("{rounds}", str(choices.steps or protocol.rounds)) for note in protocol.notes]
     if vision.pretrained and source == RANDOM:
         network["norm"] = "batch"  # there are no statistics to freeze
         notes.append(
             "Networks began at random here; the paper's began with weights of ImageNet, which counts for much."
         )
+    rounds = protocol.rounds if choices.steps is None else whole(choices.steps, "steps", 1)
+    precision = choices.precision or ("bf16" if device == "cuda" else "fp32")
+    averaging = _averaging(protocol, choices, rounds)
+    plain = tuple(rule for rule in protocol.rules if not SELECTIONS[rule].averaged)
+    headline = protocol.headline if protocol.headline in plain else "validation"
+    # A quarter of the run, if the user asks for fewer steps than the protocol evaluates after.
+    usual = min(protocol.evaluate_every, max(1, rounds // 4))
     settled = replace(
         protocol,
         rounds=rounds,
-        evaluate_every=every,
+        evaluate_every=usual if choices.evaluate_every is None else choices.evaluate_every,
         averaging=averaging,
-        **_judged(protocol, averaging),
+        rules=plain if averaging is None else ("averaged", *plain),
+        headline=headline if averaging is None else "averaged",
         per_group=protocol.per_group if choices.per_group is None else whole(choices.per_group, "per_group", 1),
         network=network | {"precision": precision, "weights": source},
         changes=protocol.changes if choices.penalty is None else _with_penalty(protocol, choices.penalty),
         notes=tuple(notes),
     )
-    # A wrong one is an error now.
-    TrainingPlan(rounds, "steps", evaluate_every=every, precision=precision, average=averaging)
+    # A wrong setting is an error now.
+    TrainingPlan(rounds, "steps", evaluate_every=settled.evaluate_every, precision=precision, average=averaging)
     loading: dict[str, Any] = {} if choices.size is None else {vision.side: choices.size}
     if vision.cached:
         loading["cache"] = choices.cache or out / "cache"
@@ -145,34 +151,15 @@ def settle(benchmark: Benchmark, choices: VisionChoices | None, out: Path) -> tu
 
 
 def _averaging(protocol: Protocol, choices: VisionChoices, rounds: int) -> int | str | None:
-    """From which step on weights are averaged; from the middle, where a run is shorter than the protocol has it."""
+    """Return the step from which weights are averaged; the middle of a run that is shorter than the protocol's."""
     if choices.average is not None:
         return None if choices.average == "none" else choices.average
     short = isinstance(protocol.averaging, int) and protocol.averaging >= rounds
     return rounds // 2 if short else protocol.averaging
 
 
-def _judged(protocol: Protocol, averaging: int | str | None) -> dict[str, Any]:
-    """The rules of the table: with or without that for averaged weights."""
-    plain = tuple(name for name in protocol.rules if not SELECTIONS[name].averaged)
-    if averaging is None:
-        return {"rules": plain, "headline": protocol.headline if protocol.headline in plain else "validation"}
-    return {"rules": ("averaged", *plain), "headline": "averaged"}
-
-
-def _network_name(benchmark: Benchmark, vision: Vision, choices: VisionChoices) -> str:
-    name: str = choices.network or benchmark.protocol.network["name"]
-    if name not in vision.networks:
-        if name in NETWORKS:
-            raise SettingError(
-                f"the network {name} does not fit {benchmark.name}; it takes {', '.join(vision.networks)}."
-            )
-        raise UnknownNameError("network", name, vision.networks)
-    return name
-
-
 def _weights_source(benchmark: Benchmark, vision: Vision, choices: VisionChoices, network: str) -> str:
-    """Where initial weights come from, for the record; wrong ones are an error now."""
+    """Return where initial weights come from, for the record; wrong ones are an error now."""
     if choices.weights is None:
         if choices.style is not None:
             raise SettingError(f"style {choices.style!r} without weights: it says how weights want to be used.")
@@ -188,20 +175,19 @@ def _depth(network: str) -> int:
 
 
 def _with_penalty(protocol: Protocol, penalty: float) -> dict[str, Mapping[str, Any]]:
-    """Return the protocol's changes with another λ for TRO, and a smaller step where q would not converge."""
-    if not 0 <= penalty < math.inf:
-        raise SettingError(f"penalty is {penalty!r}: expected a number of at least 0.")
+    """Change λ in the methods of the table that have a prior; a smaller step of q keeps its updates stable."""
+    penalty = non_negative(penalty, "penalty", "a number of at least 0")
     changes = dict(protocol.changes)
-    for name in protocol.methods:
-        settings = protocol.method(name).settings
-        if {"penalty", "step"} <= settings.keys():
-            step = min(settings["step"], 1.0 / penalty) if penalty else settings["step"]
-            changes[name] = {**changes.get(name, {}), "settings": {"penalty": penalty, "step": step}}
+    for method in map(protocol.method, protocol.methods):
+        if method.prior is not None and "penalty" in method.settings:
+            step = method.settings["step"]
+            settings = {"penalty": penalty, "step": min(step, 1.0 / penalty) if penalty else step}
+            changes[method.name] = {**changes.get(method.name, {}), "settings": settings}
     return changes
 
 
 def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
-    """An error, before the first run, where a training group has too few rows to train and to validate on."""
+    """Raise an error, before the first run, if a training group has too few rows to train and to validate on."""
     vision, fraction = _vision(benchmark), benchmark.protocol.validation
     least = next(count for count in itertools.count(2) if 0 < round(fraction * count) < count)
     few: dict[Any, int] = {}
@@ -219,41 +205,49 @@ def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
         )
 
 
-# ---------------------------------------------------------------------- how they are fitted
+# ---------------------------------------------------------------------- fits
 
 
 @dataclass(frozen=True)
 class Kit:
-    """What images and tiles differ in, for one split of one benchmark."""
+    """The parts in which images and tiles differ, for one split of one benchmark.
+
+    Attributes
+    ----------
+    batches, split : training rows on the device, and rows to train and to validate on.
+    outputs, channels : of the network.
+    loss : per sample.
+    prepare : from stored inputs to the network's.
+    evaluate : metrics of a network.
+    samples : predictions for the report, and tensors to store with them.
+    """
 
     batches: Batches
     split: Split
-    network: Callable[[], nn.Module]
+    outputs: int
+    channels: int
     loss: Callable[[Tensor, Tensor], Tensor]
-    plain: Callable[[Tensor], Tensor] | None
+    prepare: Callable[[Tensor], Tensor] | None
     evaluate: Callable[[nn.Module], dict[str, Any]]
     samples: Callable[[nn.Module], tuple[dict[str, Any], dict[str, Tensor]]]
 
 
 @FITS.register("images")
 def _fit_images(given: Assignment) -> Fitted:
-    """A residual network on photographs, drawings, …"""
-    store = given.loaded.store
+    """Fit a residual network to photographs, drawings, …"""
+    store, split, plan = given.loaded.store, given.split(), _plan(given)
     if not isinstance(store, ImageStore):
         raise DataError(f"{given.loaded.name} has no images: load it with toporo.load_dataset.")
     x, y = _images_on_device(given.loaded, store, given.runtime.device)
-    split = given.split()
-    plan = _plan(given)
-    weights = _weights(given)
 
-    def guesses(network: nn.Module, rows: RowNumbers) -> Tensor:
+    def guesses(network: nn.Module, rows: npt.NDArray[np.int64]) -> Tensor:
         return torch.cat([logits for _, logits in outputs_at(network, x, rows, plan, prepare=_pixels)])
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
         rows = np.concatenate([split.validation.x, given.test.x])
         right = (guesses(network, rows).argmax(dim=1) == y[torch.as_tensor(rows, device=y.device)]).cpu().numpy()
-        held_out = _mean_by_group(right[: len(split.validation)], split.validation)
-        test = _mean_by_group(right[len(split.validation) :], given.test)
+        held_out = mean_by_group(right[: len(split.validation)], split.validation)
+        test = mean_by_group(right[len(split.validation) :], given.test)
         return {
             "validation": float(np.mean(list(held_out.values()))),
             "test": float(np.mean(list(test.values()))),
@@ -271,84 +265,56 @@ def _fit_images(given: Assignment) -> Fitted:
             "confidence": [round(c, 4) for c in sure.tolist()],
         }, {}
 
-    outputs = len(store.classes)
-    return _fit(
-        given,
-        Kit(
-            Batches(x, y, split.train, given.protocol.per_group, prepare=_augmented, draws=DRAWS),
-            split,
-            lambda: make_network(outputs=outputs, channels=3, weights=weights, seed=given.seed, **_architecture(given)),
-            functools.partial(F.cross_entropy, reduction="none"),
-            _pixels,
-            evaluate,
-            samples,
-        ),
-        plan,
-    )
+    batches = Batches(x, y, split.train, given.protocol.per_group, prepare=_augmented, draws=DRAWS)
+    loss = functools.partial(F.cross_entropy, reduction="none")
+    return _fit(given, Kit(batches, split, len(store.classes), 3, loss, _pixels, evaluate, samples), plan)
 
 
 @FITS.register("segmentation")
 def _fit_segmentation(given: Assignment) -> Fitted:
-    """A network that tells water from land in every pixel of a radar tile."""
-    store = given.loaded.store
+    """Fit a network that predicts for every pixel of a radar tile whether it is water."""
+    store, split, plan = given.loaded.store, given.split(), _plan(given)
     if not isinstance(store, TileStore):
         raise DataError(f"{given.loaded.name} has no tiles: load it with toporo.load_dataset.")
-    split = given.split()
-    used = np.concatenate([split.train.x, split.validation.x, given.test.x])
-    place = np.zeros(len(store), dtype=np.int64)
-    place[used] = np.arange(len(used))  # only what is used goes to the device
-    scaled = standardize(store.x[used], place[split.train.x])
-    device = given.runtime.device
-    x, y = torch.as_tensor(scaled, dtype=torch.float32).to(device), torch.as_tensor(store.y[used]).to(device)
-    split = Split(_replaced(split.train, place), _replaced(split.validation, place))
-    test = _replaced(given.test, place)
-    plan = _plan(given)
-    weights = _weights(given)
+    x, y = (torch.as_tensor(each).to(given.runtime.device) for each in (standardize(store.x, split.train.x), store.y))
 
     def counts(network: nn.Module, rows: GroupedData) -> Counts:
-        codes = torch.zeros(len(used), dtype=torch.long)
+        codes = torch.zeros(len(store), dtype=torch.long)
         codes[torch.as_tensor(rows.x)] = torch.as_tensor(rows.codes)
-        codes = codes.to(device)
-        total = Counts.zero(len(rows.groups), device)
+        codes = codes.to(x.device)
+        total = Counts.zero(len(rows.groups), x.device)
         for part, logits in outputs_at(network, x, rows.x, plan, batch=64):
             total += count_pixels(logits.argmax(dim=1), y[part], codes[part], len(rows.groups))
         return total
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
-        held_out, in_test = counts(network, split.validation), counts(network, test)
-        pooled = in_test.pooled()
+        held_out, test = counts(network, split.validation), counts(network, given.test)
+        validation = _numbers(iou(held_out.pooled()))[0]
         return {
             # Nothing to find and nothing found is no mistake.
-            "validation": 1.0 if (validation := _number(iou(held_out.pooled()))) is None else validation,
-            "test": _number(iou(pooled)),
-            "f1": _number(f1(pooled)),
-            "accuracy": _number(accuracy(pooled)),
-            "by_group": _named(test, iou(in_test)),
-            "validation_by_group": _named(split.validation, iou(held_out)),
+            "validation": 1.0 if validation is None else validation,
+            **{
+                name: _numbers(score(test.pooled()))[0]
+                for name, score in (("test", iou), ("f1", f1), ("accuracy", accuracy))
+            },
+            "by_group": dict(zip(given.test.groups, _numbers(iou(test)), strict=True)),
+            "validation_by_group": dict(zip(split.validation.groups, _numbers(iou(held_out)), strict=True)),
         }
 
     def samples(network: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
         water = (store.y[given.test.x] == 1).mean(axis=(1, 2))
         rows = given.test.x[np.argsort(np.abs(water - 0.5), kind="stable")[:SHOWN_TILES]]
-        outputs = outputs_at(network, x, place[rows], plan, batch=64)
+        outputs = outputs_at(network, x, rows, plan, batch=64)
         probability = torch.cat([logits.softmax(dim=1)[:, 1] for _, logits in outputs])
         return {"rows": rows.tolist()}, {"sample.water": probability.to(torch.float16).cpu()}
 
-    return _fit(
-        given,
-        Kit(
-            Batches(x, y, split.train, given.protocol.per_group, prepare=flip_rotate, draws=DRAWS_TILES),
-            split,
-            lambda: make_network(
-                outputs=2, channels=store.x.shape[1], weights=weights, seed=given.seed, **_architecture(given)
-            ),
-            pixel_loss,
-            None,
-            evaluate,
-            samples,
-        ),
-        plan,
-    )
+    batches = Batches(x, y, split.train, given.protocol.per_group, prepare=flip_rotate, draws=DRAWS_TILES)
+    return _fit(given, Kit(batches, split, 2, store.x.shape[1], pixel_loss, None, evaluate, samples), plan)
+
+
+def _numbers(values: npt.NDArray[Any]) -> list[float | None]:
+    """Return None in place of NaN, which JSON lacks, where a measure is undefined."""
+    return [None if np.isnan(value) else float(value) for value in values]
 
 
 def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
@@ -358,8 +324,8 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", TopoRoWarning)
             graph = _learn(kit, network, given, plan)
-        said = [str(warning.message) for warning in caught if issubclass(warning.category, TopoRoWarning)]
-        topology = {"graph": json.loads(graph.to_json()), "warnings": said}
+        texts = [str(warning.message) for warning in caught if issubclass(warning.category, TopoRoWarning)]
+        topology = {"graph": json.loads(graph.to_json()), "warnings": texts}
         write_sealed(shared, topology)
         return _as_stored(topology)
 
@@ -369,10 +335,10 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
         baseline = given.protocol.baseline
         if baseline is None:
             raise SettingError(f"{given.protocol.benchmark} has no baseline whose features a topology is learned from.")
-        return learned(_trained(kit, plan, baseline, None, given.checkpoint("features"))[0])
+        return learned(_trained(given, kit, plan, baseline, None, "features")[0])
 
     prior, graph = given.prior(kit.split.train, learn)
-    network, trained = _trained(kit, plan, given.method, prior, given.checkpoint("main"))
+    network, trained = _trained(given, kit, plan, given.method, prior, "main")
     if given.method == given.protocol.baseline:
         learned(network)
     samples, tensors = kit.samples(network)
@@ -390,41 +356,43 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
 
 
 def _as_stored(topology: Record) -> GroupGraph:
-    """The graph that runs of a seed share; each says what there was to say when it was learned."""
+    """Return the graph that runs of a seed share; each repeats the warnings of its learning."""
     for text in topology["warnings"]:
         warn(text)
     return GroupGraph.from_json(json.dumps(topology["graph"]))
 
 
 def _trained(
-    kit: Kit, plan: TrainingPlan, method: BenchMethod, prior: Prior | None, checkpoint: Path
+    given: Assignment, kit: Kit, plan: TrainingPlan, method: BenchMethod, prior: Prior | None, phase: str
 ) -> tuple[nn.Module, FitResult]:
-    network = kit.network()
+    options = {k: v for k, v in given.protocol.network.items() if k not in ("precision", "weights", "tile")}
+    weights = _weights(given.runtime, options["name"])
+    network = make_network(outputs=kit.outputs, channels=kit.channels, weights=weights, seed=given.seed, **options)
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
         extra = {"validation_loss": _validation_loss(kit, network, plan)} if plan.average == SWAD else {}
         return kit.evaluate(network) | extra
 
     objective = method_objective(method, kit.batches, prior, network, plan)
-    return network, fit(network, objective, kit.batches, kit.loss, plan, evaluate=evaluate, checkpoint=checkpoint)
+    return network, fit(
+        network, objective, kit.batches, kit.loss, plan, evaluate=evaluate, checkpoint=given.checkpoint(phase)
+    )
 
 
 def _validation_loss(kit: Kit, network: nn.Module, plan: TrainingPlan) -> float:
-    """The mean loss of a group's validation rows, mean over groups."""
+    """Return the mean loss of a group's validation rows, mean over groups."""
     rows = kit.split.validation
-    parts = outputs_at(network, kit.batches.x, rows.x, plan, prepare=kit.plain, batch=64)
+    parts = outputs_at(network, kit.batches.x, rows.x, plan, prepare=kit.prepare, batch=64)
     losses = torch.cat([kit.loss(outputs, kit.batches.y[part]) for part, outputs in parts])
-    return float(np.mean(list(_mean_by_group(losses.cpu().numpy(), rows).values())))
+    return float(np.mean(list(mean_by_group(losses.cpu().numpy(), rows).values())))
 
 
 def _learn(kit: Kit, network: nn.Module, given: Assignment, plan: TrainingPlan) -> GroupGraph:
-    """The graph of the training groups by the network's features of their training rows, at most so many per group."""
+    """Learn the graph of the training groups from the network's features, of at most so many rows per group."""
     train = kit.split.train
-    chosen = np.concatenate(
-        [group_rng(name, given.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
-    )
-    some = train.take(np.sort(chosen))
-    parts = outputs_at(network, kit.batches.x, some.x, plan, prepare=kit.plain, features=True, batch=250)
+    chosen = [group_rng(name, given.seed).permutation(train.rows(name))[:POINTS] for name in train.groups]
+    some = train.take(np.sort(np.concatenate(chosen)))
+    parts = outputs_at(network, kit.batches.x, some.x, plan, prepare=kit.prepare, features=True, batch=250)
     features = torch.cat([values for _, values in parts]).cpu().numpy()
     how = {"neighbors": NEIGHBORS, "resamples": 0, "seed": given.seed} | dict(given.protocol.data_topology)
     others = len(np.unique(features, axis=0)) - 1
@@ -439,7 +407,7 @@ def _learn(kit: Kit, network: nn.Module, given: Assignment, plan: TrainingPlan) 
 
 
 def _plan(given: Assignment) -> TrainingPlan:
-    protocol = given.protocol
+    protocol, device = given.protocol, given.runtime.device
     return TrainingPlan(
         rounds=protocol.rounds,
         unit="steps",
@@ -448,42 +416,28 @@ def _plan(given: Assignment) -> TrainingPlan:
         evaluate_every=protocol.evaluate_every,
         average=protocol.averaging,
         precision=protocol.network.get("precision", "fp32"),
-        device=given.runtime.device,
-        graph=given.runtime.device == "cuda",
+        device=device,
+        graph=device == "cuda",
     )
 
 
-def _architecture(given: Assignment) -> dict[str, Any]:
-    """What of the protocol's network its builder wants to know."""
-    return {key: value for key, value in given.protocol.network.items() if key not in ("precision", "weights", "tile")}
-
-
-def _weights(given: Assignment) -> Weights | None:
-    runtime = given.runtime
+@functools.lru_cache(maxsize=1)
+def _weights(runtime: Runtime, network: str) -> Weights | None:
     if runtime.weights is None:
         return None
-    return _read(runtime.weights, runtime.style, _depth(given.protocol.network["name"]))
-
-
-@functools.lru_cache(maxsize=1)
-def _read(source: str, style: str | None, depth: int) -> Weights:
-    return read_weights(source, style=style, depth=depth)
+    return read_weights(runtime.weights, style=runtime.style, depth=_depth(network))
 
 
 _KEPT: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
 
 
 def _images_on_device(loaded: BenchmarkData, store: ImageStore, device: str) -> tuple[Tensor, Tensor]:
-    """All images on the device, once per process: the runs of a table share them."""
+    """Return all images on the device, copied once per process: the runs of a table share them."""
     key = (store.digest, device)
     if key not in _KEPT:
         _KEPT.clear()
         _KEPT[key] = images_on_device(store, loaded.data, device)
     return _KEPT[key]
-
-
-def _replaced(rows: GroupedData, place: RowNumbers) -> GroupedData:
-    return GroupedData(place[rows.x], rows.y, rows.codes, rows.groups)
 
 
 # Functions of the module, not of a run: compiled once, they serve all runs.
@@ -497,21 +451,7 @@ def _augmented(x: Tensor, y: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return augment(x.permute(0, 3, 1, 2), u), y
 
 
-def _mean_by_group(right: npt.NDArray[Any], rows: GroupedData) -> dict[Any, float]:
-    sums = np.bincount(rows.codes, weights=right.astype(np.float64), minlength=len(rows.groups))
-    return rows.groups.named((sums / np.bincount(rows.codes, minlength=len(rows.groups))).tolist())
-
-
-def _number(value: npt.NDArray[Any]) -> float | None:
-    """Without NaN, which JSON has no word for: None where a measure is undefined."""
-    return None if np.isnan(value).any() else float(value.item())
-
-
-def _named(rows: GroupedData, values: npt.NDArray[Any]) -> dict[Any, float | None]:
-    return {name: _number(value) for name, value in zip(rows.groups, values, strict=True)}
-
-
-# ---------------------------------------------------------------------- what a results file says
+# ---------------------------------------------------------------------- the description of a results file
 
 
 def describe(
@@ -525,7 +465,7 @@ def describe(
     timings = [record["timing"] for record in records if "timing" in record]
     seconds = [timing["seconds"] for timing in timings]
     speeds = [timing["images_per_second"] for timing in timings if timing["images_per_second"]]
-    first = loaded[0]
+    fields = ("rounds", "unit", "evaluate_every", "averaging", "per_group", "learning_rate", "validation")
     return {
         "benchmark": protocol.benchmark,
         "hardware": sorted({timing["device"] for timing in timings}),
@@ -536,20 +476,14 @@ def describe(
         "images_per_second": round(float(np.median(speeds)), 1) if speeds else None,
         "settings": {
             "network": dict(protocol.network),
-            "rounds": protocol.rounds,
-            "unit": protocol.unit,
-            "evaluate_every": protocol.evaluate_every,
-            "averaging": protocol.averaging,
-            "per_group": protocol.per_group,
-            "learning_rate": protocol.learning_rate,
-            "validation": protocol.validation,
+            **{name: getattr(protocol, name) for name in fields},
             "selection": protocol.headline,
             "topology": dict(protocol.data_topology),
             "prior": dict(protocol.priors),
             # As each run recorded them, not as the protocol has them now.
             "methods": {record["method"]: record["settings"] for record in records},
         },
-        "data": {**benchmark.told(loaded), "source": first.source, "rows": len(first.data)},
+        "data": {**benchmark.told(loaded), "source": loaded[0].source, "rows": len(loaded[0].data)},
         "skipped": dict(skipped),
         "priors": learned_priors(protocol, records),
     }
