@@ -83,57 +83,45 @@ def draw_graph(
     labels : whether names are written.
     """
     import matplotlib.pyplot as plt
-    import networkx as nx
     from matplotlib.lines import Line2D
 
     from toporo.topology.labels import NodeNames
 
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 5), layout="constrained")
-    inside = set(graph.require(train or (), what="training group(s)"))
-    outside = set(graph.require(test or (), what="test group(s)"))
+    inside = graph.require(train or (), what="training group(s)")
+    outside = graph.require(test or (), what="test group(s)")
+    others = [name for name in graph.names if name not in {*inside, *outside}]
     given = {plain_name(name): float(value) for name, value in (sizes or {}).items()}
     graph.require(given, what="sized group(s)")
-    at = layout(graph)
-    if known_places(graph):
-        as_map(ax)
-    edge_handles: list[Artist] = _draw_edges(graph, at, ax)
-    kind_handles: list[Artist] = []
-    kinds = {
-        ("training groups", TRAIN_COLOR, "o"): inside,
-        ("test groups", TEST_COLOR, "s"): outside,
-        ("other groups" if inside or outside else "groups", OTHER_COLOR, "o"): set(graph.names) - inside - outside,
-    }
     base = 200.0 if len(graph) <= 20 else 70.0 if len(graph) <= 80 else 30.0
     largest = max(given.values(), default=0.0) or 1.0
     areas = {name: base * (1.0 + 4.0 * given.get(name, 0.0) / largest) for name in graph.names}
-    label_colors: dict[Name, str] = {}
-    for (title, color, shape), members in kinds.items():
-        names = sorted((name for name in graph.names if name in members), key=lambda name: -areas[name])
-        if not names:
-            continue
-        nx.draw_networkx_nodes(
-            graph.to_networkx(),
-            at,
-            nodelist=names,  # small nodes on top of large ones
-            node_size=[areas[name] for name in names],
-            node_color=color,
-            node_shape=shape,
-            edgecolors="white",
-            linewidths=0.8,
-            ax=ax,
-            label=title,
-        )
-        label_colors |= dict.fromkeys(names, LABEL_COLORS.get(color, DARK))
-        if inside or outside:
-            kind_handles.append(Line2D([], [], ls="", marker=shape, ms=7, mec="white", color=color, label=title))
+    at = layout(graph)
+    if known_places(graph):
+        as_map(ax)
+    edges = _draw_edges(graph, at, ax)
+    kinds: list[Artist] = []
+    colors: dict[Name, str] = {}
+    for title, color, marker, members in (
+        ("training groups", TRAIN_COLOR, "o", inside),
+        ("test groups", TEST_COLOR, "s", outside),
+        ("other groups" if inside or outside else "groups", OTHER_COLOR, "o", others),
+    ):
+        if members:
+            names = sorted(members, key=lambda name: -areas[name])  # small nodes on top of large ones
+            x, y = zip(*(at[name] for name in names), strict=True)
+            style: dict[str, Any] = {"marker": marker, "edgecolors": "white", "linewidths": 0.8, "zorder": 2}
+            ax.scatter(x, y, [areas[name] for name in names], color, label=title, **style)
+            colors |= dict.fromkeys(names, LABEL_COLORS.get(color, DARK))
+            kinds.append(Line2D([], [], ls="", marker=marker, ms=7, mec="white", color=color, label=title))
     reach = {name: area**0.5 / 2 for name, area in areas.items()}
     if labels:
         order = sorted(graph.names, key=lambda name: (-areas[name], -len(graph.neighbors(name))))
         texts = {name: short_name(name) for name in order}
-        NodeNames(ax, at, reach, texts, graph.edges, size=LABEL_SIZE, on=label_colors)
+        NodeNames(ax, at, reach, texts, graph.edges, size=LABEL_SIZE, on=colors)
     add_hits(ax, at, reach)
-    _add_legend(ax, [handles for handles in (kind_handles, edge_handles) if handles])
+    _add_legend(ax, [row for row in (kinds if inside or outside else [], edges) if row])
     ax.set_axis_off()
     return ax
 
@@ -162,28 +150,27 @@ def _add_legend(ax: Axes, rows: list[list[Artist]]) -> None:
         legend.set_clip_on(False)  # or no room would be made for it
 
 
-def _draw_edges(graph: GroupGraph, at: Mapping[Name, Any], ax: Axes) -> list[Artist]:
+def _draw_edges(graph: GroupGraph, at: Mapping[Name, Point], ax: Axes) -> list[Artist]:
     """Draw edges, thicker and darker the more resamples keep them; return the handles of a legend of that."""
-    import networkx as nx
+    from matplotlib.collections import LineCollection
     from matplotlib.lines import Line2D
 
-    stability = graph.stability
-    if not stability:
-        nx.draw_networkx_edges(graph.to_networkx(), at, ax=ax, edge_color=EDGE_COLOR, width=0.8, alpha=0.6)
-        return []
-    pairs = sorted(stability, key=stability.__getitem__)  # firm ones on top
-    nx.draw_networkx_edges(
-        graph.to_networkx(),
-        at,
-        edgelist=pairs,
-        ax=ax,
-        edge_color=[(FIRM_COLOR, 0.35 + 0.65 * stability[pair]) for pair in pairs],
-        width=[0.8 + 1.6 * stability[pair] for pair in pairs],
-    )
-    return [
-        Line2D([], [], color=FIRM_COLOR, lw=0.8 + 1.6 * kept, alpha=0.35 + 0.65 * kept, label=label)
-        for kept, label in ((1.0, "in all resamples"), (0.5, "in half of them"), (0.0, "in none"))
-    ]
+    shares = graph.stability or {}
+    pairs = sorted(graph.edges, key=lambda pair: shares.get(pair, 0.0))  # firm ones on top
+    styles = [_edge_style(shares[pair]) if shares else (0.8, 0.6) for pair in pairs]
+    color = FIRM_COLOR if shares else EDGE_COLOR
+    colors, widths = [(color, opacity) for _, opacity in styles], [width for width, _ in styles]
+    ax.add_collection(LineCollection([(at[a], at[b]) for a, b in pairs], colors=colors, linewidths=widths))
+    handles: list[Artist] = []
+    for share, label in ((1.0, "in all resamples"), (0.5, "in half of them"), (0.0, "in none")):
+        width, opacity = _edge_style(share)
+        handles.append(Line2D([], [], color=color, lw=width, alpha=opacity, label=label))
+    return handles if shares else []
+
+
+def _edge_style(kept: float) -> tuple[float, float]:
+    """Width and opacity of an edge that this share of resamples keeps."""
+    return 0.8 + 1.6 * kept, 0.35 + 0.65 * kept
 
 
 # ---------------------------------------------------------------- layout
