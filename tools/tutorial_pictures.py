@@ -40,7 +40,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 IMAGES = PAGE.parent / "images"
 BLOCK = re.compile(r"<!-- (run|output): (\w+)((?: \[-?\d*:-?\d*\])*) -->\n```(\w+)\n(.*?)```\n", flags=re.DOTALL)
 #: Pictures of the report, by the section they stand in.
-SECTIONS = {"graph": "groups", "prior": "prior", "penalty": "penalty"}
+SECTIONS = {"graph": "groups", "prior": "weights", "penalty": "penalty"}
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _control_figure(folder: Path) -> str:
     """Model and control by hop, and the difference in every state."""
     from matplotlib.figure import Figure
 
-    from toporo.pages.charts import STYLE, to_svg
+    from toporo.pages.svg import STYLE, to_svg
     from toporo.tables import load_model
     from toporo.topology.draw import OTHER_COLOR, TEST_COLOR, TRAIN_COLOR
 

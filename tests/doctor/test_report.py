@@ -41,7 +41,7 @@ def test_the_page_stands_alone_and_holds_everything(diagnosis: Diagnosis, tmp_pa
     page = (tmp_path / "doctor.html").read_text(encoding="utf-8")
     for finding in diagnosis.findings:
         assert finding.code in page
-    assert figures(page) == 2
+    assert figures(page) == 3
     assert not re.search(r'(src|href)="(?!#|data:)', page)
     assert "toporo fit TABLE.csv" in page
 

@@ -21,7 +21,7 @@ from matplotlib.text import Text
 
 from toporo.errors import DataError, GroupMismatchError
 from toporo.pages.charts import INK, LOG_FROM, ON_DARK, ON_LIGHT, color_scale, to_svg
-from toporo.pages.maps import MISSING, SMALL, contiguous_states, draw_globe, draw_states, graph_chart, state_maps
+from toporo.pages.maps import MISSING, SMALL, draw_globe, draw_states, graph_chart, state_maps
 from toporo.pages.outlines import load_land, load_outlines
 from toporo.topology.draw import TEST_COLOR, layout
 from toporo.topology.graph import GroupGraph
@@ -253,18 +253,11 @@ def test_given_ends_are_the_ends_of_the_scale() -> None:
     assert (colored.norm.vmin, colored.norm.vmax) == (0.0, 4.0)
 
 
-def test_states_with_a_value_or_a_fill_are_marked_with_the_names_of_their_groups() -> None:
-    ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"}, groups={"NY": "New York"})
+def test_states_with_a_value_or_a_fill_are_marked_as_groups() -> None:
+    ax, _ = drawn({"NY": 1.0, "PA": 2.0}, fills={"TX": "#123456"})
     marks = {state.get_gid() for state in ax.patches}
-    assert marks == {"group:New York", "group:PA", "group:TX", None}
-    assert 'data-key="New York" class="hit"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
-
-
-def test_contiguous_states_are_all_groups_or_none() -> None:
-    assert contiguous_states(["NY", "Vermont", "maine"]) == {"NY": "NY", "Vermont": "VT", "maine": "ME"}
-    assert contiguous_states(["NY", "VT", "ME", "AK"]) == {}
-    assert contiguous_states(["NY", "VT", "ME", "NH", "MA", "Ontario"]) == {}
-    assert contiguous_states([]) == {}
+    assert marks == {"group:NY", "group:PA", "group:TX", None}
+    assert 'data-key="NY" class="hit"' in to_svg("map", ax.get_figure())  # type: ignore[arg-type]
 
 
 def test_state_maps_share_one_scale() -> None:

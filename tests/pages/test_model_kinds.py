@@ -15,10 +15,10 @@ from tests.pages.page import Page
 from tests.pages.test_model import HOSTILE, written
 from tests.tables.cases import NEW, RIVER, STATIONS, STREAM, floods, river
 from toporo.estimators.league import Standing
+from toporo.pages.charts import to_svg
 from toporo.pages.model import describe_model, write_model_report
-from toporo.pages.model_by_group import coefficient_panels, signed_maps
+from toporo.pages.model_by_group import coefficient_panels, signed_chart
 from toporo.tables import TableModel, fit_table
-from toporo.topology.graph import GroupGraph
 
 LEVELS = {name: 3.0 * np.sin(place / 2.5) for place, name in enumerate(STATIONS)}
 
@@ -109,15 +109,13 @@ def test_maps_are_of_the_coefficients_that_vary_most(kriged: TableModel) -> None
     assert max(values, key=lambda name: values[name]) == "mouth"
 
 
-def test_groups_that_are_states_are_on_a_map() -> None:
-    codes = ("WA", "OR", "CA", "NV", "UT", "CO", "KS", "MO", "IL")
-    graphs = [GroupGraph.from_edges(list(pairwise(names))) for names in (codes, STATIONS)]
-    states, stations = (
-        signed_maps(graph, {"x": dict.fromkeys(graph.names, 1.0)}, graph.names[:7], "y").axes[0] for graph in graphs
-    )
-    assert len(states.patches) == 48 > len(stations.patches)
-    assert {f"group:{code}" for code in codes} <= {state.get_gid() for state in states.patches}
-    assert {f"group:{name}" for name in STATIONS} <= {line.get_gid() for line in stations.lines}
+def test_groups_that_are_states_stand_on_their_land(tmp_path: Path) -> None:
+    names = ("Washington", "Oregon", "California", "Nevada", "Utah", "Colorado", "Kansas", "Missouri", "Illinois")
+    model = fit(river(groups=names), names, model="kriged")
+    figure = signed_chart(model.graph, {"x": dict.fromkeys(names, 1.0)}, "y", model, {"Illinois"})
+    assert len(figure.axes[0].patches) == 48
+    assert {f"group:{name}" for name in names} <= {line.get_gid() for line in figure.axes[0].lines}
+    assert "ring: outside" in to_svg("map", figure)
 
 
 def test_without_a_graph_there_are_no_maps(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from toporo.files import write_text
 from toporo.pages.charts import figure_section
 from toporo.pages.heat import heat_map
 from toporo.pages.render import Section, Verdict, render
+from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
 from toporo.text import many
 
@@ -80,9 +81,14 @@ def _map_title(title: str, names: Collection[str], test: Collection[str]) -> str
 
 
 def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write the page: findings, groups, maps."""
+    """Write the page of a diagnosis: findings, groups, maps.
+
+    Parameters
+    ----------
+    diagnosis : as :func:`toporo.doctor.examine` gives it.
+    path : the file, which is replaced if it exists.
+    """
     facts = diagnosis.facts
-    features = [] if diagnosis.separability is None else diagnosis.separability.features[:SHOWN_FEATURES]
     page = render(
         "doctor.html",
         title=f"Before training on {facts['source']}",
@@ -91,7 +97,6 @@ def write_doctor_report(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> N
         counts=[(severity, diagnosis.count(severity)) for severity in SEVERITIES],
         findings=diagnosis.findings,
         sections=[*_map_sections(diagnosis, list(facts["test_groups"])), _groups_section(diagnosis)],
-        features=[(name, share, percent(share)) for name, share in features],
         settings=_settings(diagnosis),
         first_step=first_step(facts["first"]),
         next=facts["next"],
@@ -150,16 +155,18 @@ def _map_sections(diagnosis: Diagnosis, test: Sequence[str]) -> list[Section]:
         figure = distance_map(distances, test)
         sections.append(figure_section("heat", "How far apart the groups are", text, figure))
     if found is not None:
-        confused = "; ".join(f"{a!r} for {b!r} ({percent(share)})" for a, b, share in found.confused(4))
         text = (
             f"A cross-validated classifier ({found.classifier}, {found.folds} folds, "
             f"{many(found.points, 'sampled row')}) recognises {percent(found.accuracy)} of a group's rows on average; "
             f"guessing gives {percent(found.chance)}. Near 100 %, a new group will look like nothing seen; "
-            "near guessing, groups look alike."
-            f"{aside}{f' Most often mistaken: {confused}.' if confused else ''}"
+            f"near guessing, groups look alike.{aside}"
         )
         figure = confusion_map(found, distances.order if distances is not None else (), test)
         sections.append(figure_section("confusion", "How well the groups can be told apart", text, figure))
+        names, shares = zip(*found.features[:SHOWN_FEATURES], strict=True)
+        text = "The share of each column in the decisions of trees that tell groups apart."
+        figure = row_chart(names, [Panel([Marks(shares, marker="")], "share", limits=(0.0, None))])
+        sections.append(figure_section("features", "What tells the groups apart", text, figure))
     return sections
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ SMALL = ("CT", "DE", "MA", "MD", "NH", "NJ", "RI", "VT")
 VALUE_COLORS, ERROR_COLORS = part_of("YlGnBu", 0.12, 1.0), part_of("YlOrRd", 0.12, 1.0)
 #: Below and above zero.
 SIGNED_COLORS = part_of("RdBu_r", 0.06, 0.94)
+#: Groups whose names are written on small graphs too.
+FEW = 15
 #: A group outside of what validation has seen.
 OUTSIDE = "outside of what validation has seen"
 
@@ -86,7 +88,8 @@ def graph_chart(
     figure, axes = canvas(4.0 if len(panels) == 1 else 0.4 + 0.75 * WIDTH / columns, len(panels), columns=columns)
     for ax, (title, by_group) in zip(axes, panels.items(), strict=True):
         draw_ground(ax, graph, at)
-        draw_groups(ax, graph, at, by_group, cmap, norm, squares=squares, sizes=sizes, ringed=ringed)
+        colors = {name: to_hex(cmap(norm(value))) for name, value in by_group.items()}
+        _draw_groups(ax, graph, at, colors, squares, sizes or {}, ringed, 1.0 / columns)
         ax.set_title(title, fontsize=9)
     color_bar(figure, ScalarMappable(norm, cmap), label, values, ax=axes)
     known = {name for by_group in panels.values() for name in by_group}
@@ -99,48 +102,38 @@ def graph_chart(
     return figure
 
 
-def draw_groups(
+def _draw_groups(
     ax: Axes,
     graph: GroupGraph,
     at: Mapping[Any, Any],
-    values: Mapping[Any, float],
-    cmap: Colormap,
-    norm: Normalize,
-    *,
-    squares: Collection[object] = (),
-    sizes: Mapping[Any, float] | None = None,
-    ringed: Collection[object] = (),
-    edges: Mapping[tuple[Any, Any], str] | None = None,
+    colors: Mapping[Any, str],
+    squares: Collection[object],
+    sizes: Mapping[Any, float],
+    ringed: Collection[object],
+    scale: float,
 ) -> None:
-    """Draw edges, groups in the colours of their values, and the names that fit.
-
-    Parameters
-    ----------
-    ax, graph, values, cmap, norm, squares, sizes, ringed : as :func:`graph_chart` takes them.
-    at : where the groups stand.
-    edges : colours of the edges; grey unless given.
-    """
+    """Draw edges, groups in their colours, and the names that fit; ``scale`` is that of a node's area."""
     lines = [[at[a], at[b]] for a, b in graph.edges]
-    colors = [(edges or {}).get(edge, EDGE_COLOR) for edge in graph.edges]
-    ax.add_collection(LineCollection(lines, colors=colors, linewidths=0.8, alpha=0.7, zorder=1))
-    shrink = 1.0 if ax.get_subplotspec() is None or ax.get_subplotspec().get_gridspec().ncols == 1 else 0.5  # type: ignore[union-attr]
-    base = shrink * (240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0)
-    largest = max((sizes or {}).values(), default=0.0) or 1.0
-    areas = {name: base * (0.25 + 2.75 * size / largest) for name, size in (sizes or {}).items()}
-    areas = {n: areas.get(n, base * (0.6 if n in values else 0.5 if n in squares else 0.3)) for n in graph.names}
+    ax.add_collection(LineCollection(lines, colors=EDGE_COLOR, linewidths=0.8, alpha=0.7, zorder=1))
+    base = scale * (240.0 if len(graph) <= 20 else 110.0 if len(graph) <= 80 else 60.0)
+    largest = max(sizes.values(), default=0.0) or 1.0
+    areas = {name: base * (0.6 if name in colors else 0.5 if name in squares else 0.3) for name in graph.names}
+    areas |= {name: base * (0.25 + 2.75 * size / largest) for name, size in sizes.items()}
     order = sorted(graph.names, key=lambda name: -areas[name])  # small nodes on top of large ones
-    for marker, wanted in (("o", False), ("s", True)):
-        names = [name for name in order if (name in squares) == wanted]
-        fills = [to_hex(cmap(norm(values[name]))) if name in values else "#ffffff" if wanted else OTHER_COLOR
-                 for name in names]  # fmt: skip
-        edge = {"edgecolor": TEST_COLOR, "linewidth": 1.5} if wanted else {"edgecolor": "#374151", "linewidth": 0.6}
-        _scatter(ax, at, names, s=[areas[name] for name in names], c=fills, marker=marker, zorder=2, **edge)
+    for names, color, width, marker in (
+        ([name for name in order if name not in squares], "#374151", 0.6, "o"),
+        ([name for name in order if name in squares], TEST_COLOR, 1.5, "s"),
+    ):
+        fills = [colors.get(name, OTHER_COLOR if marker == "o" else "#ffffff") for name in names]
+        _scatter(
+            ax, at, names, s=[areas[name] for name in names], c=fills, edgecolor=color, linewidth=width, marker=marker
+        )
     beyond = [name for name in graph.names if name in ringed]
-    _scatter(ax, at, beyond, s=1.6 * base, marker="o", c="none", edgecolor=DARK, linewidth=1.0, ls="--", zorder=5)
+    _scatter(ax, at, beyond, s=1.6 * base, c="none", edgecolor=DARK, linewidth=1.0, ls="--", zorder=5)
     ax.margins(0.1)
     reach = {name: math.sqrt(areas[name]) / 2 for name in graph.names}
-    if len(graph) <= 15 or shrink == 1.0:
-        texts = {name: short_name(name, 18 if len(graph) > 20 or shrink < 1 else 24) for name in order}
+    if len(graph) <= FEW or scale == 1.0:
+        texts = {name: short_name(name, 24 if len(graph) <= 20 else 18) for name in order}
         NodeNames(ax, at, reach, texts, graph.edges, size=7.5)
     add_hits(ax, at, reach)
     ax.set_axis_off()
@@ -148,7 +141,7 @@ def draw_groups(
 
 def _scatter(ax: Axes, at: Mapping[Any, Any], names: Sequence[Any], **style: Any) -> None:
     if names:
-        ax.scatter(*np.array([at[name] for name in names], dtype=np.float64).reshape(-1, 2).T, **style)
+        ax.scatter(*np.array([at[name] for name in names], dtype=np.float64).T, **({"zorder": 2} | style))
 
 
 def draw_ground(ax: Axes, graph: GroupGraph, at: Mapping[Name, Point]) -> None:
@@ -182,7 +175,6 @@ def draw_states(
     outlined: Collection[str] = (),
     labels: bool = True,
     label_size: float = 6.5,
-    groups: Mapping[str, Name] | None = None,
 ) -> ScalarMappable:
     """Draw the 48 contiguous states, those with a value in its colour, and return the scale for a colour bar.
 
@@ -199,7 +191,6 @@ def draw_states(
     outlined : states with a dark line around all of them together.
     labels : whether to write the codes, dark on light fills and light on dark ones.
     label_size : size of the codes in points; about 6.5 on a map across a page, 5 on half of one.
-    groups : names of the groups by state code, where these are not the codes.
     """
     states = load_outlines()
     numbers = {code: finite(values[code], of=code) for code in states.require(values, what="coloured state(s)")}
@@ -208,11 +199,10 @@ def draw_states(
     colors = dict.fromkeys(states.rings, MISSING) | plain
     rgba = np.asarray(colored.to_rgba(np.array([*numbers.values()])))
     colors |= {code: to_hex(tuple(color)) for code, color in zip(numbers, rgba, strict=True)}
-    names: dict[str, Name] = {code: code for code in (*numbers, *plain)} | dict(groups or {})
     for code, color in colors.items():
         state = PathPatch(states.path(code), fc=color, ec=BORDER, lw=0.6, joinstyle="round", zorder=1)
-        if code in names:
-            mark_group(state, names[code])
+        if code in numbers or code in plain:
+            mark_group(state, code)
         ax.add_patch(state)
         if labels and code not in SMALL:
             text: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4, "color": readable(color)}
@@ -225,51 +215,35 @@ def draw_states(
     return colored
 
 
-def contiguous_states(names: Iterable[Name]) -> dict[Name, str]:
-    """State codes by group if all groups are named after states on the map; empty otherwise."""
-    names = list(names)
-    codes = state_codes(names)
-    return codes if len(codes) == len(names) and set(codes.values()) <= set(load_outlines().rings) else {}
-
-
 @drawn
 def state_maps(
     panels: Mapping[str, Mapping[str, float]],
     label: str,
     *,
     cmap: Colormap = VALUE_COLORS,
-    norm: Normalize | None = None,
     fills: Mapping[str, Mapping[str, str]] | None = None,
-    outlined: Collection[str] | None = None,
-    groups: Mapping[str, Name] | None = None,
-    ringed: Collection[str] = (),
     handles: Sequence[Any] = (),
 ) -> Figure:
-    """Draw maps of the states on one colour scale.
+    """Draw maps of the states on one colour scale, with a line around the states that have a value.
 
     Parameters
     ----------
     panels : values by state code, by title of the map.
     label : of the colours.
-    cmap, norm, groups : as :func:`draw_states` takes them.
+    cmap : the colours.
     fills : plain colours by state code, by title of the map.
-    outlined : states with a line around them; those with a value unless given.
-    ringed : states with a dashed ring: outside of what validation has seen.
     handles : entries of the key.
     """
     columns = 1 if len(panels) <= 2 else 2
     values = [value for by_state in panels.values() for value in by_state.values()]
-    norm = norm or color_scale(values)
+    norm = color_scale(values)
     figure, axes = canvas(0.65 * WIDTH / columns + 0.4, len(panels), columns=columns)
     for ax, (title, by_state) in zip(axes, panels.items(), strict=True):
-        around = by_state if outlined is None else outlined
-        plain = (fills or {}).get(title)
-        draw_states(ax, by_state, cmap=cmap, norm=norm, fills=plain, outlined=around, labels=columns == 1,
-                    label_size=5.0, groups=groups)  # fmt: skip
-        _scatter(ax, load_outlines().labels, list(ringed), s=240.0 / columns, c="none", edgecolor=DARK, ls="--")
+        looks: dict[str, Any] = {"fills": (fills or {}).get(title), "labels": columns == 1, "label_size": 5.0}
+        draw_states(ax, by_state, cmap=cmap, norm=norm, outlined=by_state, **looks)
         ax.set_title(title, fontsize=9)
     color_bar(figure, ScalarMappable(norm, cmap), label, values, ax=axes)
-    key(figure, [*handles, *[stroke(f"ring: {OUTSIDE}", color=DARK, ls="--")] * bool(ringed)])
+    key(figure, handles)
     return figure
 
 

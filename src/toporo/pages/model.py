@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from toporo.pages.model_by_group import kriged_sections, league_sections
 from toporo.pages.model_text import (
     Against,
     cautions,
+    explain_table,
     groups_outside,
     interval_text,
     loss_name,
     number,
     penalty_scores,
     quoted,
-    share,
     summary,
     test_hops,
     verdict,
@@ -183,11 +183,13 @@ def _sections(
     if isinstance(table, CoefficientTable):
         sections += kriged_sections(model, table, outside)
     elif isinstance(table, LeagueTable):
-        sections += league_sections(model, table)
+        sections += league_sections(model, table, outside)
     else:
         rows = list(table)
         sections += [_graph_section(model, rows, outside), _weight_section(model, rows), _penalty_section(model)]
-        sections += [_training_section(model), _effects_section(model), _groups_section(model, rows)]
+        text = f"Heaviest first. The loss is the {loss_name(model)}; hops are edges to the nearest test group."
+        sections += [_training_section(model), _effects_section(model)]
+        sections += [figure_section("table", "Every training group", text, explain_table(table))]
     sections.append(_columns_section(model))
     return [section for section in sections if section is not None]
 
@@ -216,30 +218,21 @@ def _evaluation_section(evaluation: Evaluation, source: str | None) -> Section:
         },
         f"worst group: {evaluation.worst.group}": evaluation.worst.metrics,
     }
-    groups = Table(
-        ("group", "trained on", "edges away", "rows", *map(metric_name, evaluation.overall)),
-        tuple(
-            (
-                score.group,
-                "yes" if score.trained else "no",
-                hops_text(score.hops) or "–",
-                f"{score.rows:,}",
-                *(interval_text(score.metrics[name]) for name in evaluation.overall),
-            )
-            for score in scores
-        ),
-        words=("group",),
-        title=f"All {len(scores)} groups evaluated",
-        folded=True,
-        wide=True,
-    )
+    groups = {
+        "group": [score.group for score in scores],
+        "trained on": ["yes" if score.trained else "no" for score in scores],
+        "edges away": [hops_text(score.hops) or "–" for score in scores],
+        "rows": [f"{score.rows:,}" for score in scores],
+        **{metric_name(name): [interval_text(score.metrics[name]) for score in scores] for name in evaluation.overall},
+    }
+    table = replace(Table.from_columns(groups, ""), title=f"All {len(scores)} groups evaluated", folded=True, wide=True)
     return figure_section(
         "evaluation",
         "How it does by group",
         f"Predictions for the rows{f' of {quoted(source)}' if source else ''}, worst group first, with "
         f"{100 * evaluation.level:g} % intervals ({evaluation.resamples} resamples, seed {evaluation.seed}).",
         row_chart([score.group for score in scores], [panel]),
-        (_metric_table("over", lines), groups),
+        (_metric_table("over", lines), table),
     )
 
 
@@ -408,20 +401,6 @@ def _effects_section(model: TableModel) -> Section | None:
     return figure_section(
         "effects", title, text, Table.from_columns(columns, f"All {len(effects)} classes", ("class", "input"))
     )
-
-
-def _groups_section(model: TableModel, rows: Sequence[GroupRow]) -> Section:
-    cells = {
-        "group": [str(row.group) for row in rows],
-        "rows": [f"{row.size:,}" for row in rows],
-        f"loss ({loss_name(model)})": [number(row.loss) for row in rows],
-        "centrality": [number(row.centrality) for row in rows],
-        "prior": [share(row.prior) for row in rows],
-        "weight": [share(row.weight) for row in rows],
-        "to a test group": [hops_text(row.hops) or "–" for row in rows],
-    }
-    table = Table.from_columns(cells, f"All {len(rows)} training groups")
-    return figure_section("table", "Every training group", "Heaviest first.", table)
 
 
 # ---------------------------------------------------------------- columns and settings

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from toporo.estimators.coefficients import CoefficientTable
 from toporo.estimators.league import LeagueTable
-from toporo.estimators.league import share as vote_text
 from toporo.pages.charts import far_apart, figure_section
-from toporo.pages.maps import SIGNED_COLORS, contiguous_states, graph_chart, state_maps
-from toporo.pages.model_text import number
+from toporo.pages.maps import SIGNED_COLORS, graph_chart
+from toporo.pages.model_text import explain_table, number
 from toporo.pages.render import Section
 from toporo.pages.rows import Marks, Panel, row_chart
 from toporo.pages.table import Table
 from toporo.tables.model import TableModel
 from toporo.text import hops_text, short_name
-from toporo.topology.draw import FIRM_COLOR, TEST_COLOR
+from toporo.topology.draw import TEST_COLOR
 from toporo.topology.graph import GroupGraph
 
 #: Maps of coefficients or effects, and slopes in the table.
@@ -64,16 +62,15 @@ def _coefficient_section(model: TableModel, table: CoefficientTable, outside: Co
     panels, left = coefficient_panels(table)
     if not panels or model.graph is None:
         return None
-    share_of = (
-        "" if model.classes is None else "share of " + (model.classes[1] if len(model.classes) == 2 else "a class")
-    )
-    label = f"{short_name(share_of or model.target, 40)}: difference from the mean of the training groups"
+    which = "a class" if len(model.classes or ()) > 2 else (model.classes or [""])[-1]
+    what = model.target if model.classes is None else f"share of {which}"
+    label = f"{short_name(what, 40)}: difference from the mean of the training groups"
     text = (
         "By group, how far the level (the prediction at mean inputs) and the slopes (by one standard deviation of the "
         "input) are from the mean of the training groups, which the titles give; one scale for all."
         f"{f' Not shown, for they vary less: {left} more.' if left else ''}"
     )
-    figure = signed_maps(model.graph, panels, set(model.groups), label, outside)
+    figure = signed_chart(model.graph, panels, label, model, outside)
     return figure_section("coefficients", "Coefficients by group", text, figure)
 
 
@@ -96,72 +93,45 @@ def coefficient_panels(table: CoefficientTable) -> tuple[dict[str, dict[Any, flo
     return {title: apart for _, title, apart in shown}, len(panels) - len(shown)
 
 
-def signed_maps(
+def signed_chart(
     graph: GroupGraph,
     panels: Mapping[str, Mapping[Any, float]],
-    trained: Collection[object],
     label: str,
-    outside: Collection[str] = (),
+    model: TableModel,
+    outside: Collection[str],
 ) -> Figure:
-    """Draw values above and below zero by group, on a map if all groups are states and on the graph otherwise.
-
-    Parameters
-    ----------
-    graph : the graph.
-    panels : values by group, by title of the panel.
-    trained : training groups.
-    label : of the colours.
-    outside : groups outside of what validation has seen.
-    """
+    """Draw values above and below zero by group on the graph; a few outliers do not decide the scale of colours."""
     sizes = np.abs([value for values in panels.values() for value in values.values()])
     most = float(np.quantile(sizes, NEARLY_ALL)) or float(sizes.max()) or 1.0
-    colors: dict[str, Any] = {"cmap": SIGNED_COLORS, "norm": Normalize(-most, most)}
-    codes = contiguous_states(graph.names)
-    new = [name for name in graph.names if name not in trained]
-    if not codes:
-        return graph_chart(graph, panels, label, squares=new, ringed=outside, **colors)
-    handles = [Line2D([], [], color=FIRM_COLOR, lw=0.8, label="not trained on (outlined together)")] * bool(new)
-    by_code = {title: {codes[name]: value for name, value in values.items()} for title, values in panels.items()}
-    groups = {code: name for name, code in codes.items()}
-    ringed = [codes[name] for name in outside if name in codes]
-    outlined = [codes[name] for name in new]
-    return state_maps(by_code, label, outlined=outlined, groups=groups, ringed=ringed, handles=handles, **colors)
+    new = [name for name in graph.names if name not in model.groups]
+    norm = Normalize(-most, most)
+    return graph_chart(graph, panels, label, cmap=SIGNED_COLORS, norm=norm, squares=new, ringed=outside)
 
 
 def _slopes_section(table: CoefficientTable) -> Section:
-    slopes = table.inputs[:MOST_SLOPES]
-    cells = {
-        "group": [str(row.group) for row in table],
-        "rows": [f"{row.size:,}" for row in table],
-        "edges away": [hops_text(row.hops) or "–" for row in table],
-        "trust": [f"{row.trust:.2f}" for row in table],
-        "difference": [number(row.difference) for row in table],
-        "without the graph": [number(row.without_graph) for row in table],
-        **{name: [number(row.levels[name]) for row in table] for name in table[0].levels},
-        **{f"slope of {name}": [number(row.slopes[name]) for row in table] for name in slopes},
-    }
     text = (
-        "The most different first. Trust: how much of its coefficients is known, from 0 to 1. Difference: how far "
-        "predictions are from the mean training group's, root mean square over inputs spread as in training. Without "
-        "the graph: how far they would move. Slopes are by unit of the input."
+        "The most different first. Hops: edges to the nearest training group. Trust: how much of its coefficients is "
+        "known, from 0 to 1. Difference: how far predictions are from the mean training group's, root mean square over "
+        "inputs spread as in training; without_graph: how far they would move without the graph. Slopes are by unit of "
+        "the input, those that vary most first."
     )
-    if len(slopes) < len(table.inputs):
-        text += f" The {len(slopes)} of {len(table.inputs)} slopes that vary most."
-    return figure_section("table", "Every group", text, Table.from_columns(cells, f"All {len(table)} groups"))
+    most = len(table.columns) - max(0, len(table.inputs) - MOST_SLOPES)
+    return figure_section("table", "Every group", text, explain_table(table, most))
 
 
 # ---------------------------------------------------------------- means of several models
 
 
-def league_sections(model: TableModel, table: LeagueTable) -> list[Section]:
+def league_sections(model: TableModel, table: LeagueTable, outside: Collection[str]) -> list[Section]:
     """Make the sections about a mean of several models.
 
     Parameters
     ----------
     model : the model.
     table : as its ``explain`` gives it.
+    outside : groups outside of what validation has seen.
     """
-    return [_league_section(table), *_group_effect_sections(model, table)]
+    return [_league_section(table), *_group_effect_sections(model, table, outside)]
 
 
 def _league_section(table: LeagueTable) -> Section:
@@ -180,8 +150,6 @@ def _league_section(table: LeagueTable) -> Section:
             notes={place: note for place, note in notes.items() if math.isnan(error[place])},
         ),
     ]
-    rows = tuple((row.name, number(row.error), number(row.worst), vote_text(row.vote), row.note) for row in table)
-    columns = ("candidate", "error", "worst part", "vote", "note")
     return figure_section(
         "league",
         "The league",
@@ -189,11 +157,11 @@ def _league_section(table: LeagueTable) -> Section:
         "over those of a safe mean of a few candidates: below 1 is better. Votes are drawn towards it, and a candidate "
         "that is far off in any part of the groups has none.",
         row_chart([row.name for row in table], panels),
-        (Table(columns, rows, words=("candidate", "note")),),
+        (explain_table(table),),
     )
 
 
-def _group_effect_sections(model: TableModel, table: LeagueTable) -> list[Section]:
+def _group_effect_sections(model: TableModel, table: LeagueTable, outside: Collection[str]) -> list[Section]:
     graph = model.graph
     if graph is None:
         return []
@@ -212,7 +180,7 @@ def _group_effect_sections(model: TableModel, table: LeagueTable) -> list[Sectio
         "that were not trained on; the candidates know the others."
         f"{f' The first {MOST_PANELS} of {len(classes)} classes.' if len(classes) > MOST_PANELS else ''}"
     )
-    figure = signed_maps(graph, panels, set(model.groups), unit)
+    figure = signed_chart(graph, panels, unit, model, outside)
     hops = graph.hops([name for name in model.groups if name in graph])
     rows = sorted(effects, key=lambda row: (row["trained"], -_magnitude(row["effect"]), str(row["group"])))
     cells = {

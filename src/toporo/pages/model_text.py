@@ -12,11 +12,12 @@ from toporo.estimators.explain import RowTable
 from toporo.estimators.league import LeagueTable
 from toporo.pages.maps import OUTSIDE
 from toporo.pages.render import Verdict
+from toporo.pages.table import Table
 from toporo.tables.contest import compare, constant_in_words, metric_name, over_constant, unfair
 from toporo.tables.evaluate import Evaluation
 from toporo.tables.model import TableModel
 from toporo.tables.resample import Interval, clear
-from toporo.text import SAW, many, short_name
+from toporo.text import SAW, hops_text, many, short_name
 from toporo.text import number as plain
 from toporo.topology.effect import PER_COLUMN, groups_in_effect, too_few
 from toporo.topology.prior import Prior
@@ -64,6 +65,27 @@ def interval_text(interval: Interval) -> str:
         return number(interval.value)
     value, low, high = (number(end, max(map(abs, ends))) for end in ends)
     return f"{value} ({low} to {high})"
+
+
+def explain_table(table: RowTable[Any], most: int | None = None) -> Table:
+    """Make the table that a model's ``explain`` gives.
+
+    Parameters
+    ----------
+    table : the table.
+    most : number of columns, the first ones.
+    """
+    rows, names = [table.cells(row) for row in table], table.columns[:most]
+    columns = {name: [_cell(name, row[name]) for row in rows] for name in names}
+    return Table.from_columns(columns, f"All {len(rows)} rows", words=(names[0], "note"))
+
+
+def _cell(column: str, value: Any) -> str:
+    if column == "hops":
+        return hops_text(value) or "–"
+    if column in ("prior", "weight"):
+        return share(value)
+    return number(value) if value is None or isinstance(value, float) else str(value)
 
 
 def quoted(name: object) -> str:

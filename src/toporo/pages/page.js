@@ -4,7 +4,7 @@
   "use strict";
   const LONG = 15, SHORT = 12, FEW_SERIES = 4;
   // Of what tables know of a group, what its card shows first.
-  const FIRST = /^(rows|prior|weight|loss|hops|edges away|to a test group|effect|rmse|accuracy)/i;
+  const FIRST = /^(rows|size|prior|weight|loss|hops|edges away|effect|rmse|accuracy)/i;
   const all = (query, within = document) => [...within.querySelectorAll(query)];
   const make = (tag, props = {}, ...children) => {
     const element = Object.assign(document.createElement(tag), props);

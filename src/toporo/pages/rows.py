@@ -137,7 +137,7 @@ def row_chart(
         _draw_panel(ax, panel, count)
         if rest:
             _in_row(ax, count, f"{rest} more: see the table")
-    axes[0].set_yticks(range(count), [_row_name(name) for name in names[:count]], fontsize=8)
+    axes[0].set_yticks(range(count), [_row_name(name) for name in names[:count]])
     axes[0].set_ylim(count + bool(rest) - 0.5, -0.5)
     for name, text in zip(names, axes[0].get_yticklabels(), strict=False):
         text.set_fontweight("bold" if name in bold else "normal")
@@ -154,7 +154,7 @@ def _shade_rows(ax: Axes, names: Sequence[Hashable], count: int) -> None:
     for row, name in enumerate(names):
         mark_group(ax.axhspan(row - 0.5, row + 0.5, facecolor="none", lw=0, zorder=9), name)
     ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="y", length=0, pad=6)
+    ax.tick_params(axis="y", length=0, pad=6, labelsize=8)
 
 
 def _draw_panel(ax: Axes, panel: Panel, count: int) -> None:
@@ -194,7 +194,7 @@ def _draw_marks(ax: Axes, marks: Marks, values: Array, at: Any, shown: Any) -> N
         low, high = (np.asarray(ends, dtype=np.float64)[shown] for ends in (marks.low, marks.high))
         ends = np.maximum([values[shown] - low, high - values[shown]], 0.0)
         ax.errorbar(values[shown], at[shown], xerr=ends, fmt="none", ecolor=marks.color, elinewidth=1.4, zorder=2.5)
-    ax.plot(values[shown], at[shown], zorder=3, label=marks.label or None, **marks.looks)
+    ax.plot(values[shown], at[shown], zorder=3, clip_on=False, label=marks.label or None, **marks.looks)
 
 
 def _row_name(name: object) -> str:
