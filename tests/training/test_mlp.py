@@ -21,13 +21,6 @@ def test_the_head_on_the_features_is_the_model(hidden):
     assert not hidden or (features >= 0).all()
 
 
-def test_predict_keeps_no_graph():
-    model, x = MLP(3, 2), torch.ones(2, 3)
-    assert model(x).requires_grad
-    assert not model.predict(x).requires_grad
-    assert torch.equal(model.predict(x), model(x).detach())
-
-
 def test_initial_weights_depend_on_the_seed_alone():
     torch.manual_seed(1)
     first = parameters(MLP(3, 2, seed=4))

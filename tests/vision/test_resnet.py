@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.vision.resnet import NORMS, STYLES, FrozenNorm, ResNet, Style, _convolve
+from toporo.vision.resnet import NORMS, STYLES, FrozenNorm, ResNet, _convolve
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
@@ -51,13 +51,6 @@ def test_the_head_on_the_pooled_maps_is_the_model():
     assert torch.equal(logits, network.head(features))
     assert torch.equal(logits, network(x))
     assert network.head is network.fc
-
-
-def test_predict_keeps_no_graph():
-    network, x = ResNet(7, depth=18), draw(2, 3, 32, 32)
-    assert network(x).requires_grad
-    assert not network.predict(x).requires_grad
-    assert torch.equal(network.predict(x), network(x).detach())
 
 
 @pytest.mark.parametrize(("depth", "count", "parameters"), [(18, 122, 11_689_512), (50, 320, 25_557_032)])
@@ -336,14 +329,3 @@ def test_bytes_are_refused():
     """They would be taken for colours 255 times too bright, without a word."""
     with pytest.raises(DataError, match=r"torch\.uint8.*255"):
         ResNet(2, depth=18)(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))
-
-
-def test_a_style_that_makes_no_sense_is_refused():
-    style = STYLES["torchvision"]
-    with pytest.raises(UnknownNameError, match="conv3"):
-        replace(style, strided="conv3")
-    with pytest.raises(UnknownNameError, match="gbr"):
-        replace(style, order="gbr")
-    for wrong in ({"sd": (1.0, 0.0, 1.0)}, {"mean": (0.0,)}, {"eps": 0.0}, {"scale": -1.0}):
-        with pytest.raises(SettingError, match="three means"):
-            Style(**{**vars(style), **wrong})

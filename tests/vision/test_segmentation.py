@@ -40,14 +40,6 @@ def test_logits_for_every_pixel_and_features_for_every_sample(make):
 
 
 @every_network
-def test_predict_keeps_no_graph(make):
-    model, x = make().eval(), inputs()
-    assert model(x).requires_grad
-    assert not model.predict(x).requires_grad
-    assert torch.equal(model.predict(x), model(x).detach())
-
-
-@every_network
 def test_initial_weights_depend_on_the_seed_alone(make):
     torch.manual_seed(1)
     first = parameters(make(seed=4))
@@ -101,7 +93,7 @@ def test_the_layout_of_memory_does_not_change_the_answer(make):
 @every_network
 def test_mixed_precision_comes_close_and_trains(make):
     model, x = make().eval().to(memory_format=torch.channels_last), inputs()
-    exact = model.predict(x)
+    exact = model(x).detach()
     with torch.autocast("cpu", torch.bfloat16):
         logits, features = model.with_features(x.to(memory_format=torch.channels_last))
     assert logits.dtype == torch.bfloat16
@@ -216,10 +208,10 @@ def test_enlarging_is_torchs_bilinear_interpolation(size):
 def test_every_height_of_a_unet_reaches_the_logits_by_itself(level):
     """Cut at a height, the way through the depths is closed: shores come across from the heights above it."""
     model, x = UNet(base=4, levels=3), inputs()
-    whole = model.predict(x)
+    whole = model(x).detach()
     with torch.no_grad():
         model.up[2 - level].weight.zero_()
-    cut = model.predict(x)
+    cut = model(x).detach()
     assert not torch.allclose(cut, whole, atol=1e-3)
     assert cut.std((2, 3)).min() > 0.01
 
@@ -238,7 +230,7 @@ def test_a_unet_learns_to_see_water():
         optimizer.step()
     codes = torch.zeros(4, dtype=torch.long)
     pixelwise = iou(count_pixels(x[8:, 0] < -0.75, y[8:], codes, 1))[0]
-    assert iou(count_pixels(model.predict(x[8:]).argmax(1), y[8:], codes, 1))[0] > max(0.85, pixelwise + 0.1)
+    assert iou(count_pixels(model(x[8:]).detach().argmax(1), y[8:], codes, 1))[0] > max(0.85, pixelwise + 0.1)
 
 
 @every_network

@@ -1,1 +1,1 @@
-"""Bridges to other people's tools; each needs an extra, and nothing in the library needs any of them."""
+"""Trainers of other libraries with objectives; each module needs an extra."""

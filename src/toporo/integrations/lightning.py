@@ -1,4 +1,4 @@
-"""Lightning: a callback that looks after an objective while a ``LightningModule`` trains with it.
+"""Lightning: a callback that manages an objective while a ``LightningModule`` trains with it.
 
 .. code-block:: python
 
@@ -32,13 +32,13 @@ class ObjectiveCallback(Callback):
 
     The callback gives the module the objective, and
 
-    - keeps its state, weights and all, in Lightning's checkpoints, from which a run goes on exactly;
-    - joins the ranks where there are several (:meth:`~toporo.objectives.Objective.over_ranks`);
+    - keeps its state in Lightning's checkpoints, from which a run resumes exactly;
+    - joins the ranks if there are several (:meth:`~toporo.objectives.Objective.over_ranks`);
     - resets the state of optimisers when the objective's warm-up is over;
-    - keeps the state still during validation and tests.
+    - holds the objective's state during validation and tests.
 
     The objective is not one of the module's submodules, so strategies such as DDP and FSDP leave it alone. Give
-    optimisers its ``betas``, and its own ``parameters()`` beside the module's, if it has some that they are to train.
+    optimisers its ``betas``, and its own ``parameters()`` beside the module's, if it has any that they are to train.
     With ``accumulate_grad_batches`` its state moves with every batch, not with every step of the optimiser.
 
     Parameters
@@ -56,7 +56,7 @@ class ObjectiveCallback(Callback):
         self._calls = 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # Lightning's signature
-        """Hand the objective to the module."""
+        """Give the module the objective."""
         if "objective" in getattr(pl_module, "_modules", {}):
             raise SettingError(
                 f"{type(pl_module).__name__} has an objective of its own: leave self.objective to the callback, which "
@@ -71,34 +71,29 @@ class ObjectiveCallback(Callback):
             self.objective.over_ranks()
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        """At the end of the warm-up the method becomes another one, and Adam's memory is of the one before."""
+        """Reset the optimisers' state at the end of the warm-up."""
         self.objective.train()
         if self._calls and self._calls == self.objective.warm_up:
             for optimizer in trainer.optimizers:
                 reset_state(optimizer)
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Count."""
         self._calls += 1
 
-    def on_validation_start(self, *_: Any) -> None:
-        """Hold the state."""
+    def on_evaluation_start(self, *_: Any) -> None:
+        """Hold the objective's state."""
         self.objective.eval()
 
-    def on_test_start(self, *_: Any) -> None:
-        """Hold the state."""
-        self.objective.eval()
+    on_validation_start = on_test_start = on_evaluation_start
 
     def state_dict(self) -> dict[str, Any]:
-        """For checkpoints."""
+        """State for Lightning's checkpoints."""
         return {"objective": self.objective.state_dict(), "calls": self._calls}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """From a checkpoint; one of other groups is an error.
+        """Restore the state; that of other groups is an error.
 
         Parameters
         ----------
-        state_dict : as :meth:`state_dict` gave it.
+        state_dict : from :meth:`state_dict`.
         """
         self.objective.load_state_dict(state_dict["objective"])
         self._calls = int(state_dict["calls"])

@@ -10,20 +10,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 from torch.nn import functional as F
 
 from toporo.errors import DataError, SettingError
-from toporo.files import write_whole
 from toporo.groups import Groups
 from toporo.objectives import Objective
 from toporo.training import reset_state
+from toporo.training.checkpoint import read_checkpoint, write_checkpoint
 
 try:
     from transformers import Trainer
@@ -41,23 +40,23 @@ class ObjectiveTrainer(Trainer):
     """A ``Trainer`` whose loss is an objective of per-sample losses and groups.
 
     The group of a row is a column of the training data, by name; it is kept from ``remove_unused_columns`` and from
-    the model. The objective's state is a file in every checkpoint, and training goes on from it exactly. Where there
-    are several ranks the objective joins them (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get its
-    ``betas`` and its own parameters, and their state is reset when its warm-up is over.
+    the model. The objective's state is a file in every checkpoint, and training resumes from it exactly. With several
+    ranks the objective joins them (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get its ``betas`` and
+    its own parameters, and their state is reset when its warm-up is over.
 
-    A value is the objective of one batch, divided by the number of batches that a step of the optimiser gathers; with
-    ``gradient_accumulation_steps`` weights move with every batch. In evaluation the loss is the mean over samples, and
-    rows need no group.
+    A value is the objective of one batch, divided by the number of batches that a step of the optimiser accumulates;
+    with ``gradient_accumulation_steps`` weights move with every batch. In evaluation the loss is the mean over samples,
+    and rows need no group.
 
     Parameters
     ----------
-    args : what ``Trainer`` takes.
+    args : arguments of ``Trainer``.
     objective : what a step minimises, built with all training groups.
     group : the column with the name of each row's group.
     loss : per-sample task loss ``(outputs, labels) -> (n,)``; by default cross entropy of ``outputs.logits``, which are
-        (n, classes), for whole labels, and the squared error for others.
+        (n, classes), for integer labels, and the squared error for others.
     features : ``outputs -> (n, d)``, for methods that compare features, e.g. ``lambda o: o.hidden_states[-1][:, 0]``.
-    kwargs : what ``Trainer`` takes.
+    kwargs : arguments of ``Trainer``.
     """
 
     def __init__(
@@ -74,8 +73,7 @@ class ObjectiveTrainer(Trainer):
                 f"{type(objective).__name__} compares features: say which, e.g. features=lambda outputs: "
                 "outputs.hidden_states[-1][:, 0], with output_hidden_states=True in the model's config."
             )
-        self.objective = objective
-        self.group = group
+        self.objective, self.group = objective, group
         self._loss, self._features = loss or sample_losses, features
         self._calls = 0
         super().__init__(*args, **kwargs)
@@ -84,21 +82,21 @@ class ObjectiveTrainer(Trainer):
                 "label_smoothing_factor and compute_loss_func would give one loss for the whole batch: give loss=, one "
                 "per sample, e.g. lambda o, y: F.cross_entropy(o.logits, y, reduction='none', label_smoothing=0.1)."
             )
-        # The value is a batch's; the Trainer is to divide it by the batches of a step. 4.x reads the first of these.
+        # The Trainer is to divide a batch's value by the batches of a step. Release 4 reads the first of these.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
-        self.data_collator: Any = GroupCollator(self.data_collator, group)
+        self.data_collator: Any = partial(_collate, collate=self.data_collator, column=group)
         if self.args.world_size > 1:
             objective.over_ranks()
 
     def get_train_dataloader(self) -> Any:
-        """With the codes of the rows' groups in its batches."""
-        plain = self.data_collator
-        self.data_collator = GroupCollator(plain.collate, self.group, self.objective.groups)
+        """The Trainer's, with the codes of the rows' groups in its batches."""
+        without_groups = self.data_collator
+        self.data_collator = partial(without_groups, groups=self.objective.groups)
         try:
             return super().get_train_dataloader()
         finally:
-            self.data_collator = plain
+            self.data_collator = without_groups
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -106,7 +104,7 @@ class ObjectiveTrainer(Trainer):
             self._signature_columns.append(self.group)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's, for the objective too."""
+        """The Trainer's, with the objective's parameters and betas."""
         fresh = self.optimizer is None
         optimizer = super().create_optimizer(*args, **kwargs)
         own = list(self.objective.to(self.args.device).parameters())
@@ -131,95 +129,71 @@ class ObjectiveTrainer(Trainer):
         ----------
         model : the network.
         inputs : a batch.
-        return_outputs : whether to return what the network said, too.
-        num_items_in_batch : not looked at: an objective is of one batch.
+        return_outputs : return the network's outputs, too.
+        num_items_in_batch : ignored: an objective is of one batch.
         """
         inputs = dict(inputs)
         codes = inputs.pop(self.group, None)
         outputs = model(**inputs)
         losses = self._loss(outputs, inputs["labels"])
-        value = self._train(losses, codes, outputs) if model.training else losses.mean()
+        if model.training:
+            if self._calls and self._calls == self.objective.warm_up:
+                reset_state(self.optimizer)
+            self._calls += 1
+            extra: dict[str, Any] = {"logits": lambda outputs: outputs.logits, "features": self._features}
+            value = self.objective(losses, codes, **{name: extra[name](outputs) for name in self.objective.needs})
+        else:
+            value = losses.mean()
         return (value, outputs) if return_outputs else value
-
-    def _train(self, losses: Tensor, codes: Tensor, outputs: Any) -> Tensor:
-        if self._calls and self._calls == self.objective.warm_up:
-            reset_state(self.optimizer)
-        self._calls += 1
-        needs = self.objective.needs
-        extra = {"logits": outputs.logits} if "logits" in needs else {}
-        if "features" in needs and self._features is not None:
-            extra["features"] = self._features(outputs)
-        value: Tensor = self.objective(losses, codes, **extra)
-        return value
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
         if self.args.should_save:
-            state = {key: value.cpu().contiguous() for key, value in self.objective.state_dict().items()}
-            packed = save({**state, "calls": torch.tensor(self._calls)})
-            write_whole(Path(output_dir) / STATE, lambda stream: stream.write(packed))
+            write_checkpoint(Path(output_dir) / STATE, self.objective.state_dict(), {"calls": self._calls})
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        file = Path(checkpoint) / STATE
         try:
-            with safe_open(file, framework="pt") as stored:
-                state = {key: stored.get_tensor(key) for key in stored.keys()}  # noqa: SIM118  # not a dict
-        except (OSError, SafetensorError) as error:
+            state, about = read_checkpoint(Path(checkpoint) / STATE)
+        except (FileNotFoundError, DataError) as error:
             raise DataError(
-                f"{file} cannot be read ({error}), so the weights of the groups are not known: resume from a "
-                "checkpoint that an ObjectiveTrainer has written whole, or train anew."
+                f"{Path(checkpoint) / STATE} cannot be read ({error}), so the weights of the groups are unknown: "
+                "resume from a checkpoint that an ObjectiveTrainer has written whole, or train anew."
             ) from None
-        self._calls = int(state.pop("calls"))
         self.objective.load_state_dict(state)
+        self._calls = int(about["calls"])
 
 
-class GroupCollator:
-    """Takes the column of groups out of a batch, for any collator, and gives their codes back where they are wanted.
-
-    Parameters
-    ----------
-    collate : makes a batch of rows.
-    column : the name of the column.
-    groups : all groups that there are; None leaves them out.
-    """
-
-    def __init__(self, collate: Callable[..., Any], column: str, groups: Groups | None = None) -> None:
-        self.collate, self.column, self.groups = collate, column, groups
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> Any:
-        """A batch, with a tensor of codes under the column's name."""
-        batch = self.collate([{key: value for key, value in row.items() if key != self.column} for row in rows])
-        if self.groups is not None:
-            missing = [row for row in rows if self.column not in row]
-            if missing:
-                raise DataError(
-                    f"rows of the training data have no column {self.column!r}, but {', '.join(missing[0])}: say which "
-                    "has the groups, group=NAME."
-                )
-            batch[self.column] = torch.as_tensor(self.groups.encode([_name(row[self.column]) for row in rows]))
-        return batch
-
-
-def _name(value: Any) -> Any:
-    """A group's name as Python's own type: data sets give tensors and numpy's numbers."""
-    return value.item() if hasattr(value, "item") else value
+def _collate(
+    rows: Sequence[dict[str, Any]], *, collate: Callable[..., Any], column: str, groups: Groups | None = None
+) -> Any:
+    """A batch by any collator without the column of groups, or with their codes in its place."""
+    batch = collate([{key: value for key, value in row.items() if key != column} for row in rows])
+    if groups is not None:
+        missing = [row for row in rows if column not in row]
+        if missing:
+            raise DataError(
+                f"rows of the training data have no column {column!r}, but {', '.join(missing[0])}: say which has the "
+                "groups, group=NAME."
+            )
+        batch[column] = torch.as_tensor(groups.encode([row[column] for row in rows]))
+    return batch
 
 
 def sample_losses(outputs: Any, labels: Tensor) -> Tensor:
-    """Cross entropy for whole labels, the squared error for others, one per sample.
+    """Cross entropy for integer labels, the squared error for others, one per sample.
 
     Parameters
     ----------
-    outputs : what the model said; its ``logits`` are (n, classes), or (n, values).
+    outputs : outputs of the model; their ``logits`` are (n, classes), or (n, values).
     labels : (n,), or (n, values).
     """
     logits = outputs.logits.float()
     if logits.ndim != 2 or labels.ndim > 2:
         raise DataError(
-            f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}: what a sample's loss is "
+            f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}: the loss of a sample "
             "depends on the task. Give loss=, a function of outputs and labels that returns one loss per sample."
         )
     if labels.is_floating_point():

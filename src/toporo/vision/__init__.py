@@ -1,4 +1,4 @@
-"""Networks; each gives ``features(x)``, ``forward(x)`` and ``predict(x)``. Those for images have names."""
+"""Networks for images, by name; each has ``features(x)``, ``with_features(x)`` and ``forward(x)``."""
 
 from __future__ import annotations
 

@@ -17,16 +17,16 @@ from toporo.training.mlp import _linear
 
 @dataclass(frozen=True)
 class Style:
-    """How a network of published weights wants to be built and fed.
+    """Architecture details and input scaling that published weights need.
 
     Attributes
     ----------
-    name : what the style is called.
-    strided : which convolution of a bottleneck halves the resolution: "conv2" (3×3) or "conv1" (1×1).
-    eps : what batch normalisation adds to a variance.
+    name : key of :data:`STYLES`.
+    strided : convolution of a bottleneck that halves the resolution: "conv2" (3×3) or "conv1" (1×1).
+    eps : added to variances in batch normalisation.
     order : of the colour channels: "rgb" or "bgr".
-    scale : what a full channel counts: 1 or 255.
-    mean, sd : what is taken off each channel, and what it is divided by, in the style's own order and scale.
+    scale : value of a full channel: 1 or 255.
+    mean, sd : subtracted from each channel, and divided by, in the style's own order and scale.
     """
 
     name: str
@@ -37,19 +37,8 @@ class Style:
     mean: tuple[float, float, float]
     sd: tuple[float, float, float]
 
-    def __post_init__(self) -> None:
-        if self.strided not in ("conv1", "conv2"):
-            raise UnknownNameError("strided convolution", self.strided, ("conv1", "conv2"))
-        if self.order not in ("rgb", "bgr"):
-            raise UnknownNameError("order of channels", self.order, ("rgb", "bgr"))
-        if not (len(self.mean) == len(self.sd) == 3 and min(self.eps, self.scale, *self.sd) > 0):
-            raise SettingError(
-                f"a style needs three means, three sd above 0, and eps and scale above 0; found mean={self.mean}, "
-                f"sd={self.sd}, eps={self.eps}, scale={self.scale}."
-            )
 
-
-#: "torchvision" also holds for timm; "caffe" is the original release of the authors of ResNet, as Keras passes it on.
+#: "torchvision" is also timm's; "caffe" is the original release by the authors of ResNet, as distributed by Keras.
 STYLES = {
     "torchvision": Style("torchvision", "conv2", 1e-5, "rgb", 1.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "caffe": Style("caffe", "conv1", 1e-3, "bgr", 255.0, (103.939, 116.779, 123.68), (1.0, 1.0, 1.0)),
@@ -63,15 +52,14 @@ GROUP_CHANNELS = 16
 
 
 class FrozenNorm(nn.BatchNorm2d):
-    """Batch normalisation with its stored statistics, in training too; scale and shift still learn.
+    """Batch normalisation with its stored statistics, in training too; scale and shift are trained.
 
-    It is never run by itself: :meth:`fold` puts it into the convolution before it, so that a network spends no time on
-    it. With ``k = weight / sqrt(var + eps)``, normalising ``w * x`` is convolving with ``k w`` and adding
-    ``bias - k mean``.
+    A network does not run it: :meth:`fold` merges it into the convolution before it. With
+    ``k = weight / sqrt(var + eps)``, normalising ``w * x`` is convolving with ``k w`` and adding ``bias - k mean``.
     """
 
     def fold(self, kernel: Tensor) -> tuple[Tensor, Tensor]:
-        """Kernel and bias of the convolution that normalises too; in single precision at least."""
+        """Kernel and bias of the convolution followed by this normalisation, in at least single precision."""
         mean, var = cast(Tensor, self.running_mean), cast(Tensor, self.running_var)
         exact = torch.promote_types(kernel.dtype, torch.float32)
         k = self.weight.to(exact) * torch.rsqrt(var.to(exact) + self.eps)
@@ -90,7 +78,7 @@ NORMS: dict[str, Callable[[int, float], nn.Module]] = {
 
 @dataclass(frozen=True)
 class _Maker:
-    """What all blocks of a network share."""
+    """Makes the layers of a network."""
 
     bottleneck: bool
     style: Style
@@ -98,7 +86,7 @@ class _Maker:
     generator: torch.Generator
 
     def conv(self, inputs: int, outputs: int, size: int, *, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
-        """A convolution that keeps the resolution but for its stride; He's initialisation by fan-out."""
+        """A convolution that keeps the resolution except for its stride; He's initialisation by fan-out."""
         layer = nn.Conv2d(
             inputs, outputs, size, stride, padding=dilation * (size // 2), dilation=dilation, bias=False, device="meta"
         ).to_empty(device="cpu")
@@ -110,7 +98,7 @@ class _Maker:
         return NORMS[self.norm](channels, self.style.eps)
 
     def layer(self, inputs: int, width: int, count: int, stride: int, before: int, after: int) -> nn.Sequential:
-        """``count`` blocks, of which the first takes the stride, or the step from one dilation to the next."""
+        """``count`` blocks; the first has the stride, or the step from one dilation to the next."""
         outputs = width * 4 if self.bottleneck else width
         first = _Residual(self, inputs, width, outputs, stride, before, after)
         rest = (_Residual(self, outputs, width, outputs, 1, after, after) for _ in range(count - 1))
@@ -118,10 +106,10 @@ class _Maker:
 
 
 class _Residual(nn.Module):
-    """Two 3×3 convolutions, or 1×1, 3×3, 1×1 (bottleneck), added to what came in.
+    """Two 3×3 convolutions, or 1×1, 3×3, 1×1 (bottleneck), added to the input.
 
-    A convolution up to and with the strided one works at the dilation ``before``, those after it at ``after``; so a
-    layer whose stride was traded for dilation gives the same values where the strided one has any.
+    Convolutions up to and including the strided one have the dilation ``before``, those after it ``after``, so a layer
+    with dilation instead of stride gives the same values at the positions that the strided one has.
     """
 
     def __init__(
@@ -157,7 +145,7 @@ class _Residual(nn.Module):
 
 
 def _convolve(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
-    """A convolution and its normalisation, in one go where the statistics are frozen."""
+    """A convolution and its normalisation, in one operation if the statistics are frozen."""
     if isinstance(norm, FrozenNorm):
         kernel, bias = norm.fold(conv.weight)
         return F.conv2d(x, kernel.to(x.dtype), bias.to(x.dtype), conv.stride, conv.padding, conv.dilation)
@@ -170,16 +158,16 @@ class ResNet(nn.Module):
 
     Parameters
     ----------
-    outputs : values a sample, e.g. classes.
+    outputs : values per sample, e.g. classes.
     depth : 18 or 50.
-    channels : of an input. With three, inputs are red, green, blue in [0, 1], and the network itself brings them into
-        its style's order and scale; with any other number they are taken as they are.
-    style : of the weights it is to be loaded with; see :func:`toporo.vision.weights.load_weights`.
-    norm : "frozen" (batch normalisation by the stored statistics, in training too: made for loaded weights),
-        "batch" (by each batch's own) or "group" (16 channels of each sample together).
-    dilated : layers 3 and 4 widen their kernels instead of halving the resolution, which then is an eighth of the
-        input's and not a 32nd, as segmentation wants.
-    seed : initial weights depend on it alone.
+    channels : of an input. With three, inputs are red, green, blue in [0, 1], and the network converts them to its
+        style's order and scale; with any other number they are used unchanged.
+    style : of the weights to be loaded; see :func:`toporo.vision.weights.load_weights`.
+    norm : "frozen" (batch normalisation by the stored statistics, in training too, for loaded weights), "batch" (by
+        each batch's own) or "group" (16 channels of each sample together).
+    dilated : widen the kernels of layers 3 and 4 instead of halving the resolution, which then is an eighth of the
+        input's instead of a 32nd, for segmentation.
+    seed : determines the initial weights.
 
     Names of tensors are torchvision's. ``features(x)`` are the pooled activations before the last layer, ``model(x)``
     are logits.
@@ -264,8 +252,3 @@ class ResNet(nn.Module):
         """Logits and features, computed once."""
         features = self.features(x)
         return self.fc(features), features
-
-    @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits, without gradients."""
-        return self.forward(x)

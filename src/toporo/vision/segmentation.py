@@ -14,7 +14,7 @@ from toporo.vision.resnet import NORMS, ResNet, _convolve
 
 
 class _Segmenter(nn.Module, ABC):
-    """What the networks here share: maps on the way down, logits read off them."""
+    """A network that encodes an input into maps and decodes these into logits."""
 
     width: int
 
@@ -24,7 +24,7 @@ class _Segmenter(nn.Module, ABC):
 
     @abstractmethod
     def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:
-        """Logits of this height and width from what :meth:`_encode` gave."""
+        """Logits of this height and width from the maps of :meth:`_encode`."""
 
     def features(self, x: Tensor) -> Tensor:
         """The deepest maps, averaged over positions: ``(n, width)``."""
@@ -38,11 +38,6 @@ class _Segmenter(nn.Module, ABC):
         """Logits and features, computed once."""
         maps = self._encode(x)
         return self._decode(maps, x.shape[2:]), maps[-1].mean((2, 3))
-
-    @torch.no_grad()
-    def predict(self, x: Tensor) -> Tensor:
-        """Logits, without gradients."""
-        return self.forward(x)
 
 
 class FCN(_Segmenter):
@@ -77,7 +72,7 @@ class FCN(_Segmenter):
     ) -> None:
         super().__init__()
         self.body = ResNet(outputs, depth=depth, channels=channels, norm=norm, dilated=True, seed=seed)
-        self.body.fc = nn.Identity()  # type: ignore[assignment]  # nothing is pooled here, and nothing lies idle
+        self.body.fc = nn.Identity()  # type: ignore[assignment]  # no layer may be unused
         self.width = self.body.width
         inner = self.width // 4
         self.norm = NORMS[norm](inner, self.body.style.eps)
@@ -85,7 +80,7 @@ class FCN(_Segmenter):
         with torch.device("meta"):
             self.reduce = nn.Conv2d(self.width, inner, 3, padding=1, bias=False)
             self.head = nn.Conv2d(inner, outputs, 1)
-        # a stream of its own: from the ResNet's, these layers would begin with the ResNet's very numbers
+        # a stream of its own: with the ResNet's, these layers would begin with the same numbers as its
         stream = int(np.random.SeedSequence([seed, 1]).generate_state(1, np.uint32)[0])
         generator = torch.Generator().manual_seed(stream)
         for layer in (self.reduce, self.head):
@@ -100,11 +95,11 @@ class FCN(_Segmenter):
 
 
 class UNet(_Segmenter):
-    """A small U-Net (Ronneberger et al., 2015): down ``levels`` times by two, up again, each height joined to its like.
+    """A small U-Net (Ronneberger et al., 2015): ``levels`` halvings, as many doublings, and skip connections.
 
     Every block is two 3×3 convolutions, each with group normalisation and a ReLU; the highest has ``base`` channels
-    and each step down doubles them. Tiles are few and batches small, so nothing depends on the batch: a tile's logits
-    are the same alone and in company.
+    and each step down doubles them. Batches are small, so nothing depends on the batch: a tile's logits do not depend
+    on the other tiles.
 
     Parameters
     ----------
@@ -126,7 +121,7 @@ class UNet(_Segmenter):
                 raise SettingError(f"{name} = {value!r}: expected at least 1.")
         sizes = [base * 2**level for level in range(levels + 1)]
         self.channels, self.width, self.multiple = channels, sizes[-1], 2**levels
-        with torch.device("meta"):  # no numbers yet: they would come from the global random stream
+        with torch.device("meta"):  # without drawing from the global random stream
             self.down = nn.ModuleList(
                 _block(before, after) for before, after in zip([channels, *sizes[:-1]], sizes, strict=True)
             )
@@ -186,7 +181,7 @@ def _block(before: int, after: int) -> nn.Sequential:
 @torch.no_grad()
 def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, last: bool) -> None:
     """Initial weights: torch's default for the last layer, He's normal ones by fan-in and no bias elsewhere."""
-    # An output pixel of the transposed convolutions (2×2, stride 2) comes from one pixel alone.
+    # An output pixel of the transposed convolutions (2×2, stride 2) comes from one pixel.
     pixels = 1 if isinstance(layer, nn.ConvTranspose2d) else layer.weight[0, 0].numel()
     bound = (layer.in_channels * pixels) ** -0.5
     if last:
@@ -200,8 +195,8 @@ def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, 
 def _enlarge(x: Tensor, size: torch.Size) -> Tensor:
     """Bilinear interpolation to this height and width, corners not aligned.
 
-    Two products with small matrices, whose gradients are products too: on a GPU, torch's own interpolation adds
-    gradients up in whatever order they arrive.
+    Two products with small matrices, whose gradients are products too: on a GPU, the order in which torch's own
+    interpolation sums gradients is not deterministic.
     """
     rows, columns = (_interpolation(before, after, x) for before, after in zip(x.shape[2:], size, strict=True))
     return rows @ x @ columns.mT

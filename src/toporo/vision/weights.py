@@ -1,40 +1,28 @@
-"""Published weights for a ResNet: safetensors files, of one's own or of those that timm knows by name."""
+"""Published weights for a ResNet: local safetensors files, or those that timm knows by name."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
-import msgspec
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from toporo.errors import DataError, SettingError, UnknownNameError, listed
-from toporo.files import parse_json, write_whole
-from toporo.vision.resnet import STYLES, ResNet, Style
+from toporo.files import sha256, write_whole
+from toporo.vision.resnet import DEPTHS, STYLES, ResNet, Style
 
-#: Where a file says for which style its weights were trained.
+#: Key of the metadata of a file that names the style of its weights.
 STYLE_KEY = "toporo.style"
-
-#: Files that are known but do not say it.
+#: Styles of known files that do not name it, by checksum.
 KNOWN_STYLES = {"0404d4618fa78033b33611d81a57b7b736763ae7b8fc272d88ef8e088ed524ce": "caffe"}
-
-#: Blocks in the four layers, and whether they have a third convolution: how a network is told by its tensors' names.
-FAMILY: dict[tuple[tuple[int, ...], bool], int] = {
-    ((2, 2, 2, 2), False): 18,
-    ((3, 4, 6, 3), False): 34,
-    ((3, 4, 6, 3), True): 50,
-    ((3, 4, 23, 3), True): 101,
-    ((3, 8, 36, 3), True): 152,
-}
 
 HEAD = ("fc.weight", "fc.bias")
 COUNTER = "num_batches_tracked"
@@ -44,7 +32,7 @@ LARGEST_HALF = torch.finfo(torch.float16).max
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Tensors of a trained ResNet and how the network around them is built and fed.
+    """Tensors of a trained ResNet and the style of network they need.
 
     Attributes
     ----------
@@ -72,34 +60,30 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
         ``"timm:resnet50.tv_in1k"`` holds torchvision's first release, which DomainBed starts from. That needs timm
         and may download.
     depth : of the ResNet that they are for, 18 or 50.
-    style : for which the weights were trained, a name in ``STYLES``. By default what the file itself says, then what is
-        known of the file, then "torchvision".
+    style : style of the weights, a name in ``STYLES``. By default the one that the file names, then that of a known
+        file, then "torchvision".
     """
     if style is not None and style not in STYLES:
         raise UnknownNameError("style", style, STYLES)
-    kind, colon, name = os.fspath(source).partition(":")
-    published = bool(colon) and kind in ("timm", "torchvision")
-    if published and style not in (None, "torchvision"):
+    name = os.fspath(source).partition("timm:")[2]
+    if name and style not in (None, "torchvision"):
         raise SettingError(f"{source} has the style 'torchvision', not {style!r}: leave the argument out.")
-    path = _published_file(kind, name) if published else Path(source)
-    data = _bytes(path)
-    content, says = _parse(data, path)
-    digest = hashlib.sha256(data).hexdigest()
+    path = _timm_file(name) if name else Path(source)
+    content, metadata = _read(path)
+    digest = sha256(path)
     if style is None:
-        style = "torchvision" if published else says or KNOWN_STYLES.get(digest, "torchvision")
+        style = "torchvision" if name else metadata.get(STYLE_KEY) or KNOWN_STYLES.get(digest, "torchvision")
     if style not in STYLES:
-        raise DataError(
-            f"{path} says that its style is {style!r}, which is not known here: pass style=, one of {listed(STYLES)}."
-        )
+        raise DataError(f"{path} names the style {style!r}, which is unknown: pass style=, one of {listed(STYLES)}.")
     tensors, repaired = _checked(content, str(path), depth)
-    return Weights(tensors, STYLES[style], str(source) if published else path.name, digest, repaired)
+    return Weights(tensors, STYLES[style], str(source) if name else path.name, digest, repaired)
 
 
 def load_weights(network: ResNet, weights: Weights) -> None:
-    """Put the weights into the network, in place.
+    """Copy the weights into the network.
 
-    The last layer is taken where it has the network's shape and otherwise left as it is; all else must fit. Weights
-    that do not fit are an error and change nothing.
+    The last layer is taken if it has the network's shape and otherwise left as it is; all else must fit. Weights that
+    do not fit are an error and change nothing.
 
     Parameters
     ----------
@@ -117,7 +101,7 @@ def load_weights(network: ResNet, weights: Weights) -> None:
             "network with style=weights.style."
         )
     state: dict[str, Tensor] = network.state_dict()
-    _fit(weights.tensors, {name: tuple(tensor.shape) for name, tensor in state.items()}, weights.source, network.depth)
+    _require_fit(weights.tensors, {name: tuple(t.shape) for name, t in state.items()}, weights.source, network.depth)
     same_head = all(name in weights.tensors and weights.tensors[name].shape == state[name].shape for name in HEAD)
     with torch.no_grad():
         for name, tensor in weights.tensors.items():
@@ -131,7 +115,7 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     network : without group normalisation, in one of the known styles.
-    path : the file, which is replaced if it is there.
+    path : the file, which is replaced if it exists.
     """
     if network.norm == "group":
         raise SettingError("weights with norm='group' cannot be read back into a ResNet: expected 'frozen' or 'batch'.")
@@ -142,65 +126,30 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
     write_whole(path, lambda stream: stream.write(content))
 
 
-def _bytes(path: Path) -> bytes:
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
         raise DataError(f"{path} is {what}: expected a .safetensors file or timm:NAME.")
-    data = path.read_bytes()
-    # torch.save writes a zip archive, earlier a bare pickle; a header's length may well begin with \x80 too.
-    if data.startswith((b"PK\x03\x04", b"\x80")) and data[8:9] != b"{":
+    with path.open("rb") as stream:
+        start = stream.read(9)
+    # torch.save writes a zip archive, earlier a bare pickle; a header's length may begin with \x80 too.
+    if start.startswith((b"PK\x03\x04", b"\x80")) and start[8:] != b"{":
         raise DataError(
-            f"{path} is a pickle, as torch.save writes it, and reading one can run code: it was not opened. Where you "
+            f"{path} is a pickle, as torch.save writes it, and reading one can run code: it was not opened. If you "
             "trust it, convert it once: safetensors.torch.save_file(torch.load(path, weights_only=True), "
             "'weights.safetensors')."
         )
-    return data
-
-
-def _parse(data: bytes, path: Path) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors of a safetensors file, and the style that it names."""
     try:
-        tensors = load(data)
-    except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
-        why = _damage(data) or str(error).partition("\n")[0]
-        raise DataError(f"{path} cannot be read: {why}. Fetch or convert it again.") from None
-    return tensors, (_header(data).get("__metadata__") or {}).get(STYLE_KEY)
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, file.metadata() or {}  # noqa: SIM118  # no dict
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
+        why = str(error).partition("\n")[0]
+        raise DataError(f"{path} is not a readable safetensors file ({why}). Fetch or convert it again.") from None
 
 
-def _header(data: bytes) -> dict[str, Any]:
-    """The JSON at the start: eight bytes of length, then a table of names, types, shapes and places."""
-    return msgspec.convert(parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")], "the header"), dict[str, Any])
-
-
-class _Place(TypedDict):
-    """Of an entry in the header, what tells the file's length."""
-
-    data_offsets: tuple[int, Annotated[int, msgspec.Meta(ge=0, lt=2**62)]]
-
-
-def _damage(data: bytes) -> str | None:
-    """Why a file is not one of safetensors, where it is plain to see."""
-    size = int.from_bytes(data[:8], "little")
-    if data[8:9] == b"{" and len(data) < 8 + size < 100_000_000:
-        return f"it is truncated: {len(data)} bytes, of which the header alone wants {8 + size}"
-    try:
-        entries = {name: entry for name, entry in _header(data).items() if name != "__metadata__"}
-        places = msgspec.convert(entries, dict[str, _Place]).values()
-    except (DataError, msgspec.ValidationError):
-        return f"it is not a safetensors file (it begins with {data[:8]!r})" if data else "it is empty"
-    wanted = 8 + size + max((place["data_offsets"][1] for place in places), default=0)
-    return f"it is truncated: {len(data)} of {wanted} bytes" if len(data) < wanted else None
-
-
-def _published_file(kind: str, name: str) -> Path:
+def _timm_file(name: str) -> Path:
     """The safetensors file of timm's authors, downloaded by their own package unless it was before."""
-    if kind == "torchvision":
-        raise SettingError(
-            f"torchvision publishes its weights as pickles, and reading one can run code: they are not read here. Pass "
-            f"timm:{name}.tv_in1k, the same weights as a safetensors file (pip install timm), or, where you trust "
-            f"them, convert them once: safetensors.torch.save_file(torchvision.models.{name}(weights="
-            f"'IMAGENET1K_V1').state_dict(), '{name}.safetensors')."
-        )
     timm, hub = _package("timm"), _package("huggingface_hub")
     try:
         place = timm.get_pretrained_cfg(name, allow_unregistered=False).hf_hub_id
@@ -208,12 +157,12 @@ def _published_file(kind: str, name: str) -> Path:
         file = repository and hub.hf_hub_download(repository, "model.safetensors", revision=revision or None)
     except Exception as error:  # whatever the packages raise
         raise DataError(
-            f"timm gave no safetensors file of {name!r} ({type(error).__name__}: {error}). Is the name right, and can "
-            "it be downloaded? Otherwise pass the path of a .safetensors file."
+            f"timm gave no safetensors file of {name!r} ({type(error).__name__}: {error}). Check the name and the "
+            "connection, or pass the path of a .safetensors file."
         ) from error
     if not file:
         raise DataError(
-            f"timm knows {name!r} only as a pickle, and reading one can run code: it was not fetched. Where you trust "
+            f"timm knows {name!r} only as a pickle, and reading one can run code: it was not fetched. If you trust "
             f"it, convert it once: safetensors.torch.save_file(timm.create_model({name!r}, pretrained=True)"
             f".state_dict(), '{name}.safetensors'), and pass that file."
         )
@@ -231,13 +180,13 @@ def _package(name: str) -> Any:
 
 
 def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors of a ResNet in float32, and which variances had to be repaired."""
+    """The tensors of a ResNet in float32, and the variances that had to be repaired."""
     # Sorted, as the reader of safetensors gives tensors in any order.
     kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
     expected = dict(_shapes(depth))
-    if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # channels are the network's to judge
+    if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # load_weights checks the channels
         expected["conv1.weight"] = (64, kept["conv1.weight"].shape[1], 7, 7)
-    _fit(kept, expected, source, depth)
+    _require_fit(kept, expected, source, depth)
     tensors: dict[str, Tensor] = {}
     repaired: list[str] = []
     for name, tensor in kept.items():
@@ -248,10 +197,10 @@ def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[di
             over = values == torch.inf
             repaired += [f"{name}[{channel}]" for channel in over.nonzero().flatten().tolist()]
             values[over] = LARGEST_HALF
-        if not values.isfinite().all():
-            raise DataError(f"{source}: {name} holds numbers that are not finite. Fetch or convert it again.")
-        if name.endswith(VARIANCE) and (values < 0).any():
-            raise DataError(f"{source}: {name} holds variances below 0. Fetch or convert it again.")
+        if not values.isfinite().all() or (name.endswith(VARIANCE) and (values < 0).any()):
+            raise DataError(
+                f"{source}: {name} holds numbers that are not finite, or negative variances. Fetch or convert it again."
+            )
         tensors[name] = values
     return tensors, tuple(repaired)
 
@@ -261,40 +210,35 @@ def _shapes(depth: int) -> Mapping[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in ResNet(1, depth=depth).state_dict().items()}
 
 
-def _fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: str, depth: int) -> None:
-    """Every tensor but those of the head has its place and its shape, or an error says what was found instead."""
-    family = _family(tensors)
-    if family != depth:
-        what = f"a ResNet-{family}" if family else f"not a ResNet (tensors {listed(sorted(tensors), 4)})"
-        network = f"pass depth={family} (on the command line --network resnet{family}), or other weights"
-        advice = network if family in (18, 50) else "pass other weights"
-        raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {advice}.")
-    wanted = {name for name in shapes if not name.endswith(COUNTER)} - set(HEAD)
-    present = set(tensors) - set(HEAD)
-    if wanted != present:
+def _require_fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: str, depth: int) -> None:
+    """Raise unless the tensors have these names and shapes, except for the number of classes."""
+    found = _depth_of(tensors)
+    if found != depth:
+        what = f"a ResNet-{found}" if found else f"no ResNet known here (tensors {listed(sorted(tensors), 4)})"
+        fit = f"pass depth={found} (on the command line --network resnet{found}), or other weights"
+        raise DataError(f"{source} holds {what}, expected a ResNet-{depth}: {fit if found else 'pass other weights'}.")
+    classes = len(tensors["fc.weight"]) if "fc.weight" in tensors and tensors["fc.weight"].ndim else 0
+    expected = {name: shape for name, shape in shapes.items() if not name.endswith(COUNTER) and name not in HEAD}
+    if set(tensors) & set(HEAD):
+        expected |= {"fc.weight": (classes, shapes["fc.weight"][1]), "fc.bias": (classes,)}
+    if expected.keys() != tensors.keys():
         raise DataError(
-            f"{source} is not an ordinary ResNet-{depth}: missing {listed(sorted(wanted - present), 4) or 'nothing'}; "
-            f"not expected {listed(sorted(present - wanted), 4) or 'nothing'}."
+            f"{source} is not an ordinary ResNet-{depth}: missing "
+            f"{listed(sorted(expected.keys() - tensors.keys()), 4) or 'nothing'}; not expected "
+            f"{listed(sorted(tensors.keys() - expected.keys()), 4) or 'nothing'}."
         )
-    wrong = [name for name in sorted(wanted) if tuple(tensors[name].shape) != shapes[name]]
+    wrong = [name for name in sorted(expected) if tuple(tensors[name].shape) != expected[name]]
     if wrong:
-        name = wrong[0]
+        more = f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
         raise DataError(
-            f"{source} does not fit: {name} has the shape {tuple(tensors[name].shape)}, expected {shapes[name]}"
-            + (f", and {len(wrong) - 1} more differ." if len(wrong) > 1 else ".")
+            f"{source} does not fit: {wrong[0]} has the shape {tuple(tensors[wrong[0]].shape)}, expected "
+            f"{expected[wrong[0]]}{more}."
         )
-    heads = {name: tuple(tensors[name].shape) for name in HEAD if name in tensors}
-    if heads:
-        count = next(iter(heads.values()))[:1]
-        if heads != {"fc.weight": (*count, shapes["fc.weight"][1]), "fc.bias": count}:
-            raise DataError(
-                f"{source}: the last layer has the shapes {heads}, expected fc.weight (classes, "
-                f"{shapes['fc.weight'][1]}) and fc.bias (classes), or neither."
-            )
 
 
-def _family(names: Mapping[str, Tensor]) -> int | None:
-    """The depth of the ResNet with tensors of these names, if it is one."""
-    places = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer") and name.count(".") > 1}
-    counts = tuple(sum(layer == f"layer{number}" for layer, _ in places) for number in (1, 2, 3, 4))
-    return FAMILY.get((counts, "layer1.0.conv3.weight" in names)) if "conv1.weight" in names else None
+def _depth_of(names: Mapping[str, Tensor]) -> int | None:
+    """The depth of the ResNet with tensors of these names, by the number of blocks of each layer."""
+    blocks = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer") and name.count(".") > 1}
+    counts = tuple(sum(layer == f"layer{number}" for layer, _ in blocks) for number in (1, 2, 3, 4))
+    kind = counts, "layer1.0.conv3.weight" in names
+    return next((depth for depth, known in DEPTHS.items() if known == kind and "conv1.weight" in names), None)
