@@ -12,7 +12,8 @@ from libraries import bench_cvxpy, bench_dro
 from report import in_process, median_seconds
 
 from toporo.groups import Groups
-from toporo.robust.linear import fit_linear, fit_logistic, linear_path
+from toporo.robust.linear import fit_linear, fit_logistic, path
+from toporo.robust.losses import SquaredLosses
 
 PENALTY, RIDGE = 1.0, 1e-3
 PATH = tuple(float(value) for value in np.geomspace(100.0, 0.01, 20))
@@ -91,7 +92,7 @@ def bench_path() -> list[str]:
     for n, d, m in ((20_000, 50, 50), (200_000, 50, 50), (288, 6, 24)):
         x, y, codes = make_data(n, d, m)
         ids = Groups.of(codes)
-        linear_path(x, y, ids, penalties=PATH, ridge=RIDGE)
+        path(SquaredLosses.from_arrays(x, y, ids), penalties=PATH, ridge=RIDGE)
         ratios, singles, paths, easiest = [], [], [], []
         for _ in range(5):
             each = []
@@ -100,7 +101,7 @@ def bench_path() -> list[str]:
                 fit_linear(x, y, ids, penalty=value, ridge=RIDGE)
                 each.append(time.perf_counter() - start)
             start = time.perf_counter()
-            linear_path(x, y, ids, penalties=PATH, ridge=RIDGE)
+            path(SquaredLosses.from_arrays(x, y, ids), penalties=PATH, ridge=RIDGE)
             took = time.perf_counter() - start
             singles.append(statistics.mean(each))
             easiest.append(took / each[0])

@@ -11,7 +11,8 @@ from libraries.bench_statsmodels import likelihood_and_variances
 from report import in_process, markdown, median_seconds
 from threadpoolctl import threadpool_limits
 
-from toporo.robust.kriged import GroupFactors, KrigedFit, fit_kriged
+from toporo.robust.factors import GroupFactors
+from toporo.robust.kriged import KrigedFit, fit_kriged
 
 #: What varies in the model that speed is measured on.
 MIXED = ("omega_0", "omega_1")

@@ -41,7 +41,8 @@ penalties = [math.inf, 10.0, 1.0, 0.1, 0.0]
 errors = {}
 for title, weights in (("no topology", even), ("river", prior)):
     print(f"{title}:")
-    path = tr.robust.linear_path(x[seen], y[seen], town[seen], weights, penalties=penalties, ridge=1e-3)
+    losses = tr.robust.SquaredLosses.from_arrays(x[seen], y[seen], town[seen])
+    path = tr.robust.path(losses, weights, penalties=penalties, ridge=1e-3)
     errors[title] = [error(fit) for fit in path]
     for fit in path:
         most = max(fit.weights, key=fit.weights.get)

@@ -25,7 +25,8 @@ y = (1.0 + 0.3 * place) * x[:, 0] + 0.5 * x[:, 1] + 0.4 * rng.normal(size=300)
 
 prior = river.prior(TOWNS, ["island"], measure="closeness", normalization="sum")
 penalties = np.logspace(2, -2, 25)
-path = tr.robust.linear_path(x, y, town, prior, penalties=penalties, ridge=1e-3)
+losses = tr.robust.SquaredLosses.from_arrays(x, y, town)
+path = tr.robust.path(losses, prior, penalties=penalties, ridge=1e-3)
 print("λ = 100: ", {name: round(weight, 2) for name, weight in path[0].weights.items()})
 print("λ = 0.01:", {name: round(weight, 2) for name, weight in path[-1].weights.items()})
 

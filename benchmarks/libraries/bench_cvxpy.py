@@ -8,7 +8,7 @@ import cvxpy as cp
 import numpy as np
 
 from toporo.groups import Groups
-from toporo.robust.group_losses import SquaredLosses
+from toporo.robust.losses import SquaredLosses
 
 VERSION = cp.__version__
 

@@ -13,9 +13,9 @@ from tests.robust.by_hand import KINDS, group_losses, random_rows
 from toporo.choice.penalty import GRID, PenaltyChoice, choose_penalty, held_out_losses
 from toporo.choice.splits import GraphHopSplit, LeaveRegionOut
 from toporo.errors import DataError, GraphError, GroupMismatchError, SettingError
-from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import fit_linear, fit_logistic, path, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.losses import SquaredLosses
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import toporo as tr
-from toporo.robust import RobustFit, fit_linear, fit_logistic, linear_path
+from toporo.robust import RobustFit, SquaredLosses, fit_linear, fit_logistic, path
 
 from .data import NEW_STATIONS, RIVER_EDGES, STATIONS
 from .parts import part
@@ -65,7 +65,8 @@ def linear(folder: Path) -> Any:
     weights = 0.5 + np.random.default_rng(0).random(len(y))
     result["row weights"] = facts(fit_linear(x, y, names, PRIOR, penalty=1.0, ridge=0.01, sample_weight=weights))
     many = np.stack([y, x[:, 0] - y], axis=1)
-    result["path"] = [facts(fit) for fit in linear_path(x, many, names, PRIOR, penalties=[10.0, 1.0, 0.0], ridge=0.1)]
+    losses = SquaredLosses.from_arrays(x, many, names)
+    result["path"] = [facts(fit) for fit in path(losses, PRIOR, penalties=[10.0, 1.0, 0.0], ridge=0.1)]
     return result
 
 

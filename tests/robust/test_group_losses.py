@@ -12,10 +12,10 @@ from tests.robust.by_hand import KINDS, group_losses, least, random_rows
 from toporo.errors import DataError, GroupMismatchError
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
-from toporo.robust import group_losses as module
-from toporo.robust.group_losses import SquaredLosses
+from toporo.robust import rows as module
 from toporo.robust.linear import fit_linear, fit_logistic, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.losses import SquaredLosses
 
 
 def prepared(rows, **settings):
@@ -137,7 +137,7 @@ def test_a_line_is_the_places_on_it(model):
     direction = np.random.default_rng(1).normal(size=losses.shape)
     line, ts = losses.at(theta).along(direction), np.array([0.0, 0.25, 1.0, 3.0])
     for t, along in zip(ts, line.losses(ts), strict=True):
-        there, place = losses.at(theta + t * direction), line.place(float(t))
+        there, place = losses.at(theta + t * direction), line.point(float(t))
         assert_allclose(along, there.losses, rtol=1e-10)
         assert_allclose(place.theta, there.theta, rtol=1e-14)
         assert_allclose(place.losses, there.losses, rtol=1e-10)
@@ -261,8 +261,8 @@ def test_small_types_neither_wrap_nor_round(dtype):
     assert_array_equal(given.gram, wide.gram)
     labels = np.arange(50) // 2 % 2
     assert_array_equal(
-        LogisticLosses.from_arrays(x, labels, group).inputs,
-        LogisticLosses.from_arrays(x.astype(np.float64), labels, group).inputs,
+        LogisticLosses.from_arrays(x, labels, group).memory.inputs,
+        LogisticLosses.from_arrays(x.astype(np.float64), labels, group).memory.inputs,
     )
 
 
@@ -409,7 +409,7 @@ def test_classes_stay_though_no_selected_group_has_them():
     losses = prepared(rows._replace(y=y)).select([1, 2])
     assert losses.classes == (0, 1, 2)
     assert losses.shape == (4, 3)
-    assert set(losses.targets) == {0, 1}
+    assert set(losses.memory.classes) == {0, 1}
 
 
 def test_selecting_all_groups_changes_nothing_and_unknown_ones_are_named(model):

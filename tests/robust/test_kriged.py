@@ -13,8 +13,9 @@ from scipy.linalg import expm
 
 from toporo.errors import DataError
 from toporo.robust import kriged
-from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, Likelihood, fit_kriged
+from toporo.robust.modes import GraphModes, WalkModes
 
 D = 3
 TRAIN, SIZES = [0, 1, 2, 4, 5], [6, 2, 9, 1, 12]
@@ -247,34 +248,6 @@ def test_larger_models_are_no_less_likely() -> None:
         ("graph", "context and graph"), ("context", "context and graph"),
     ):  # fmt: skip
         assert nll[large] <= nll[small] + 1e-5
-
-
-def test_weights_count_as_rows() -> None:
-    """A row with weight 2 says as much of the coefficients as two equal ones."""
-    rows = Rows(path(), weighted=False)
-    twice = GroupFactors.from_rows(np.repeat(rows.x, 2, axis=0), np.repeat(rows.y, 2, axis=0), np.repeat(rows.g, 2))
-    heavy = GroupFactors.from_rows(rows.x, rows.y, rows.g, np.full(len(rows.g), 2.0))
-    one, other = (np.einsum("gij,gik->gjk", each.roots, each.roots) for each in (twice, heavy))
-    np.testing.assert_allclose(one, other, atol=1e-12)
-    np.testing.assert_allclose(twice.residual, heavy.residual)
-    names = MODELS["context"]
-    values = [Likelihood(each, None).value(names, LOGS[: len(names)])[0] for each in (twice, heavy)]
-    assert values[0] == pytest.approx(values[1])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"sample_weight": [1.0]}, "sample_weight: expected 3"),
-        ({"sample_weight": [1.0, 0.0, 1.0]}, "above 0"),
-        ({"x": [[1.0], [math.nan], [2.0]]}, "must be finite"),
-        ({"y": [1.0, math.inf, 2.0]}, "must be finite"),
-    ],
-)
-def test_rows_that_cannot_be_read_are_an_error(change: dict[str, Any], message: str) -> None:
-    given = {"x": [[1.0], [0.5], [2.0]], "y": [1.0, 2.0, 3.0], "groups": ["a", "a", "b"]}
-    with pytest.raises(DataError, match=message):
-        GroupFactors.from_rows(**{**given, **change})
 
 
 def test_a_single_row_is_an_error() -> None:

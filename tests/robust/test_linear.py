@@ -27,9 +27,9 @@ from tests.robust.by_hand import (
 )
 from toporo.errors import DataError, GroupMismatchError, SettingError, TopoRoWarning, UnknownNameError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import SquaredLosses
-from toporo.robust.linear import fit_linear, fit_logistic, linear_path, logistic_path, path, solve
+from toporo.robust.linear import fit_linear, fit_logistic, path, solve
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.losses import SquaredLosses
 from toporo.topology.prior import Prior
 
 DIVERGENCES = ("l2", "kl", "chi2")
@@ -43,8 +43,8 @@ def fit(rows: Rows, prior=None, **settings):
 
 def fits_along(rows: Rows, penalties, prior=None, **settings):
     settings = {"ridge": 0.01, **settings}
-    along = logistic_path if rows.logistic else linear_path
-    return along(rows.x, rows.y, rows.group, prior, penalties=penalties, **settings)
+    losses = (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(rows.x, rows.y, rows.group)
+    return path(losses, prior, penalties=penalties, **settings)
 
 
 def skewed(m):
@@ -554,7 +554,7 @@ def test_what_classes_are_called_does_not_matter():
 LARGE_FITS = """
 import hashlib
 import numpy as np
-from toporo.robust import group_losses as rows
+from toporo.robust import rows
 from toporo.robust.linear import fit_linear, fit_logistic
 
 n, d = rows.CHUNK + 4001, 32
@@ -855,7 +855,7 @@ BAD_LABELS = {
     "lone weights": ({"sample_weight": (LABEL_GROUPS != 2) | (LABELS == 1)}, DataError, r"one class only: 2"),
     "one class with weight": ({"sample_weight": LABELS == 1}, DataError, r"single class, 1"),
     "no ridge": ({"ridge": 0.0}, SettingError, r"ridge is 0.*positive.*1e-6"),
-    "option": ({"one_class": "ignore"}, SettingError, r"one_class is 'ignore': expected 'error' or 'allow'"),
+    "option": ({"one_class": "ignore"}, UnknownNameError, r"unknown one_class 'ignore'.*allow, error"),
 }
 
 
@@ -876,7 +876,7 @@ def test_missing_labels_of_pandas_are_missing():
 @pytest.mark.parametrize(("penalties", "found"), [([], "empty"), ([1.0, -2.0], "-2.0"), ([math.nan], "nan")])
 def test_bad_penalties_of_a_path_are_told(penalties, found):
     with pytest.raises(SettingError, match=rf"penalties.*{found}.*at least"):
-        linear_path(X, Y, G, penalties=penalties)
+        path(SquaredLosses.from_arrays(X, Y, G), penalties=penalties)
 
 
 def test_a_radius_of_text_is_told():

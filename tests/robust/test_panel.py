@@ -10,7 +10,7 @@ from scipy.linalg import expm
 
 from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_factors import GraphModes
+from toporo.robust.modes import GraphModes
 from toporo.robust.panel import SHOCKS, fit_panel
 
 M, T = 12, 15

@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 
 from tests.robust.by_hand import random_rows, worst
 from toporo.robust import DIVERGENCES
-from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.logistic import LogisticLosses
-from toporo.robust.saddle import Saddle, SaddleProblem, _Game, _Search
+from toporo.robust.losses import SquaredLosses
+from toporo.robust.saddle import Saddle, SaddleProblem, _Inner, _Search
 
 PRIOR = np.array([0.1, 0.2, 0.3, 0.25, 0.15])
 #: Fewer groups than parameters (solved in the space of groups), more, and a Hessian between outputs.
@@ -41,7 +41,7 @@ def divergence(request):
 
 def gradient(problem, game, theta):
     place = problem.losses.at(theta)
-    q, _ = problem._worst(place.losses, theta, game)
+    q, _ = problem._worst(place, game)
     return q @ place.jacobian[problem.support] + (problem.pull * theta).reshape(-1)
 
 
@@ -52,10 +52,10 @@ def test_f_is_the_worst_case_plus_the_ridge(divergence, penalty):
     place = problem.losses.at(theta)
     if penalty == 0:
         value = problem._proximal(0.0, place).value
-        theta = problem._proximal(0.0, place).place.theta
+        theta = problem._proximal(0.0, place).point.theta
         place = problem.losses.at(theta)
     else:
-        _, value = problem._worst(place.losses, theta, _Game(problem.divergence, problem.prior, penalty))
+        _, value = problem._worst(place, _Inner(problem.divergence, problem.prior, penalty))
     expected = worst(place.losses, PRIOR, divergence, penalty) + 0.05 * np.sum(theta[:-1] ** 2)
     assert_allclose(value, expected, rtol=1e-10)
 
@@ -63,10 +63,10 @@ def test_f_is_the_worst_case_plus_the_ridge(divergence, penalty):
 def test_newtons_direction_solves_newtons_equation(shape, divergence):
     """F's gradient changes along the direction d as H d = -g says, with the Hessian of q's answer in it."""
     problem = a_problem(shape, divergence)
-    game = _Game(problem.divergence, problem.prior, 3.0)
+    game = _Inner(problem.divergence, problem.prior, 3.0)
     theta = 0.3 * np.random.default_rng(0).normal(size=problem.losses.shape)
     place = problem.losses.at(theta)
-    q, _ = problem._worst(place.losses, theta, game)
+    q, _ = problem._worst(place, game)
     assert (q > 1e-3).sum() >= 3  # q moves
     assert not ((q > 0) & (q < 1e-3)).any() or divergence == "kl"  # and no kink is near
     slope = gradient(problem, game, theta)
@@ -81,28 +81,28 @@ def test_q_that_cannot_move_does_not_bend(divergence):
     problem = a_problem("groups", divergence)
     jacobian = problem.losses.at(np.ones(problem.losses.shape)).jacobian
     lone = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
-    assert not len(_Game(problem.divergence, PRIOR, math.inf).bend(jacobian, PRIOR))
+    assert not len(_Inner(problem.divergence, PRIOR, math.inf).bend(jacobian, PRIOR))
     if divergence != "chi2":
-        assert not len(_Game(problem.divergence, PRIOR, 1e-3).bend(jacobian, lone))
+        assert not len(_Inner(problem.divergence, PRIOR, 1e-3).bend(jacobian, lone))
 
 
 def test_groups_without_prior_are_out_of_the_game_unless_it_is_l2(divergence):
     problem = a_problem("groups", divergence, np.array([0.0, 0.4, 0.3, 0.3, 0.0]))
     expected = range(5) if divergence == "l2" else [1, 2, 3]
     assert problem.support.tolist() == list(expected)
-    assert_allclose(problem.whole(np.ones(len(problem.support))), np.isin(np.arange(5), expected))
+    assert_allclose(problem.over_all(np.ones(len(problem.support))), np.isin(np.arange(5), expected))
 
 
 @pytest.mark.parametrize("penalty", [0.3, 1e-4])
 def test_a_foreseen_start_is_never_worse(divergence, penalty):
     problem = a_problem("groups", divergence)
-    game = _Game(problem.divergence, problem.prior, penalty)
+    game = _Inner(problem.divergence, problem.prior, penalty)
     rng = np.random.default_rng(0)
-    place = problem.penalised(1.0).place
-    _, here = problem._worst(place.losses, place.theta, game)
+    place = problem.penalised(1.0).point
+    _, here = problem._worst(place, game)
     for size in (1e-3, 0.1, 10.0):
-        chosen = problem.foreseen(penalty, place, size * rng.normal(size=problem.losses.shape))
-        assert problem._worst(chosen.losses, chosen.theta, game)[1] <= here
+        chosen = problem.extrapolated(penalty, place, size * rng.normal(size=problem.losses.shape))
+        assert problem._worst(chosen, game)[1] <= here
 
 
 def test_any_start_leads_to_the_same_value(shape, divergence):
@@ -121,7 +121,7 @@ def test_without_a_penalty_no_start_is_too_near(shape, penalty):
     rng = np.random.default_rng(0)
     far = problem.losses.at(rng.normal(size=problem.losses.shape))
     found = problem.penalised(0.0, Saddle(far, rng.dirichlet(np.ones(5)), math.inf, math.inf, penalty, 0))
-    assert found.gap <= problem.allowed(found.value)
+    assert found.gap <= problem._allowed(found.value)
     assert_allclose(found.value, problem.penalised(0.0).value, rtol=1e-8)
 
 

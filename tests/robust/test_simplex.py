@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.cases import LAW, simplex_by_root_finding, vectors
 from toporo.robust import project_simplex
-from toporo.robust.simplex import project_capped, ranks, simplex_threshold
+from toporo.robust.simplex import project_capped
 
 
 @LAW
@@ -33,14 +33,6 @@ def test_is_the_nearest_point(array, values):
 @given(values=vectors())
 def test_agrees_with_root_finding(array, values):
     assert_allclose(np.asarray(project_simplex(array(values))), simplex_by_root_finding(values), atol=1e-12)
-
-
-@LAW
-@given(values=vectors(), total=st.floats(0.1, 100))
-def test_what_is_above_the_threshold_sums_to_the_total(array, values, total):
-    threshold = np.asarray(simplex_threshold(array(values), ranks(array(values)), total))
-    assert threshold.shape == (1,)
-    assert_allclose(np.maximum(values - threshold, 0).sum(), total, rtol=1e-12)
 
 
 @LAW

@@ -35,9 +35,9 @@ from toporo.errors import DataError, GraphError, SettingError, TopoRoError, Topo
 from toporo.graphs import as_graph
 from toporo.groups import Groups, name_from_json, name_to_json, plain_name
 from toporo.progress import tracked
-from toporo.robust.group_losses import SquaredLosses
 from toporo.robust.linear import RobustFit, path
 from toporo.robust.logistic import LogisticLosses
+from toporo.robust.losses import SquaredLosses
 from toporo.schema import Count, NonNegative, OrInfinite, as_type
 from toporo.text import number_to_json
 from toporo.topology.centrality import MEASURES, centrality
@@ -368,11 +368,7 @@ def held_out_losses(losses: Losses, fit: RobustFit) -> Array:
 
     A fit is in the units of the rows; losses are of shifted rows.
     """
-    if not losses.intercept:
-        return losses.at(fit.coef).losses
-    target_shift = losses.target_shift if isinstance(losses, SquaredLosses) else 0.0
-    constant = fit.intercept - target_shift + losses.input_shift @ fit.coef
-    return losses.at(np.vstack([fit.coef, constant])).losses
+    return losses.at(losses.model(fit.coef, fit.intercept)).losses
 
 
 # ---------------------------------------------------------------- folds
@@ -420,7 +416,7 @@ def _judge(
     inside, outside = losses.select(kept), losses.select(held_out)
     fold = f"The fold that holds out {listed(held_out, 4)} does not count:"
     if isinstance(inside, LogisticLosses):
-        present = set(inside.targets.tolist())
+        present = set(inside.memory.classes.tolist())
         absent = [label for code, label in enumerate(inside.classes) if code not in present]
         if absent:
             return _Verdict(None, f"{fold} no row of the groups kept is of class {listed(absent)}.")

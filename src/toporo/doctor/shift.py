@@ -39,8 +39,9 @@ from toporo.estimators.places import placed
 from toporo.groups import GroupIds, Groups
 from toporo.machine import one_thread
 from toporo.progress import tracked
-from toporo.robust.group_factors import GroupFactors, WalkModes
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import fit_kriged
+from toporo.robust.modes import WalkModes
 from toporo.types import Array
 
 #: Rows and groups that take part, and the fewest of both.

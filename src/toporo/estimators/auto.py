@@ -61,8 +61,8 @@ from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
 from toporo.machine import Fit, FitPool, one_thread, usable_threads
 from toporo.progress import tracked
-from toporo.robust.group_factors import WalkModes
 from toporo.robust.kriged import without
+from toporo.robust.modes import WalkModes
 from toporo.types import Array, Name
 
 #: A candidate whose squared error in any part is more than so many times that of the safe mean has no vote.

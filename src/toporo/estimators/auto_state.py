@@ -31,8 +31,8 @@ from toporo.estimators.league import Standing
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.estimators.trees import StoredTrees
 from toporo.groups import Groups, name_from_json, name_to_json
-from toporo.robust.group_factors import WalkModes
 from toporo.robust.kriged import KrigedFit
+from toporo.robust.modes import WalkModes
 from toporo.schema import AtLeastOne, Count, Finite, NonNegative, Positive, Share, as_type
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
@@ -297,7 +297,7 @@ def _effects(
     shapes: dict[str, tuple[int, ...]] = {}
     for place in range(len(stored)):
         sizes: dict[str, tuple[int, ...]] = {
-            "means": (m, 0), "roots": (m, 1, 1), "targets": (m, 1, 1), "residual": (1,), "rows": (m,)
+            "rows": (m,), "squares": (m,), "roots": (m, 1, 1), "targets": (m, 1, 1), "residual": (m, 1)
         }  # fmt: skip
         shapes |= {f"effects.{place}.factors.{name}": sizes[name] for name in FACTORS}
     modes, places = None, []

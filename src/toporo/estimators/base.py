@@ -34,8 +34,8 @@ from toporo.estimators.settings import Settings, check_settings
 from toporo.estimators.summary import PassedRows, Summary
 from toporo.graphs import as_graph, check_groups
 from toporo.groups import GroupIds, Groups
+from toporo.robust.factors import GroupFactors
 from toporo.robust.linear import RobustFit
-from toporo.robust.moments import GroupMoments
 from toporo.text import printable
 from toporo.topology.draw import TRAIN_COLOR
 from toporo.topology.graph import GroupGraph
@@ -407,7 +407,7 @@ class ClassifierPart(GroupEstimator):
         return codes, len(self.classes_)
 
     def fit_passes(
-        self, moments: GroupMoments, some: tuple[Any, Any, GroupIds, Array | None], low: Array, high: Array, passes: Any
+        self, moments: GroupFactors, some: tuple[Any, Any, GroupIds, Array | None], low: Array, high: Array, passes: Any
     ) -> Self:
         """Fit a logistic model to rows that are not at hand but can be looked at in passes.
 
@@ -416,7 +416,7 @@ class ClassifierPart(GroupEstimator):
         moments : of the inputs, by group: of all rows.
         some : inputs, classes, groups and weights of rows drawn from them, some of every group and class.
         low, high : the least and the largest value of each input.
-        passes : makes :class:`~toporo.robust.passes.PassedLosses` for a scaling, with an intercept or without.
+        passes : makes :class:`~toporo.robust.LogisticLosses` for a scaling, with an intercept or without.
 
         Returns
         -------
@@ -490,7 +490,7 @@ class RegressorPart(GroupEstimator):
     def _encoded(self, target: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], int | None]:
         return target, None
 
-    def fit_moments(self, moments: GroupMoments, low: Array, high: Array) -> Self:
+    def fit_moments(self, moments: GroupFactors, low: Array, high: Array) -> Self:
         """Fit a linear model to rows of which only the moments are at hand: to all of a table larger than memory, say.
 
         Parameters

@@ -34,9 +34,10 @@ from toporo.estimators.rows import (
 from toporo.estimators.weighted import fit_weighted, weight_name
 from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_factors import GroupFactors, WalkModes
-from toporo.robust.group_losses import as_weights, chunks
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import KrigedFit, fit_kriged
+from toporo.robust.modes import WalkModes
+from toporo.robust.rows import as_weights, chunks
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 

@@ -35,11 +35,11 @@ from toporo.graphs import as_graph
 from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
-from toporo.robust.group_factors import GraphModes, GroupFactors, WalkModes
-from toporo.robust.group_losses import chunks
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import LEVELS, MODELS, SOLVED, KrigedFit, fit_kriged
-from toporo.robust.moments import GroupMoments
+from toporo.robust.modes import GraphModes, WalkModes
 from toporo.robust.panel import fit_panel
+from toporo.robust.rows import chunks
 from toporo.types import Array, Name
 
 #: Inputs count up to so many standard deviations beyond what was seen in training: a linear model bears that, and an
@@ -206,7 +206,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
                 scaled, self.target_scaling_.apply(target), ids, shares, wanted, self.penalty
             )
         self.groups_, self.group_sizes_ = ids.groups, sizes_of(ids)
-        self.spread_ = _spread(scaled, ids, factors.means, np.ones(len(x)) if shares is None else shares)
+        self.spread_ = _spread(factors)
         self._weigh()
         self.panel_ = None
         if times is not None:
@@ -235,7 +235,7 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.fit_ = fit_kriged(factors, modes, places, wanted, start=self._start)
         return modes, places, wanted
 
-    def fit_moments(self, moments: GroupMoments, low: Array, high: Array) -> Self:
+    def fit_moments(self, moments: GroupFactors, low: Array, high: Array) -> Self:
         """Fit to rows of which only the moments are at hand: to all of a table larger than memory, say.
 
         Parameters
@@ -253,14 +253,12 @@ class KrigedRegressor(KrigedPart, RegressorMixin, BaseEstimator):  # type: ignor
         self.n_features_in_, self._one_column = len(low) - 1, True
         summary = Summary.of(moments, low, high, standardize=True, center=True)
         self.scaling_, self.target_scaling_ = summary.inputs, summary.targets
-        d, scaled = summary.width, summary.scaled()
+        d, factors = summary.width, summary.scaled()
         self.range_ = tuple(self.scaling_.apply(end[None, :d])[0] for end in (low, high))
-        factors = scaled.factors(1)
         self._krige(factors)
         self.weights_, self.panel_ = None, None
         self.groups_, self.group_sizes_ = summary.groups, summary.sizes
-        squares = np.einsum("gjj->j", scaled.scatter)[:d]
-        self.spread_ = _spread_of(squares, factors.means, scaled.mass)
+        self.spread_ = _spread(factors)
         self._weigh()
         return self
 
@@ -547,14 +545,9 @@ def _times(time: Any, rows: int) -> Array:
     return numbers
 
 
-def _spread(scaled: Array, ids: GroupIds, means: Array, weights: Array) -> tuple[Array, Array]:
-    """Variances of the columns between groups and within them."""
-    sizes = np.bincount(ids.codes, weights, minlength=len(ids.groups)).astype(np.float64)
-    return _spread_of(np.asarray(weights @ (scaled - means[ids.codes]) ** 2), means, sizes)
-
-
-def _spread_of(squares: Array, means: Array, sizes: Array) -> tuple[Array, Array]:
-    """The same from sums of squares within groups, the groups' means and their rows."""
-    within = squares / max(1.0, sizes.sum() - len(sizes))
+def _spread(factors: GroupFactors) -> tuple[Array, Array]:
+    """Variances of the inputs between groups and within them."""
+    means, mass = factors.means, factors.mass
+    within = factors.within[: factors.width] / max(1.0, mass.sum() - len(mass))
     between = means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1])
-    return np.maximum(between - within * np.mean(1 / sizes), 0.0), within
+    return np.maximum(between - within * np.mean(1 / mass), 0.0), within

@@ -22,8 +22,9 @@ from toporo.estimators.kriged_classes import KrigedClassifier
 from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
-from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit, Likelihood, Solved, finished
+from toporo.robust.modes import GraphModes
 from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
 from toporo.text import number_to_json
 from toporo.topology.graph import GroupGraph
@@ -32,7 +33,7 @@ from toporo.types import Name
 #: How far a likelihood may be from the one stored, in all and relative to it: other machines round in other ways.
 SAME = 1e-4, 1e-6
 #: Arrays of what rows say.
-FACTORS = ("means", "roots", "targets", "residual", "rows")
+FACTORS = ("rows", "squares", "roots", "targets", "residual")
 #: Kriged estimators by the name of their class.
 KRIGED: dict[str, type[KrigedRegressor | KrigedClassifier]] = {
     kind.__name__: kind for kind in (KrigedRegressor, KrigedLevels, KrigedClassifier)
@@ -244,13 +245,14 @@ def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> 
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
         ("scaling.center", "scaling.scale", "range.low", "range.high", "spread.between", "spread.within"), (d,)
     )
-    shapes |= {"targets.center": (k,), "targets.scale": (k,), "factors.means": (m, d), "factors.rows": (m,)}
-    shapes |= {"factors.roots": (m, d + 1, d + 1), "factors.targets": (m, d + 1, k), "factors.residual": (k,)}
+    shapes |= {"targets.center": (k,), "targets.scale": (k,), "factors.rows": (m,), "factors.squares": (m,)}
+    shapes |= {"factors.roots": (m, d + 1, d + 1), "factors.targets": (m, d + 1, k), "factors.residual": (m, k)}
     if graph:
         modes = int(np.size(arrays.get("modes.values", ())))
         shapes |= {"modes.values": (modes,), "modes.vectors": (places, modes)}
     check_arrays(arrays, shapes)
-    positive = ("spread.between", "spread.within", "factors.residual", "factors.rows", "modes.values")
+    positive = ["spread.between", "spread.within", "modes.values"]
+    positive += [f"factors.{name}" for name in ("rows", "squares", "residual")]
     wrong = [key for key in positive if key in arrays and (arrays[key] < 0).any()]
     if wrong or (arrays["range.low"] > arrays["range.high"]).any():
         raise DataError(f"its array {(wrong or ['range.low'])[0]!r} holds numbers beyond what it may.")
@@ -287,7 +289,9 @@ def fit_again(
     of_factors = {name: arrays[f"factors.{name}"] for name in FACTORS}
     try:
         with np.errstate(all="ignore"):
-            likelihood = Likelihood(GroupFactors(groups=Groups(names), **of_factors), modes, places, level=level)
+            columns = tuple(range(of_factors["roots"].shape[1] - 1))
+            factors = GroupFactors(Groups(names), columns, **of_factors)
+            likelihood = Likelihood(factors, modes, places, level=level)
             models = tuple(
                 FittedModel(
                     model.name,

@@ -15,10 +15,10 @@ from toporo.errors import warn
 from toporo.estimators.rows import Rows, draw
 from toporo.estimators.settings import PENALTY, RIDGE, Settings
 from toporo.estimators.summary import PassedRows, Summary
-from toporo.robust.group_losses import SquaredLosses
+from toporo.robust.factors import GroupFactors
 from toporo.robust.linear import RobustFit, solve
 from toporo.robust.logistic import LogisticLosses
-from toporo.robust.passes import PassedLosses
+from toporo.robust.losses import SquaredLosses
 from toporo.topology.effect import rows_in_effect
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
@@ -72,34 +72,23 @@ AnyRows = Rows | Summary | PassedRows
 
 
 def prepare(rows: Rows | Summary, intercept: bool) -> Losses:
-    """The losses by group of scaled data, without a scaled copy of the inputs.
-
-    The losses keep centred inputs, which only remain to be divided.
-    """
+    """Prepare the losses by group of scaled data."""
     if isinstance(rows, Summary):
         return rows.squared_losses(_target_units(rows), intercept=intercept)
     x, scale = _measurable(rows)
-    losses: Losses
     if rows.targets is None:
-        losses = LogisticLosses.from_arrays(
-            x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow"
+        return LogisticLosses.from_arrays(
+            x, rows.y, rows.ids, intercept=intercept, sample_weight=rows.weights, one_class="allow", scale=scale
         )
-        losses.inputs[:, : len(scale)] /= scale
-        return replace(losses, input_shift=losses.input_shift / scale)
-    targets = (rows.y - rows.targets.center) / _target_units(rows)
-    losses = SquaredLosses.from_arrays(x, targets, rows.ids, intercept=intercept, sample_weight=rows.weights)
-    full = np.append(scale, 1.0) if intercept else scale
-    return replace(
-        losses,
-        gram=losses.gram / np.outer(full, full),
-        cross=losses.cross / full[:, None],
-        input_shift=losses.input_shift / scale,
-    )
+    units = np.append(scale, _target_units(rows))
+    center = np.append(np.zeros(len(scale)), rows.targets.center)
+    factors = GroupFactors.from_rows(x, rows.y, rows.ids, rows.weights).scaled(center, units)
+    return SquaredLosses.from_factors(factors, intercept=intercept)
 
 
 def _chosen(
     rows: AnyRows,
-    losses: Losses | PassedLosses,
+    losses: Losses,
     maker: PriorMaker,
     test: Sequence[Name] | None,
     settings: Settings,
@@ -143,7 +132,7 @@ def fit(
     maker, test : make the priors of folds; ``test`` are the test groups.
     labels : what messages call the classes.
     """
-    losses: Losses | PassedLosses
+    losses: Losses
     if isinstance(rows, PassedRows):
         losses = rows.passes(rows.inputs, settings.fit_intercept)
     else:
@@ -163,18 +152,16 @@ def fit(
     wanted: dict[str, Any] = {"penalty": penalty, "radius": radius, "most": most(rows.groups)}
     wanted |= {"divergence": settings.divergence, "tol": settings.tol}
     start = None
-    if isinstance(rows, PassedRows) and isinstance(losses, PassedLosses):  # the rows at hand get near, at no pass
+    if isinstance(rows, PassedRows):  # the rows at hand get near, at no pass
         near = solve(prepare(rows.some, settings.fit_intercept), prior, **wanted, ridge=ridge)
         start = losses.model(near.coef, near.intercept)
     solved = solve(losses, prior, **wanted, ridge=ridge, start=start)
     again = ridge_for(rows, solved.weights, settings)
     if again != ridge:
-        if isinstance(losses, PassedLosses):
+        if isinstance(rows, PassedRows):
             start = losses.model(solved.coef, solved.intercept)
         solved = solve(losses, prior, **wanted, ridge=again, start=start)
     coef, intercept = solved.coef / rows.inputs.scale[:, None], solved.intercept
-    if rows.classes is not None and rows.classes > 2:
-        intercept = intercept - intercept.mean()  # the same for all classes says nothing, and is left to rounding
     if rows.targets is not None:
         units = _target_units(rows)
         coef, intercept = coef * units, intercept * units + rows.targets.center
@@ -195,11 +182,10 @@ def ridge_for(rows: AnyRows, weights: Mapping[Name, float], settings: Settings) 
     return max(RIDGE, PER_ROW * rows.width / rows_in_effect(weights, rows.in_effect))
 
 
-def _fewer(rows: AnyRows, losses: Losses | PassedLosses, settings: Settings, labels: Sequence[Any]) -> Losses:
+def _fewer(rows: AnyRows, losses: Losses, settings: Settings, labels: Sequence[Any]) -> Losses:
     """What a penalty is chosen on: for a logistic model, not all of many rows."""
-    if isinstance(rows, PassedRows) or isinstance(losses, PassedLosses):
-        some = rows.some if isinstance(rows, PassedRows) else rows
-        return _fewer(some, prepare(some, settings.fit_intercept), settings, labels)
+    if isinstance(rows, PassedRows):
+        return _fewer(rows.some, prepare(rows.some, settings.fit_intercept), settings, labels)
     if isinstance(rows, Rows) and rows.classes is not None and rows.count > MOST_ROWS:
         some = rows.take(draw(rows.ids, max(MOST_ROWS // len(rows.groups), 1), settings.seed))
         if len(np.unique(some.y)) == rows.classes:

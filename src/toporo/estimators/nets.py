@@ -18,7 +18,7 @@ from toporo.errors import DataError, SettingError
 from toporo.estimators.rows import Rows, Scaling
 from toporo.estimators.settings import Settings
 from toporo.objectives import ERM, TRO, GroupDRO, Objective
-from toporo.robust.group_losses import chunks
+from toporo.robust.rows import chunks
 from toporo.topology.prior import Prior
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan
 from toporo.training import fit as fit_network

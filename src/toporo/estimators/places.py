@@ -11,8 +11,8 @@ import numpy.typing as npt
 from toporo.errors import GroupMismatchError, listed
 from toporo.estimators.rows import UNKNOWN
 from toporo.groups import Groups
-from toporo.robust.group_factors import GraphModes
 from toporo.robust.kriged import KrigedFit
+from toporo.robust.modes import GraphModes
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
 

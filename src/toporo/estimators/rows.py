@@ -16,8 +16,8 @@ from toporo import topology
 from toporo.data.grouped import group_rng
 from toporo.errors import DataError, GroupMismatchError, SettingError, listed, warn
 from toporo.groups import GroupIds, Groups, is_missing
-from toporo.robust.group_losses import chunks, in_chunks, members_of, refuse_infinite, weighted_rows
 from toporo.robust.logistic import row_losses
+from toporo.robust.rows import chunks, in_chunks, members_of, refuse_infinite, weighted_rows
 from toporo.text import many
 from toporo.topology.effect import PER_COLUMN, effective_rows, heaviest, rows_in_effect, too_few, weights_in_words
 from toporo.types import Array, Name

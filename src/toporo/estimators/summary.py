@@ -10,16 +10,16 @@ import numpy as np
 
 from toporo.estimators.rows import Rows, Scaling
 from toporo.groups import Groups
-from toporo.robust.group_losses import SquaredLosses
-from toporo.robust.moments import GroupMoments
-from toporo.robust.passes import PassedLosses
+from toporo.robust.factors import GroupFactors
+from toporo.robust.logistic import LogisticLosses
+from toporo.robust.losses import SquaredLosses
 from toporo.types import Array, Name
 
 
 class Counted:
     """Rows by group, from their moments."""
 
-    moments: GroupMoments
+    moments: GroupFactors
 
     @property
     def groups(self) -> Groups:
@@ -56,7 +56,7 @@ class Summary(Counted):
     inputs, targets : how columns are scaled.
     """
 
-    moments: GroupMoments
+    moments: GroupFactors
     low: Array
     high: Array
     outputs: int
@@ -68,7 +68,7 @@ class Summary(Counted):
 
     @classmethod
     def of(
-        cls, moments: GroupMoments, low: Array, high: Array, *, outputs: int = 1, standardize: bool, center: bool
+        cls, moments: GroupFactors, low: Array, high: Array, *, outputs: int = 1, standardize: bool, center: bool
     ) -> Summary:
         """Measure the columns."""
         d = len(low) - outputs
@@ -98,21 +98,19 @@ class Summary(Counted):
         # Inputs are left where they are: the losses subtract their mean, or nothing.
         center = np.append(np.zeros(self.width), self.targets.center)
         scaled = self.moments.scaled(center, np.append(self.inputs.scale, units))
-        return scaled.squared_losses(self.outputs, intercept=intercept)
+        return SquaredLosses.from_factors(scaled, intercept=intercept)
 
-    def scaled(self) -> GroupMoments:
-        """Moments of scaled columns."""
+    def scaled(self) -> GroupFactors:
+        """Factors of scaled columns."""
         return self.moments.scaled(
             np.append(self.inputs.center, self.targets.center), np.append(self.inputs.scale, self.targets.scale)
         )
 
     def losses_of(self, coef: Array, intercept: Array) -> dict[Name, float]:
         """By group: mean squared error over rows and outputs of a linear model in the units of the data."""
-        d, moments = self.width, self.moments
-        way = np.concatenate([-coef, np.eye(self.outputs)])  # from [x, y] to what is left
-        left = moments.means[:, d:] - moments.means[:, :d] @ coef - intercept
-        within = np.einsum("jk,gji,ik->g", way, moments.scatter, way, optimize=True) / moments.mass
-        return self.groups.named(np.maximum(within + (left**2).sum(axis=1), 0.0) / self.outputs)
+        left = self.moments.targets - self.moments.roots @ np.vstack([intercept, coef])
+        squares = np.einsum("grk,grk->g", left, left) + self.moments.residual.sum(axis=1)
+        return self.groups.named(squares / self.moments.mass / self.outputs)
 
     def warn_of_one_class(self, penalty: float | None) -> None:
         """Numbers have none."""
@@ -120,7 +118,7 @@ class Summary(Counted):
 
 @dataclass(frozen=True, eq=False)
 class PassedRows(Counted):
-    """Rows of classes that are looked at in passes; see :class:`~toporo.robust.passes.PassedLosses`.
+    """Rows of classes that are looked at in passes; see :class:`~toporo.robust.LogisticLosses`.
 
     Attributes
     ----------
@@ -131,11 +129,11 @@ class PassedRows(Counted):
     passes : makes losses whose passes scale inputs so, with an intercept or without.
     """
 
-    moments: GroupMoments
+    moments: GroupFactors
     some: Rows
     inputs: Scaling
     labels: tuple[Any, ...]
-    passes: Callable[[Scaling, bool], PassedLosses]
+    passes: Callable[[Scaling, bool], LogisticLosses]
 
     #: Classes are not scaled.
     targets = None
@@ -148,7 +146,7 @@ class PassedRows(Counted):
     @property
     def width(self) -> int:
         """How many inputs there are."""
-        return len(self.moments.slots)
+        return self.moments.width
 
     def warn_of_one_class(self, penalty: float | None) -> None:
         """As far as the rows at hand tell."""

@@ -50,7 +50,7 @@ from toporo.estimators.rows import (
 )
 from toporo.groups import GroupIds, Groups
 from toporo.robust.divergences import best_response, get_divergence
-from toporo.robust.group_losses import as_weights, refuse_infinite
+from toporo.robust.rows import as_weights, refuse_infinite
 from toporo.topology.effect import cap_weights
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior

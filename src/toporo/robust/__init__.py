@@ -1,4 +1,4 @@
-"""Phase 2's inner problem: the worst mixture of groups near a prior, and the convex case solved exactly."""
+"""Worst mixtures of groups near a prior, and linear models that are fitted exactly under them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _HOME = {
     "DIVERGENCES": "toporo.robust.divergences",
     "Divergence": "toporo.robust.divergences",
     "RULES": "toporo.robust.weights",
+    "LogisticLosses": "toporo.robust.logistic",
     "RobustFit": "toporo.robust.linear",
+    "SquaredLosses": "toporo.robust.losses",
     "WeightRule": "toporo.robust.weights",
     "ascent": "toporo.robust.weights",
     "best_response": "toporo.robust.divergences",
@@ -20,11 +22,11 @@ _HOME = {
     "fit_linear": "toporo.robust.linear",
     "fit_logistic": "toporo.robust.linear",
     "get_divergence": "toporo.robust.divergences",
-    "linear_path": "toporo.robust.linear",
-    "logistic_path": "toporo.robust.linear",
     "make_rule": "toporo.robust.weights",
     "mirror": "toporo.robust.weights",
+    "path": "toporo.robust.linear",
     "project_simplex": "toporo.robust.simplex",
+    "solve": "toporo.robust.linear",
 }
 
 __all__ = list(_HOME)

@@ -5,8 +5,10 @@ from toporo.robust.divergences import get_divergence as get_divergence
 from toporo.robust.linear import RobustFit as RobustFit
 from toporo.robust.linear import fit_linear as fit_linear
 from toporo.robust.linear import fit_logistic as fit_logistic
-from toporo.robust.linear import linear_path as linear_path
-from toporo.robust.linear import logistic_path as logistic_path
+from toporo.robust.linear import path as path
+from toporo.robust.linear import solve as solve
+from toporo.robust.logistic import LogisticLosses as LogisticLosses
+from toporo.robust.losses import SquaredLosses as SquaredLosses
 from toporo.robust.simplex import project_simplex as project_simplex
 from toporo.robust.weights import RULES as RULES
 from toporo.robust.weights import WeightRule as WeightRule

@@ -7,7 +7,7 @@ Each is four pure functions of arrays (numpy or torch; the last axis runs over g
 - ``best_response(losses, p, penalty)`` is
   :math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle - \lambda D(q\|p)` for a finite :math:`\lambda > 0`, a number or
   an array that broadcasts against the batch with a trailing axis of one;
-- ``mobility(q, p)`` says how the best response gives way: with w its value at a best response q,
+- ``mobility(q, p)`` is the derivative of the best response: with w its value at a best response q,
   :math:`\partial q / \partial (\ell/\lambda) = \mathrm{diag}(w) - w w^\top / \sum w`, for all three divergences.
 
 :func:`best_response` adds the two ends: all weight on the worst groups at 0, the prior itself at infinity.
@@ -24,21 +24,18 @@ from array_api_compat import array_namespace
 
 from toporo.errors import SettingError
 from toporo.registry import Registry
-from toporo.robust.simplex import project_simplex, ranks, simplex_threshold
+from toporo.robust.simplex import project_simplex
 
 
 class Divergence(ABC):
-    """Value, gradient, best response and mobility of one divergence; a class to derive from, never instantiated.
+    """Value, gradient, best response and mobility of a divergence; a base class, never instantiated.
 
-    ``bounded`` says that D stays finite where the prior is zero, so that a group outside the prior may get weight.
-    ``within(losses, p, radius)`` is the best response with D at most the radius instead of a penalty, if there is a
-    quicker way to it than the search that :func:`~toporo.robust.weights.constrained_response` does for any divergence.
+    ``bounded`` says that D stays finite where the prior is zero, so a group outside the prior may get weight.
     """
 
-    #: The name it is registered under.
+    #: Name under which it is registered.
     name: ClassVar[str]
     bounded: ClassVar[bool] = False
-    within: ClassVar[Any] = None
 
     @staticmethod
     @abstractmethod
@@ -58,7 +55,7 @@ class Divergence(ABC):
     @staticmethod
     @abstractmethod
     def mobility(q: Any, p: Any) -> Any:
-        """How the best response gives way; the head of this module has the formula."""
+        """Derivative of the best response; the head of this module has the formula."""
 
 
 #: Name to divergence.
@@ -66,13 +63,13 @@ DIVERGENCES: Registry[type[Divergence]] = Registry("divergence")
 
 
 def register(name: str) -> Callable[[type[Divergence]], type[Divergence]]:
-    """A decorator for the class of a divergence; the property tests pick it up."""
+    """Register the class of a divergence; the property tests pick it up."""
 
     def add(divergence: type[Divergence]) -> type[Divergence]:
         missing = sorted(divergence.__abstractmethods__)
         if missing:
             raise SettingError(
-                f"the divergence {name!r} lacks {', '.join(missing)}: write what toporo.robust.Divergence says."
+                f"the divergence {name!r} lacks {', '.join(missing)}: define them as toporo.robust.Divergence does."
             )
         divergence.name = name
         return DIVERGENCES.register(name)(divergence)
@@ -81,76 +78,18 @@ def register(name: str) -> Callable[[type[Divergence]], type[Divergence]]:
 
 
 def _below_worst(losses: Any, inside: Any) -> Any:
-    """Losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow upwards."""
+    """Return losses relative to the worst inside the prior's support, where they are at most 0 and cannot overflow."""
     xp = array_namespace(losses)
     spread = losses + xp.zeros_like(xp.astype(inside, losses.dtype))
     top = xp.max(xp.where(inside, spread, xp.full_like(spread, -math.inf)), axis=-1, keepdims=True)
     return xp.where(inside, spread - top, xp.zeros_like(spread))
 
 
-#: Rounds of the search below after the first, and the speeds tried in each: more for few groups, where they are cheap.
-_ROUNDS, _LEAST, _MOST, _ENTRIES = 2, 160, 512, 16384
-
-
-def _l2_within(losses: Any, p: Any, radius: float) -> Any:
-    r""":math:`\mathrm{Proj}_\Delta(p + s \ell)` at the speed s for which D is the radius, or past the last change.
-
-    With lags x (how far a group's loss is below the worst) and a support S of n groups, q moves along a line and
-
-    .. math:: 2 D = s^2 \Big(\sum_S x^2 - \tfrac1n \big(\sum_S x\big)^2\Big)
-              + \sum_{\bar S} p^2 + \tfrac1n \big(\sum_{\bar S} p\big)^2 .
-
-    A group's :math:`p + s\ell` less the projection's threshold is concave in s and not negative at 0, so that a group
-    which has left never comes back. The support only shrinks, and D over :math:`s^2` is made of lines each less steep
-    than the one before. None of them reaches the radius later than D does, and the line that D is on there reaches it
-    at the same place: the answer is the farthest of all lines. Each speed tried tells one line. A first round of tries
-    spans all answers; the next go from the best so far up to the next speed tried, which is past the answer. That is
-    exact as soon as a try falls on the answer's line. If that line is shorter than the last distance between tries,
-    q stays inside the radius, by less than that distance.
-    """
-    xp = array_namespace(losses, p)
-    below = losses - xp.max(losses, axis=-1, keepdims=True)
-    eps, tiny = float(xp.finfo(below.dtype).eps), float(xp.finfo(below.dtype).smallest_normal)
-    # In units in which 2D is to be m, where no answer is slower than 2. D is at most 1, so that 2 lets everything in.
-    m = losses.shape[-1]
-    unit = math.sqrt(0.5 * m / min(max(eps**3, radius), 2.0))
-    start, lag = xp.broadcast_arrays(unit * p, below / xp.clip(xp.min(below, axis=-1, keepdims=True), max=-tiny))
-    one, none, rank = xp.ones_like(lag), xp.zeros_like(lag), ranks(lag)
-    # Sums over the inside: n, x², x, over the outside: p², p. A line must not be quite level to be divided by.
-    inside = xp.stack([one, one, lag * lag + eps**4, none, lag])[..., None, :]
-    outside = xp.stack([none, 1.0 - start * start, none, start, none])[..., None, :]
-
-    def lines(speeds: Any) -> Any:
-        """How far below m is 2D's line at speed 0, and how steep is it over s²? Both n times over."""
-        moved = start[..., None, :] - speeds * lag[..., None, :]
-        sums = xp.sum(xp.where(moved <= simplex_threshold(moved, rank, unit), outside, inside), axis=-1)
-        return sums[0] * sums[1:3] - sums[3:] ** 2
-
-    def tries(low: float, high: float) -> Any:
-        return xp.linspace(low, high, count, dtype=lag.dtype, device=getattr(lag, "device", None))[:, None]
-
-    count = max(_LEAST, min(_MOST, _ENTRIES // m))
-    speeds = xp.exp(tries(math.log(2.0), math.log(2.0 * unit / eps)))
-    room, slope = lines(speeds)
-    # The fastest try inside. Its line is not asked yet: at slow tries supports may drown in rounding.
-    within = room >= (speeds * speeds)[:, 0] * slope
-    speed = xp.max(xp.where(within, speeds[:, 0], speeds[:1, 0]), axis=-1, keepdims=True)
-    spacing = math.expm1(math.log(unit / eps) / (count - 1))
-    for _ in range(_ROUNDS):
-        # From a little below, since a change of the support may be just there.
-        room, slope = lines(speed[..., None] * tries(1.0 - spacing / count, 1.0 + spacing))
-        speed = xp.sqrt(xp.max(room / slope, axis=-1, keepdims=True))
-        spacing *= (1.0 + 1.0 / count) / (count - 1)
-    moved = start - speed * lag
-    return xp.clip(moved - simplex_threshold(moved, rank, unit), min=0.0) / unit
-
-
 @register("l2")
 class L2(Divergence):
-    """The paper's: half the squared distance."""
+    """Half the squared distance, as in the paper."""
 
     bounded = True
-    within = staticmethod(_l2_within)
 
     @staticmethod
     def value(q: Any, p: Any) -> Any:
@@ -171,14 +110,14 @@ class L2(Divergence):
 
     @staticmethod
     def mobility(q: Any, p: Any) -> Any:
-        """One inside the support: a projection's derivative is the projection onto the support's tangent space."""
+        """One inside the support: the derivative of a projection is the projection onto the support's tangent space."""
         xp = array_namespace(q, p)
         return xp.astype(q > 0, q.dtype)
 
 
 @register("kl")
 class KullbackLeibler(Divergence):
-    """Kullback and Leibler's."""
+    """Kullback–Leibler divergence."""
 
     @staticmethod
     def value(q: Any, p: Any) -> Any:
@@ -213,13 +152,13 @@ class KullbackLeibler(Divergence):
 
     @staticmethod
     def mobility(q: Any, p: Any) -> Any:
-        """A softmax's derivative."""
+        """The weights themselves: the derivative of a softmax."""
         return q + 0.0 * p
 
 
 @register("chi2")
 class ChiSquare(Divergence):
-    """Pearson's."""
+    """Pearson's chi-square divergence."""
 
     @staticmethod
     def value(q: Any, p: Any) -> Any:
@@ -267,7 +206,7 @@ class ChiSquare(Divergence):
 
 
 def get_divergence(name: str | type[Divergence]) -> type[Divergence]:
-    """A divergence by its name.
+    """Return a divergence by its name.
 
     Parameters
     ----------

@@ -49,8 +49,9 @@ from scipy.optimize import minimize
 from toporo.errors import DataError, warn
 from toporo.groups import Groups
 from toporo.progress import tracked
-from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.robust.factors import GroupFactors
 from toporo.robust.layout import Layout
+from toporo.robust.modes import GraphModes
 from toporo.types import Array
 
 #: The hyper-parameters, in the order of a vector of their logarithms: variances over s², and the diffusion time.
@@ -108,11 +109,11 @@ class Likelihood:
     ) -> None:
         self.factors, self.modes, self.level = factors, modes, level
         self.vectors = np.zeros((len(factors.groups), 0)) if modes is None else modes.vectors[np.asarray(places)]
-        rows = float(factors.rows.sum())
+        rows = float(factors.mass.sum())
         self.freedom = rows - level
         if self.freedom <= 0.0:
             raise DataError(f"{rows:g} row(s): expected at least two.")
-        squares = np.einsum("gij,gij->gj", factors.plain_roots, factors.plain_roots)
+        squares = np.einsum("gij,gij->gj", factors.roots, factors.roots)
         k, d = self.vectors.shape[1], factors.width
         #: Effects that are counted with, at most.
         self.limit = MOST_EFFECTS if 1 + 2 * d + k * (d + 1) <= MOST_EFFECTS else SEARCHED
@@ -169,7 +170,7 @@ class Likelihood:
         centred : whether slopes are of :math:`x - \bar x_g`.
         """
         f, d = self.factors, self.factors.width
-        layout, own = self.layout(parameters, centred=centred), f.roots if centred else f.plain_roots
+        layout, own = self.layout(parameters, centred=centred), f.centred_roots if centred else f.roots
         independent = np.concatenate([[parameters.get("omega_0", 0.0)], np.full(d, parameters.get("omega_1", 0.0))])
         blocks = np.eye(d + 1) + (own * independent) @ own.transpose(0, 2, 1)
         lower = np.linalg.cholesky(blocks)
@@ -191,7 +192,7 @@ class Likelihood:
         gamma = scale[:, None] * eta
         shared = layout.spread(gamma, f.means, self.vectors)  # θ by group without its independent part
         left = targets - roots @ shared  # squares, so that nothing cancels
-        q = f.residual + np.einsum("gik,gik->k", left, left) + np.einsum("ik,ik->k", eta[some], eta[some])
+        q = f.residual.sum(axis=0) + np.einsum("gik,gik->k", left, left) + np.einsum("ik,ik->k", eta[some], eta[some])
         pull = sums - shapes @ shared
         log_determinant = 2.0 * float(np.log(np.diagonal(lower, axis1=1, axis2=2)).sum() + np.log(factor).sum())
         return Solved(
@@ -483,9 +484,11 @@ def without(fit: KrigedFit, places: Sequence[int], gone: npt.NDArray[np.bool_]) 
     """
     full = fit.likelihood
     kept = np.flatnonzero(~gone)
-    parts = {name: getattr(full.factors, name)[kept] for name in ("means", "roots", "targets", "rows")}
-    residual = full.factors.residual * (parts["rows"].sum() / full.factors.rows.sum())
-    factors = GroupFactors(groups=Groups(full.factors.groups.decode(kept)), residual=residual, **parts)
+    arrays = {name: getattr(full.factors, name)[kept] for name in ("rows", "squares", "roots", "targets")}
+    shares = full.factors.mass[kept] / full.factors.mass.sum()  # of the unexplained squares
+    residual = shares[:, None] * full.factors.residual.sum(axis=0)
+    groups = Groups(full.factors.groups.decode(kept))
+    factors = replace(full.factors, groups=groups, residual=residual, **arrays)
     there = np.asarray(places, dtype=np.intp)[kept].tolist() if len(places) else ()
     likelihood = Likelihood(factors, full.modes, there, level=full.level)
     likelihood.limit = full.limit

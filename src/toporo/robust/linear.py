@@ -31,9 +31,9 @@ from toporo.errors import DataError, SettingError, listed, warn
 from toporo.groups import GroupIds
 from toporo.machine import one_thread
 from toporo.robust.divergences import get_divergence
-from toporo.robust.group_losses import GroupLosses, SquaredLosses, as_numbers, refuse_infinite
-from toporo.robust.logistic import LogisticLosses
-from toporo.robust.passes import PassedLosses
+from toporo.robust.logistic import LogisticLosses, probabilities
+from toporo.robust.losses import GroupLosses, SquaredLosses
+from toporo.robust.rows import as_numbers, refuse_infinite
 from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.types import Array, Name
 
@@ -105,10 +105,7 @@ class RobustFit:
         if self.classes is None:
             raise SettingError("a linear model has no probabilities: use predict.")
         scores = self.decide(x)
-        scores = np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
-        raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-        chances: Array = raised / raised.sum(axis=1, keepdims=True)
-        return chances
+        return probabilities(np.column_stack([np.zeros_like(scores), scores]) if scores.ndim == 1 else scores)
 
 
 def fit_linear(
@@ -185,68 +182,8 @@ def fit_logistic(
     return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
 
 
-def linear_path(
-    x: Any,
-    y: Any,
-    groups: Iterable[Name] | GroupIds,
-    prior: Mapping[Any, float] | Any = None,
-    *,
-    penalties: Sequence[float],
-    intercept: bool = True,
-    sample_weight: Any = None,
-    **settings: Any,
-) -> list[RobustFit]:
-    """:func:`fit_linear` for many penalties: rows are read once, and each fit starts from the one before.
-
-    Parameters
-    ----------
-    x, y, groups, prior, intercept, sample_weight : as there.
-    penalties : those to fit with; fits come in their order.
-    settings : ``divergence``, ``ridge`` and ``tol``, as there.
-
-    >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
-    >>> y = x[:, 0] * np.where(state == "PA", 3.0, 1.0)
-    >>> fits = linear_path(x, y, state, {"NY": 1, "PA": 3}, penalties=[math.inf, 0])
-    >>> [round(fit.weights["PA"], 2) for fit in fits]
-    [0.75, 0.5]
-    """
-    losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
-    return path(losses, prior, penalties=penalties, **settings)
-
-
-def logistic_path(
-    x: Any,
-    y: Any,
-    groups: Iterable[Name] | GroupIds,
-    prior: Mapping[Any, float] | Any = None,
-    *,
-    penalties: Sequence[float],
-    intercept: bool = True,
-    sample_weight: Any = None,
-    one_class: str = "error",
-    **settings: Any,
-) -> list[RobustFit]:
-    """:func:`fit_logistic` for many penalties, each fit starting from the one before.
-
-    Parameters
-    ----------
-    x, y, groups, prior, intercept, sample_weight, one_class : as there.
-    penalties : those to fit with; fits come in their order.
-    settings : ``divergence``, ``ridge`` and ``tol``, as there.
-
-    >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2), np.repeat(["NY", "PA"], 4)
-    >>> fits = logistic_path(x, x[:, 0] > 0, state, penalties=[math.inf, 1.0], ridge=0.1)
-    >>> [fit.penalty for fit in fits]
-    [inf, 1.0]
-    """
-    losses = LogisticLosses.from_arrays(
-        x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
-    )
-    return path(losses, prior, penalties=penalties, **{"ridge": 1e-3, **settings})
-
-
 def solve(
-    losses: SquaredLosses | LogisticLosses | PassedLosses,
+    losses: GroupLosses,
     prior: Mapping[Any, float] | Any = None,
     *,
     penalty: float = 1.0,
@@ -257,14 +194,19 @@ def solve(
     most: Mapping[Any, float] | None = None,
     start: Array | None = None,
 ) -> RobustFit:
-    """Fit to losses that were prepared before, e.g. for several priors or ridges.
+    """Fit to prepared losses, e.g. for several priors or ridges.
 
     Parameters
     ----------
-    losses : of the rows.
+    losses : :class:`SquaredLosses` or :class:`LogisticLosses` of the rows.
     prior, penalty, radius, divergence, ridge, tol : as for :func:`fit_linear`.
     most : as for :func:`path`; not with a radius.
-    start : a model to start from, one that is known to be near; zeros unless given.
+    start : a model near the solution (D × k) to start from; zeros unless given.
+
+    >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
+    >>> [solve(losses, penalty=0.0, ridge=ridge).predict([[1.0]]).round(2).item() for ridge in (0.0, 0.1)]
+    [2.0, 2.03]
     """
     if radius is None:
         how: dict[str, Any] = {"divergence": divergence, "ridge": ridge, "tol": tol, "most": most}
@@ -274,11 +216,11 @@ def solve(
     largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol)
-        return _fit(problem, problem.constrained(largest, _known(problem, start)), ridge, largest)
+        return _fit(problem, problem.constrained(largest, problem.unproven(start)), ridge, largest)
 
 
 def path(
-    losses: SquaredLosses | LogisticLosses | PassedLosses,
+    losses: GroupLosses,
     prior: Mapping[Any, float] | Any = None,
     *,
     penalties: Sequence[float],
@@ -288,15 +230,20 @@ def path(
     most: Mapping[Any, float] | None = None,
     start: Array | None = None,
 ) -> list[RobustFit]:
-    """Fits for many penalties, in the order given; solved from the largest to the smallest.
+    """Fit with many penalties, from the largest to the smallest, each fit starting from the one before.
 
     Parameters
     ----------
-    losses : of the rows.
-    penalties : those to fit with.
+    losses : :class:`SquaredLosses` or :class:`LogisticLosses` of the rows.
+    penalties : fits come in their order.
     prior, divergence, ridge, tol : as for :func:`fit_linear`.
-    most : by group, the most weight that it may have; with l2 alone, and the prior within it. None: no limit.
+    most : largest weight by group, not below the prior; with l2 only. No limit unless given.
     start : as for :func:`solve`.
+
+    >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
+    >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
+    >>> [round(fit.weights["PA"], 2) for fit in path(losses, {"NY": 1, "PA": 3}, penalties=[math.inf, 0])]
+    [0.75, 0.5]
     """
     given = list(penalties)
     values = [as_number(value) for value in given]
@@ -305,29 +252,20 @@ def path(
         raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol, most)
-        last: Saddle | None = None
-        before: Array | None = None
+        saddle, before = problem.unproven(start), None
         fits: dict[float, RobustFit] = {}
         for value in sorted(set(values), reverse=True):
-            near = last or _known(problem, start)
-            if last is not None and before is not None:
-                near = replace(last, place=problem.foreseen(value, last.place, last.place.theta - before))
-            before = last.place.theta if last is not None else None
-            last = problem.penalised(value, near)
-            fits[value] = _fit(problem, last, ridge, None)
+            near = saddle
+            if saddle is not None and before is not None:
+                near = replace(saddle, point=problem.extrapolated(value, saddle.point, saddle.point.theta - before))
+            before = saddle.point.theta if fits and saddle is not None else None
+            saddle = problem.penalised(value, near)
+            fits[value] = _fit(problem, saddle, ridge, None)
     return [fits[value] for value in values]
 
 
-def _known(problem: SaddleProblem, start: Array | None) -> Saddle | None:
-    """A model to start from, of which nothing is proven."""
-    if start is None:
-        return None
-    prior = problem.whole(problem.prior)
-    return Saddle(problem.losses.at(start), prior, math.inf, math.inf, math.inf, 0)
-
-
 def _problem(
-    losses: SquaredLosses | LogisticLosses | PassedLosses,
+    losses: GroupLosses,
     prior: Mapping[Any, float] | Any,
     divergence: str,
     ridge: float,
@@ -367,7 +305,7 @@ def _weights(losses: GroupLosses, prior: Mapping[Any, float] | Any) -> Array:
     return np.asarray(weights / total)
 
 
-def _refuse_singular(losses: SquaredLosses | LogisticLosses | PassedLosses, counted: npt.NDArray[np.bool_]) -> None:
+def _refuse_singular(losses: GroupLosses, counted: npt.NDArray[np.bool_]) -> None:
     """Without a ridge the best model must be unique, by the rows of groups that can have weight."""
     if not isinstance(losses, SquaredLosses):
         raise SettingError(
@@ -397,23 +335,23 @@ def _refuse_singular(losses: SquaredLosses | LogisticLosses | PassedLosses, coun
 
 
 def _fit(problem: SaddleProblem, saddle: Saddle, ridge: float, radius: float | None) -> RobustFit:
-    losses: Any = problem.losses
+    losses = problem.losses
     value, bound = saddle.value, saddle.value - saddle.gap
-    if saddle.gap > problem.allowed(value):
+    if not problem.certified(saddle):
         warn(
             f"the gap is {saddle.gap / max(abs(value), 1e-300):.1e} of the value after {saddle.steps} Newton steps, "
             f"more than tol = {problem.tol:g}: the fit is within that of the best. A larger ridge or penalty, or "
             "standardised features, help."
         )
-    coef, intercept = losses.coefficients(saddle.place.theta)
-    prior = problem.whole(problem.prior)
+    coef, intercept = losses.coefficients(saddle.point.theta)
+    prior = problem.over_all(problem.prior)
     inside = saddle.q[problem.support]
     return RobustFit(
         coef=coef,
         intercept=intercept,
         classes=getattr(losses, "classes", None),
         weights=losses.groups.named(saddle.q),
-        losses=losses.groups.named(saddle.place.losses),
+        losses=losses.groups.named(saddle.point.losses),
         prior=losses.groups.named(prior),
         penalty=saddle.penalty,
         radius=radius,

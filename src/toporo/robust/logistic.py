@@ -1,46 +1,126 @@
-"""Logistic losses by group, binary and multinomial, for the exact solver."""
+"""Logistic losses by group, binary and multinomial, from passes over rows in memory or elsewhere."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from toporo.checks import one_of
 from toporo.errors import DataError, SettingError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import (
+from toporo.robust.losses import GroupLosses, Line, Point
+from toporo.robust.rows import (
     TOO_LARGE,
-    Place,
     as_classes,
     as_inputs,
     as_labels,
     chunks,
-    column_means,
     for_each,
-    in_chunks,
-    members_of,
     refuse_infinite,
     refuse_one_class,
     weighted_rows,
 )
 from toporo.types import Array, Name
 
-P = TypeVar("P", bound=Place)
-
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
-#: The square of a larger number would be none.
+#: The square of a larger number overflows.
 LARGEST = 1e150
 ONE_CLASS = ("error", "allow")
 
+#: Arrays that a pass adds up over rows.
+Sums = tuple[Array, ...]
 
-def chances_of(scores: Array) -> Array:
-    """The probability of class one, or of every class, by row."""
+
+# ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """A block of rows, sorted by group.
+
+    Attributes
+    ----------
+    inputs : shifted and scaled, a one at the end for the intercept, n × D.
+    classes : class code of each row.
+    share : weight of each row within its group.
+    groups, starts : group code of each run of rows, and its first row.
+    """
+
+    inputs: Array
+    classes: npt.NDArray[np.integer]
+    share: Array
+    groups: npt.NDArray[np.integer]
+    starts: npt.NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls, inputs: Array, classes: npt.NDArray[np.integer], codes: npt.NDArray[np.integer], share: Array
+    ) -> RowBlock:
+        """Sort rows by their group codes, unless they are sorted."""
+        if (np.diff(codes) < 0).any():
+            order = np.argsort(codes, kind="stable")
+            inputs, classes, codes, share = inputs[order], classes[order], codes[order], share[order]
+        starts = np.flatnonzero(np.r_[True, np.diff(codes) > 0])
+        return cls(inputs, classes, share, codes[starts], starts)
+
+
+class RowSource(Protocol):
+    """Rows that can be passed over, in memory or elsewhere."""
+
+    def total(self, work: Callable[..., Sums], *args: Any) -> Sums:
+        """Sum ``work(block, *args)`` over all blocks of rows, always in the same order."""
+
+
+def added(parts: Iterable[Sums]) -> Sums:
+    """Add up the arrays of each part, in order; parts without rows are empty."""
+    total: Sums = ()
+    for part in parts:
+        total = tuple(a + b for a, b in zip(total, part, strict=True)) if total and part else total or part
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows:
+    """Rows in memory, sorted by group; a :class:`RowSource`.
+
+    Attributes
+    ----------
+    inputs, classes, codes, share : as for :meth:`RowBlock.of`, of all rows.
+    """
+
+    inputs: Array
+    classes: npt.NDArray[np.integer]
+    codes: npt.NDArray[np.integer]
+    share: Array
+
+    @cached_property
+    def blocks(self) -> list[RowBlock]:
+        """The rows in chunks."""
+        return [
+            RowBlock.of(self.inputs[span], self.classes[span], self.codes[span], self.share[span])
+            for span in chunks(len(self.codes))
+        ]
+
+    def total(self, work: Callable[..., Sums], *args: Any) -> Sums:
+        """Sum over all blocks."""
+        return added(for_each(self.blocks, lambda block: work(block, *args), len(self.codes)))
+
+    def select(self, groups: npt.NDArray[np.integer]) -> MemoryRows:
+        """Return the rows of these groups, in ascending order, with new codes."""
+        kept = np.isin(self.codes, groups)
+        codes = np.searchsorted(groups, self.codes[kept])
+        return MemoryRows(self.inputs[kept], self.classes[kept], codes, self.share[kept])
+
+
+def probabilities(scores: Array) -> Array:
+    """Return the probability of class one, or of every class, by row."""
     if scores.shape[1] == 1:
         with np.errstate(over="ignore"):  # exp of a large negative score: a probability of zero
             return np.asarray(1.0 / (1.0 + np.exp(-scores)))
@@ -48,54 +128,77 @@ def chances_of(scores: Array) -> Array:
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-def row_losses(scores: Array, targets: npt.NDArray[np.integer]) -> Array:
-    r""":math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
+def row_losses(scores: Array, classes: npt.NDArray[np.integer]) -> Array:
+    r"""Return :math:`-\log\Pr(y_i)` by row from scores :math:`\theta^\top x_i`."""
     if scores.shape[1] == 1:
-        return np.asarray(np.logaddexp(0.0, np.where(targets == 1, -scores[:, 0], scores[:, 0])))
+        return np.asarray(np.logaddexp(0.0, np.where(classes == 1, -scores[:, 0], scores[:, 0])))
     top = scores.max(axis=1)
-    own = np.take_along_axis(scores, targets[:, None], axis=1)[:, 0]
+    own = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
     return np.asarray(np.log(np.exp(scores - top[:, None]).sum(axis=1)) + top - own)
 
 
-def residuals_of(chances: Array, targets: npt.NDArray[np.integer], share: Array) -> Array:
-    """Probability less truth, times the row's share of its group: the gradient by the scores."""
-    off = chances.copy()
-    if off.shape[1] == 1:
-        off[:, 0] -= targets == 1
+def block_derivatives(block: RowBlock, theta: Array, m: int) -> Sums:
+    """Return the part of a block in the m groups' losses (m), gradients (m × D × k) and intercept Hessians (m × k × k).
+
+    Parameters
+    ----------
+    block : of rows.
+    theta : the model, D × k.
+    m : number of groups.
+    """
+    scores = block.inputs @ theta
+    chances = probabilities(scores)
+    residuals = chances.copy()
+    if scores.shape[1] == 1:
+        residuals[:, 0] -= block.classes == 1
     else:
-        off[np.arange(len(off)), targets] -= 1.0
-    off *= share[:, None]
-    return off
+        residuals[np.arange(len(residuals)), block.classes] -= 1.0
+    residuals *= block.share[:, None]
+    size, outputs = theta.shape
+    losses, slopes, bends = np.zeros(m), np.zeros((m, size, outputs)), np.zeros((m, outputs, outputs))
+    losses[block.groups] = np.add.reduceat(row_losses(scores, block.classes) * block.share, block.starts)
+    runs = zip(block.groups, block.starts, [*block.starts[1:], len(residuals)], strict=True)
+    for group, start, stop in runs:
+        slopes[group] = block.inputs[start:stop].T @ residuals[start:stop]
+    for a, b in zip(*np.tril_indices(outputs), strict=True):
+        curved = block.share * chances[:, a] * (float(a == b) - chances[:, b])
+        bends[block.groups, a, b] = bends[block.groups, b, a] = np.add.reduceat(curved, block.starts)
+    return losses, slopes, bends
 
 
-def excess_over(place: Place, best: Place, q: Array, pull: Array) -> float:
-    """At most how far the loss at a place is above the least, given the place with the best intercept for q."""
-    gradient = (q @ best.jacobian).reshape(pull.shape) + pull * best.theta
-    held = pull > 0
-    return float(q @ (place.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
+def block_hessian(block: RowBlock, theta: Array, q: Array) -> Sums:
+    """Return the part of a block in the Hessian of the q-weighted loss, D × k × D × k.
+
+    Parameters
+    ----------
+    block : of rows.
+    theta, q : the model, and weights of the groups.
+    """
+    chances = probabilities(block.inputs @ theta)
+    weights = np.repeat(q[block.groups], np.diff(np.append(block.starts, len(chances)))) * block.share
+    size, outputs = theta.shape
+    total = np.zeros((size, outputs, size, outputs))
+    for a, b in zip(*np.tril_indices(outputs), strict=True):
+        curvature = weights * chances[:, a] * (float(a == b) - chances[:, b])
+        total[:, a, :, b] = total[:, b, :, a] = block.inputs.T @ (block.inputs * curvature[:, None])
+    return (total,)
+
+
+# ---------------------------------------------------------------- losses
 
 
 @dataclass(frozen=True, eq=False)
-class LogisticLosses:
+class LogisticLosses(GroupLosses):
     """Negative log-likelihood by group of a logistic (two classes) or softmax (more) model.
 
     Attributes
     ----------
-    inputs : rows in the order of their groups, shifted by their mean, a one at the end for the intercept.
-    targets : which class each row is (a code into ``classes``).
-    share : every row's weight within its group; they sum to one in a group.
-    starts : where each group's rows begin.
+    classes : sorted classes.
+    rows : source of the rows.
     """
 
-    groups: Groups
-    counts: Array
     classes: tuple[Any, ...]
-    inputs: Array
-    targets: npt.NDArray[np.int64]
-    share: Array
-    starts: npt.NDArray[np.intp]
-    input_shift: Array
-    intercept: bool
+    rows: RowSource
 
     @classmethod
     def from_arrays(
@@ -107,209 +210,142 @@ class LogisticLosses:
         intercept: bool = True,
         sample_weight: Any = None,
         one_class: str = "error",
+        scale: Array | None = None,
     ) -> LogisticLosses:
-        """Sort the rows by group.
+        """Sort rows in memory by group.
 
         Parameters
         ----------
         x, y, groups : one row per sample; y holds classes.
         intercept : whether models have one.
         sample_weight : one weight per row, within its group.
-        one_class : what a group whose rows are all of one class means: an ``"error"``, because such a group's worst
-            case pulls the model towards a constant, or nothing (``"allow"``).
+        one_class : ``"error"`` refuses groups whose rows are all of one class, because the worst case over groups
+            would pull the model towards a constant; ``"allow"`` admits them.
+        scale : divides the inputs, by column.
         """
-        if one_class not in ONE_CLASS:
-            raise SettingError(f"one_class is {one_class!r}: expected {' or '.join(map(repr, ONE_CLASS))}.")
+        one_of(one_class, "one_class", ONE_CLASS)
         inputs, ids = as_inputs(x, groups)
         inputs, labels, ids, weights = weighted_rows(inputs, as_labels(y, len(inputs)), ids, sample_weight)
         classes, targets = as_classes(labels)
-        members = members_of(ids)
-        order = np.concatenate(members)
-        sizes = np.array([len(rows) for rows in members])
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
+        order = np.argsort(ids.codes, kind="stable")
+        codes, targets = ids.codes[order], targets[order]
         if one_class == "error":
-            refuse_one_class(ids.groups, targets[order], starts, sizes, classes)
+            refuse_one_class(ids.groups, targets, codes, classes)
         refuse_infinite(inputs, "x")
-        shift = column_means(inputs) if intercept else np.zeros(inputs.shape[1])
-        kept = np.empty((len(order), inputs.shape[1] + intercept))
+        with np.errstate(over="ignore", invalid="ignore"):
+            shift = inputs.mean(axis=0, dtype=np.float64) if intercept else np.zeros(inputs.shape[1])
+        scale = np.ones(len(shift)) if scale is None else scale
+        kept = np.ones((len(order), len(shift) + intercept))
         for part in chunks(len(order)):
-            np.subtract(inputs[order[part]], shift, out=kept[part, : inputs.shape[1]])
-        if intercept:
-            kept[:, -1] = 1.0
+            kept[part, : len(shift)] = (inputs[order[part]] - shift) / scale
         if not max(kept.max(), -kept.min()) < LARGEST:
             raise DataError(f"x {TOO_LARGE}")
         row_weights = np.ones(len(order)) if weights is None else weights[order]
-        counts = np.add.reduceat(row_weights, starts)
-        return cls(
-            groups=ids.groups,
-            counts=counts,
-            classes=classes,
-            inputs=kept,
-            targets=targets[order],
-            share=row_weights / np.repeat(counts, sizes),
-            starts=starts,
-            input_shift=shift,
-            intercept=intercept,
-        )
+        counts = np.asarray(np.bincount(codes, row_weights), dtype=np.float64)
+        rows = MemoryRows(kept, targets, codes, row_weights / counts[codes])
+        return cls(ids.groups, counts, shift / scale, 0.0, intercept, classes, rows)
 
     def select(self, names: Iterable[Name]) -> Self:
-        """The losses of some of the groups. Shift and classes stay, so a model is worth the same here and there."""
+        """Return the losses of some of the groups; shift and classes stay, so a model is worth the same here and there.
+
+        Only for rows in memory.
+        """
         groups = Groups(names)
-        codes, spans = self.groups.encode(groups), self.spans
-        kept = [spans[code] for code in codes]
-        sizes = [span.stop - span.start for span in kept]
-        return type(self)(
-            groups=groups,
-            counts=self.counts[codes],
-            classes=self.classes,
-            inputs=np.concatenate([self.inputs[span] for span in kept]),
-            targets=np.concatenate([self.targets[span] for span in kept]),
-            share=np.concatenate([self.share[span] for span in kept]),
-            starts=np.cumsum([0, *sizes[:-1]], dtype=np.intp),
-            input_shift=self.input_shift,
-            intercept=self.intercept,
-        )
+        own = self.groups.encode(groups)
+        counts, rows = self.counts[own], self.memory.select(own)
+        return type(self)(groups, counts, self.input_shift, 0.0, self.intercept, self.classes, rows)
+
+    def coefficients(self, theta: Array) -> tuple[Array, Array]:
+        """Return coefficients and intercepts for the data as they came; those of several classes have mean zero.
+
+        A constant added to the intercepts of all classes changes no probability, and would be left to rounding.
+        """
+        coef, intercept = super().coefficients(theta)
+        return coef, intercept - intercept.mean() if len(intercept) > 1 else intercept
+
+    @property
+    def memory(self) -> MemoryRows:
+        """The rows, which must be in memory."""
+        if not isinstance(self.rows, MemoryRows):
+            raise SettingError("groups can only be selected of rows in memory: draw some of the rows.")
+        return self.rows
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of a model."""
-        return self.inputs.shape[1], 1 if len(self.classes) == 2 else len(self.classes)
+        """Rows and columns of a model, D and k."""
+        return len(self.input_shift) + self.intercept, 1 if len(self.classes) == 2 else len(self.classes)
 
-    @property
-    def quick(self) -> bool:
-        """It takes several passes over the rows."""
-        return False
+    def at(self, theta: Array) -> LogisticPoint:
+        """Evaluate a model, by a pass over the rows when a value is first asked for."""
+        return LogisticPoint(self, theta)
 
-    @property
-    def spans(self) -> list[slice]:
-        """Where each group's rows are."""
-        return [slice(a, b) for a, b in zip(self.starts, [*self.starts[1:], len(self.targets)], strict=True)]
-
-    def at(self, theta: Array) -> _LogisticPlace:
-        """Evaluate a model."""
-        return _LogisticPlace(self, theta, in_chunks(lambda part: self.inputs[part] @ theta, len(self.inputs)))
-
-    def excess(self, place: Place, q: Array, pull: Array) -> float:
+    def excess(self, point: Point, q: Array, pull: Array) -> float:
         r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
 
         There the intercept's gradient is zero and the loss is at most :math:`\|\nabla_W L\|^2 / 2r` above its least,
         which the ridge's strong convexity gives for W and the dual of the likelihood for W and intercept together.
         """
-        best = self._best_intercept(place, q) if self.intercept else place  # with the same weights, so the same ridge
-        return math.inf if best is None else excess_over(place, best, q, pull)
+        best = self._best_intercept(point, q) if self.intercept else point
+        if best is None:
+            return math.inf
+        gradient = (q @ best.jacobian).reshape(pull.shape) + pull * best.theta
+        held = pull > 0
+        return float(q @ (point.losses - best.losses)) + 0.5 * float(np.sum(gradient[held] ** 2 / pull[held]))
 
-    def _best_intercept(self, place: Place, q: Array) -> Place | None:
+    def _best_intercept(self, point: Point, q: Array) -> Point | None:
         """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
-        row_weights = np.repeat(q, np.diff([*self.starts, len(self.targets)])) * self.share
-        here = self.at(place.theta) if not isinstance(place, _LogisticPlace) else place
+        here = self.at(point.theta) if not isinstance(point, LogisticPoint) else point
         for _ in range(100):
-            gradient = q @ np.add.reduceat(here.residuals, self.starts, axis=0)
+            _, slopes, bends = here.sums
+            gradient = q @ slopes[:, -1]
             if np.abs(gradient).max() <= INTERCEPT_SLACK:
                 return here
-            curvature = np.diag(row_weights @ here.chances) - (here.chances * row_weights[:, None]).T @ here.chances
-            step = -np.linalg.pinv(curvature, rcond=1e-12, hermitian=True) @ gradient
+            step = -np.linalg.pinv(np.tensordot(q, bends, axes=1), rcond=1e-12, hermitian=True) @ gradient
             if not np.abs(step @ gradient) > 0:  # all probabilities are 0 or 1: no curvature to go by
                 step = -np.sign(gradient)
             step *= min(1.0, max(3.0, 0.5 * np.abs(here.theta[-1]).max()) / np.abs(step).max())
-            line, t = here.along(np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])), 1.0
+            move = np.vstack([np.zeros((len(here.theta) - 1, len(step))), step])
             most = float(q @ here.losses) * (1.0 + 1e-14)  # near the end the loss moves by less than rounding
-            while t > 1e-6 and q @ line.place(t).losses > most:
+            t, there = 1.0, self.at(here.theta + move)
+            while t > 1e-6 and q @ there.losses > most:
                 t *= 0.5
+                there = self.at(here.theta + t * move)
             if t <= 1e-6:
                 return here if np.abs(gradient).max() <= 1e3 * INTERCEPT_SLACK else None
-            here = line.place(t)
+            here = there
         return None
 
-    def coefficients(self, theta: Array) -> tuple[Array, Array]:
-        """Coefficients (features × outputs) and intercepts for the data as they came."""
-        if not self.intercept:
-            return theta.copy(), np.zeros(theta.shape[1])
-        return theta[:-1].copy(), theta[-1] - self.input_shift @ theta[:-1]
-
-    def by_group(self, rows: Array) -> Array:
-        """Means by group of one value per row."""
-        means: Array = np.add.reduceat(rows * self.share, self.starts)
-        return means
-
 
 @dataclass(frozen=True, eq=False)
-class _LogisticPlace:
+class LogisticPoint:
+    """A model of :class:`LogisticLosses`; see :class:`~toporo.robust.losses.Point`."""
+
     problem: LogisticLosses
     theta: Array
-    scores: Array
 
     @cached_property
-    def losses(self) -> Array:
-        return self.problem.by_group(row_losses(self.scores, self.problem.targets))
-
-    @cached_property
-    def chances(self) -> Array:
-        """The probability of class one, or of every class, by row."""
-        return chances_of(self.scores)
-
-    @cached_property
-    def residuals(self) -> Array:
-        """Probability less truth, times the row's share of its group: the gradient by the scores."""
-        return residuals_of(self.chances, self.problem.targets, self.problem.share)
-
-    @cached_property
-    def jacobian(self) -> Array:
-        problem, off = self.problem, self.residuals
-        return np.stack(
-            for_each(problem.spans, lambda span: (problem.inputs[span].T @ off[span]).reshape(-1), len(off))
-        )
-
-    def hessian(self, q: Array) -> Array:
-        problem = self.problem
-        size, outputs = problem.shape
-        self.chances  # noqa: B018  # before the threads ask for it
-        weights = np.repeat(q, np.diff([*problem.starts, len(problem.targets)])) * problem.share
-        spans = chunks(len(weights))
-        tasks = [(a, b, span) for a in range(outputs) for b in range(a + 1) for span in spans]
-        total = np.zeros((size, outputs, size, outputs))
-
-        def block(task: tuple[int, int, slice]) -> Array:
-            a, b, span = task
-            chances, rows = self.chances[span], problem.inputs[span]
-            curvature = weights[span] * chances[:, a] * (float(a == b) - chances[:, b])
-            return np.asarray(rows.T @ (rows * curvature[:, None]))
-
-        for (a, b, _), part in zip(tasks, for_each(tasks, block, len(weights)), strict=True):
-            total[:, a, :, b] += part
-            if a != b:
-                total[:, b, :, a] += part
-        return total.reshape(size * outputs, size * outputs)
-
-    def along(self, direction: Array) -> TriedCurve[_LogisticPlace]:
-        problem, theta, scores = self.problem, self.theta, self.scores
-        moved = in_chunks(lambda part: problem.inputs[part] @ direction, len(problem.inputs))
-        return TriedCurve(lambda t: _LogisticPlace(problem, theta + t * direction, scores + t * moved))
-
-
-@dataclass(frozen=True, eq=False)
-class TriedCurve(Generic[P]):
-    """A line along which places are tried one at a time; see :class:`~toporo.robust.group_losses.Curve`.
-
-    Attributes
-    ----------
-    at : makes the place at a distance.
-    """
-
-    at: Callable[[float], P]
-    _known: dict[float, P] = field(default_factory=dict)
+    def sums(self) -> Sums:
+        """Losses, gradients and intercept Hessians of the groups, from a pass over the rows."""
+        return self.problem.rows.total(block_derivatives, self.theta, len(self.problem.groups))
 
     @property
-    def batch(self) -> int:
-        """One."""
-        return 1
+    def losses(self) -> Array:
+        """Loss of each group; a model of zeros takes no pass."""
+        if not self.theta.any():
+            return np.full(len(self.problem.groups), math.log(len(self.problem.classes)))
+        return self.sums[0]
 
-    def losses(self, ts: Array) -> Array:
-        """Every group's loss at each of these distances."""
-        return np.stack([self.place(float(t)).losses for t in ts])
+    @property
+    def jacobian(self) -> Array:
+        """Gradient of each group's loss, m × Dk."""
+        return self.sums[1].reshape(len(self.problem.groups), -1)
 
-    def place(self, t: float) -> P:
-        """The place at distance t."""
-        if t not in self._known:  # tried first, then taken
-            self._known.clear()
-            self._known[t] = self.at(t)
-        return self._known[t]
+    def hessian(self, q: Array) -> Array:
+        """Hessian of the q-weighted loss, by a pass over the rows."""
+        (total,) = self.problem.rows.total(block_hessian, self.theta, q)
+        return np.asarray(total.reshape(self.theta.size, self.theta.size))
+
+    def along(self, direction: Array) -> Line:
+        """Evaluate points one at a time; each is kept, because it is tried first and then taken."""
+        point = cache(lambda t: LogisticPoint(self.problem, self.theta + t * direction))
+        return Line(1, lambda ts: np.stack([point(float(t)).losses for t in ts]), point)

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.errors import DataError
-from toporo.groups import GroupIds
-from toporo.robust.group_factors import GraphModes, GroupFactors
+from toporo.groups import GroupIds, Groups
+from toporo.robust.factors import GroupFactors
 from toporo.robust.kriged import FittedModel, KrigedFit, Likelihood, search
+from toporo.robust.modes import GraphModes
 from toporo.types import Array
 
 #: The nested models: neither shock, a common one, one that neighbours share, both.
@@ -150,14 +151,14 @@ def fit_panel(
 
 
 def _factors(ids: GroupIds, present: npt.NDArray[np.intp], mass: Array, sums: Array, squares: Array) -> GroupFactors:
-    """Means of cells as factors; the one input is 1 in every group, and its coefficient the common shock."""
+    """Make factors of the means of cells; the one input is 1 in every group, and its coefficient the common shock."""
     root = np.sqrt(mass)
     roots, targets = np.zeros((len(present), 2, 2)), np.zeros((len(present), 2, sums.shape[1]))
-    roots[:, 0, 0] = root
+    roots[:, 0] = root[:, None]
     targets[:, 0] = sums / root[:, None]
-    left = np.maximum(squares - targets[:, 0] ** 2, 0.0).sum(axis=0)
-    groups = type(ids.groups)([ids.groups.names[g] for g in present])
-    return GroupFactors(groups, np.ones((len(present), 1)), roots, targets, left, mass)
+    left = np.maximum(squares - targets[:, 0] ** 2, 0.0)
+    groups = Groups(ids.groups.names[g] for g in present)
+    return GroupFactors(groups, ("shock",), mass, mass, roots, targets, left)
 
 
 def _fit(likelihoods: Sequence[Likelihood], groups: int) -> tuple[KrigedFit, ...]:

@@ -3,26 +3,33 @@ r"""The convex saddle point of group weights and a linear model, solved to a cer
 .. math:: \min_\theta \max_{q \in \Delta} \; L(\theta, q) - \lambda D(q\|p),
           \qquad L(\theta, q) = \sum_e q_e \ell_e(\theta) + \rho \|W\|^2,
 
-where W are the rows of :math:`\theta` without the intercept. Maximising over q in closed form
-(:mod:`toporo.robust.divergences`) leaves a convex function F of :math:`\theta` alone, which for :math:`\lambda > 0` has
-a continuous gradient :math:`\nabla_\theta L(\theta, q^*)` and the (generalised) Hessian
+where W are the rows of :math:`\theta` without the intercept; or over the ball :math:`\|\theta\| \le R` without a ridge.
+Maximising over q in closed form (:mod:`toporo.robust.divergences`) leaves a convex function F of :math:`\theta` alone,
+which for :math:`\lambda > 0` has a continuous gradient :math:`\nabla_\theta L(\theta, q^*)` and the (generalised)
+Hessian
 
 .. math:: \nabla^2_\theta L(\theta, q^*) + \tfrac1\lambda J^\top C J,
           \qquad C = \mathrm{diag}(w) - w w^\top / \textstyle\sum w,
 
-with J the groups' gradients and w the mobility of the best response. Newton's method with a line search minimises it
-in a handful of steps (Qi & Sun 1993 on semismooth Newton methods).
+with J the groups' gradients and w the mobility of the best response.
 
 **Certificate.** F at any :math:`\theta` is an upper bound of the saddle value, and
-:math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses say how far above its least
-value L is (:meth:`~toporo.robust.group_losses.GroupLosses.excess`), which gives G without solving for it. The
-difference of the two is what is reported, and what decides when to stop.
+:math:`G(q) = \min_\theta L(\theta, q) - \lambda D(q\|p)` at any q a lower one. The losses bound how far L is above its
+least value (:meth:`~toporo.robust.losses.GroupLosses.excess`), which gives G without solving for it. On a ball no point
+is below the lowest of the tangent plane: L is at most :math:`\langle g, \theta\rangle + R\|g\|` above its least, g its
+gradient. The difference of the two bounds is reported, and decides when to stop.
 
-**No penalty.** At :math:`\lambda = 0` F has kinks. There q is found as the limit of problems whose prior is the last q
-(the proximal point method; Rockafellar 1976), each solved as above; the certificate is that of the plain problem.
+**Strategies**, tried in this order until the gap is small:
 
-**A radius.** With :math:`D(q\|p) \le \tau` the multiplier :math:`\lambda` is found by a secant search; the certificate
-is that of the constrained problem and holds whatever :math:`\lambda` the search stopped at.
+- *Newton's method* with a line search, from the start given or from a model of zeros (Qi & Sun 1993 on semismooth
+  Newton methods). On a ball, each step goes towards the minimiser of the second-order model on the ball.
+- *Proximal point method* (Rockafellar 1976) for l2, and at :math:`\lambda = 0`, where F has kinks: q is the limit of
+  problems whose prior is the last q, each solved by Newton's method.
+- *Continuation* for KL and chi-square: through ever smaller penalties, each from the solution of the last.
+- *Nearly free*: for such divergences and a very small penalty, from the solution without a penalty.
+
+With a radius, :math:`D(q\|p) \le \tau`, the multiplier :math:`\lambda` is found by a secant search. The certificate is
+that of the constrained problem and holds whatever :math:`\lambda` the search stopped at.
 """
 
 from __future__ import annotations
@@ -36,19 +43,19 @@ import numpy as np
 from scipy.linalg.lapack import dposv
 
 from toporo.robust.divergences import DIVERGENCES, Divergence, best_response
-from toporo.robust.group_losses import Curve, GroupLosses, Place
+from toporo.robust.losses import GroupLosses, Line, Point
 from toporo.robust.simplex import project_capped
 from toporo.robust.weights import constrained_response
 from toporo.types import Array
 
 MAX_STEPS = 200
-#: Newton steps after which a penalty is approached by way of larger ones, each this many times smaller.
+#: Newton steps after which another strategy is tried, and the factor between penalties of a continuation.
 PATIENCE, SHRINK = 12, 0.1
 #: Where the value is next to nothing, the gap is relative to this share of what a model of zeros loses.
 FLOOR = 1e-12
 #: Added to a Hessian's diagonal, relative to it: directions that nothing decides stay where they are.
 JITTER = 1e-12
-#: A penalty this many times the losses' spread leaves q where the prior is, as far as numbers can tell.
+#: A penalty this many times the losses' spread leaves q at the prior, as far as numbers can tell.
 HUGE = 1e14
 
 
@@ -58,13 +65,13 @@ class Saddle:
 
     Attributes
     ----------
-    place, q : the model, and weights over all groups.
+    point, q : the model, and weights over all groups.
     value, gap : the upper bound, and how far below it the lower bound is.
     penalty : λ (for a radius, the multiplier found).
-    steps : Newton steps taken.
+    steps : number of Newton steps.
     """
 
-    place: Place
+    point: Point
     q: Array
     value: float
     gap: float
@@ -73,29 +80,29 @@ class Saddle:
 
 
 @dataclass(frozen=True)
-class _Game:
-    r"""What q plays: :math:`\max_q \langle q, \ell\rangle - \lambda D(q\|c)`, over the groups it may choose from."""
+class _Inner:
+    r"""Inner problem :math:`\max_q \langle q, \ell\rangle - \lambda D(q\|c)`, with no q above ``most`` (l2 only)."""
 
     divergence: type[Divergence]
     centre: Array
     penalty: float
-    most: Array | None = None  # no q above these; with l2 alone
+    most: Array | None = None
 
     def respond(self, losses: Array) -> Array:
-        """The best q."""
+        """Return the best q."""
         if math.isinf(self.penalty):
             return self.centre + 0.0 * losses
         if self.most is not None:
             return capped_response(losses, self.centre, self.penalty, self.most)
-        response: Array = self.divergence.best_response(losses, self.centre, self.penalty)
-        return response
+        return np.asarray(best_response(losses, self.centre, self.penalty, self.divergence))
 
     def cost(self, q: Array) -> Any:
-        """The penalty's part."""
-        return 0.0 if math.isinf(self.penalty) else self.penalty * self.divergence.value(q, self.centre)
+        """Return the penalty's part."""
+        pinned = math.isinf(self.penalty) or self.penalty == 0
+        return 0.0 if pinned else self.penalty * self.divergence.value(q, self.centre)
 
     def bend(self, jacobian: Array, q: Array) -> Array:
-        r"""U with :math:`U^\top U = \frac1\lambda J^\top C J`; without rows if q does not move."""
+        r"""Return U with :math:`U^\top U = \frac1\lambda J^\top C J`; without rows if q does not move."""
         mobility = self.divergence.mobility(q, self.centre)
         if self.most is not None:
             mobility = np.where(q < self.most, mobility, 0.0)
@@ -105,15 +112,19 @@ class _Game:
         root = np.sqrt(mobility[moving])
         scaled = root[:, None] * jacobian[moving]
         unit = root / np.linalg.norm(root)
-        bent: Array = (scaled - unit[:, None] * (unit @ scaled)) / math.sqrt(self.penalty)
-        return bent
+        return np.asarray((scaled - unit[:, None] * (unit @ scaled)) / math.sqrt(self.penalty))
 
 
 class SaddleProblem:
-    """Losses, a ridge, a prior and a divergence; solved for any penalty or radius from any starting place.
+    """Losses, a ridge or a ball, a prior and a divergence; solved for any penalty or radius from any starting point.
 
-    Groups outside ``support`` never get weight: those without prior, for divergences that are infinite there. With l2
-    and a penalty, no group gets more than ``most``, nor does the prior give it more.
+    Parameters
+    ----------
+    losses, ridge : of the rows, and ρ.
+    prior, divergence : p and D. Groups without prior never get weight if D is infinite there.
+    tol : relative gap to reach.
+    most : largest weight of each group, not below the prior's; for l2 and a penalty.
+    ball_radius : R, with no ridge.
     """
 
     def __init__(
@@ -125,8 +136,10 @@ class SaddleProblem:
         *,
         tol: float = 1e-6,
         most: Array | None = None,
+        ball_radius: float | None = None,
     ) -> None:
         self.losses, self.divergence, self.tol, self.most = losses, divergence, tol, most
+        self.ball_radius = ball_radius
         self.support = np.arange(len(prior)) if divergence.bounded else np.flatnonzero(prior > 0)
         self.prior = prior[self.support]
         self.pull = np.full(losses.shape, 2.0 * ridge)
@@ -135,179 +148,140 @@ class SaddleProblem:
         self._zero = losses.at(np.zeros(losses.shape))
         self.floor = max(FLOOR * float(np.max(self._zero.losses)), float(np.finfo(float).tiny))
 
-    # ------------------------------------------------------------ the forms
+    # ------------------------------------------------------------ strategies
 
     def penalised(self, penalty: float, start: Saddle | None = None) -> Saddle:
-        """At a penalty from zero to infinity, starting from the saddle point of a larger one if there is one."""
-        return self._penalised(penalty, start.place if start else self._zero, start)
+        """Solve for a penalty from zero to infinity, from a starting point or the saddle point of a larger penalty."""
+        return self._penalised(penalty, start.point if start else self._zero, start)
 
-    def constrained(self, radius: float, start: Saddle | None = None) -> Saddle:
-        """The worst q with D(q‖p) at most the radius."""
-        return self._constrained(radius, start.place if start else self._zero)
-
-    def _penalised(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
+    def _penalised(self, penalty: float, start: Point, known: Saddle | None = None) -> Saddle:
         if math.isinf(penalty):
-            return self._newton(start, _Game(self.divergence, self.prior, penalty, self.most))
+            return self._newton(start, self._inner(penalty))
         if start is self._zero:
-            start = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most)).place
+            start = self._newton(start, self._inner(math.inf)).point
         if penalty > HUGE * self._spread(start):
-            pinned = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most))
-            if penalty > HUGE * self._spread(pinned.place):
+            pinned = self._newton(start, self._inner(math.inf))
+            if penalty > HUGE * self._spread(pinned.point):
                 return replace(pinned, penalty=penalty)
-        tried: list[Saddle] = []
+        strategies: list[Callable[[], Saddle]] = []
         if penalty > 0:
-            tried.append(self._newton(start, _Game(self.divergence, self.prior, penalty, self.most), PATIENCE))
-        for attempt in self._attempts(penalty, start, known):
-            if tried and tried[-1].gap <= self.allowed(tried[-1].value):
+            strategies.append(lambda: self._newton(start, self._inner(penalty), PATIENCE))
+        if penalty == 0 or self.divergence.bounded:
+            strategies.append(lambda: self._proximal(penalty, start, known))
+        else:
+            strategies += [lambda: self._continued(penalty, start), lambda: self._nearly_free(penalty, start)]
+        tried: list[Saddle] = []
+        for solve in strategies:
+            tried.append(solve())
+            if self.certified(tried[-1]):
                 break
-            tried.append(attempt())
         best = min(tried, key=lambda saddle: saddle.gap)
         return replace(best, steps=sum(saddle.steps for saddle in tried))
 
-    def _attempts(self, penalty: float, start: Place, known: Saddle | None) -> list[Callable[[], Saddle]]:
-        """What to try where Newton's method does not get there at once."""
-        if penalty == 0 or self.divergence.bounded:
-            return [lambda: self._proximal(penalty, start, known)]
-        return [lambda: self._continued(penalty, start), lambda: self._nearly_free(penalty, start)]
-
-    def _nearly_free(self, penalty: float, start: Place) -> Saddle:
-        """So small a penalty is next to none: from the answer without one, or that answer itself."""
-        free, game = self._proximal(0.0, start), _Game(self.divergence, self.prior, penalty, self.most)
-        losses, q = free.place.losses[self.support], free.q[self.support]
-        worst, value = self._worst(free.place.losses, free.place.theta, game)
-        gap = max(float((worst - q) @ losses - game.cost(worst) + game.cost(q)), 0.0) + self._excess(free.place, q)
-        onwards = self._newton(free.place, game)
-        best = min((replace(free, value=value, gap=gap, penalty=penalty), onwards), key=lambda saddle: saddle.gap)
-        return replace(best, steps=free.steps + onwards.steps)
-
-    def _continued(self, penalty: float, start: Place) -> Saddle:
-        """Through ever smaller penalties, each from the last one's model."""
-        place, steps, via = start, 0, max(self._spread(start), penalty)
+    def _continued(self, penalty: float, start: Point) -> Saddle:
+        """Solve for ever smaller penalties, each from the last one's model."""
+        point, steps, via = start, 0, max(self._spread(start), penalty)
         while via * SHRINK > penalty:
-            way = self._newton(place, _Game(self.divergence, self.prior, via, self.most), PATIENCE)
-            place, steps, via = way.place, steps + way.steps, via * SHRINK
-        last = self._newton(place, _Game(self.divergence, self.prior, penalty, self.most))
+            found = self._newton(point, self._inner(via), PATIENCE)
+            point, steps, via = found.point, steps + found.steps, via * SHRINK
+        last = self._newton(point, self._inner(penalty))
         return replace(last, steps=steps + last.steps)
 
-    def _proximal(self, penalty: float, start: Place, known: Saddle | None = None) -> Saddle:
-        """With a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
-        wanted = _Game(DIVERGENCES["l2"], self.prior, penalty, self.most)
+    def _nearly_free(self, penalty: float, start: Point) -> Saddle:
+        """Start from the solution without a penalty, or return that."""
+        free, inner = self._proximal(0.0, start), self._inner(penalty)
+        onwards = self._newton(free.point, inner)
+        best = min(self._judged(free.point, free.q[self.support], inner), onwards, key=lambda saddle: saddle.gap)
+        return replace(best, steps=free.steps + onwards.steps)
+
+    def _proximal(self, penalty: float, start: Point, known: Saddle | None = None) -> Saddle:
+        """Add a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
+        wanted = replace(self._inner(penalty), divergence=DIVERGENCES["l2"])
         near, centre = max(self._spread(start), self.floor), self.prior
         if known is not None and self.floor < known.penalty < near:
             near, centre = known.penalty, known.q[self.support]
-        place, steps = start, 0
-        best = Saddle(start, self.whole(self.prior), math.inf, math.inf, penalty, 0)
+        point, steps = start, 0
+        best = Saddle(start, self.over_all(self.prior), math.inf, math.inf, penalty, 0)
         for _ in range(MAX_STEPS):
             mixed = (penalty * self.prior + near * centre) / (penalty + near)
-            inner = self._newton(place, _Game(wanted.divergence, mixed, penalty + near, self.most), 4 * PATIENCE)
-            place, centre, steps = inner.place, inner.q[self.support], steps + inner.steps
-            losses = place.losses[self.support]
-            worst = self._free(losses, penalty)
-            highest = float(worst @ losses - wanted.cost(worst))
-            gap = max(highest - float(centre @ losses - wanted.cost(centre)), 0.0) + self._excess(place, centre)
-            if gap < best.gap:
-                best = Saddle(place, inner.q, highest + self._ridge(place.theta), gap, penalty, steps)
-            if best.gap <= self.allowed(best.value):
+            inner = self._newton(point, replace(wanted, centre=mixed, penalty=penalty + near), 4 * PATIENCE)
+            point, centre, steps = inner.point, inner.q[self.support], steps + inner.steps
+            best = min(best, self._judged(point, centre, wanted), key=lambda saddle: saddle.gap)
+            if self.certified(best):
                 break
             # Nearer only from where Newton's method arrived; else the second penalty was too small for it.
-            near = max(near * SHRINK, self.floor) if inner.gap <= self.allowed(inner.value) else near / SHRINK
+            near = max(near * SHRINK, self.floor) if self.certified(inner) else near / SHRINK
         return replace(best, steps=steps)
 
-    def _free(self, losses: Array, penalty: float) -> Array:
-        """The best response by l2, also without a penalty."""
-        if self.most is not None:
-            return capped_response(losses, self.prior, penalty, self.most)
-        response: Array = best_response(losses, self.prior, penalty, DIVERGENCES["l2"])
-        return response
-
-    def _constrained(self, radius: float, start: Place) -> Saddle:
-        place = self._newton(start, _Game(self.divergence, self.prior, math.inf, self.most)).place
+    def constrained(self, radius: float, start: Saddle | None = None) -> Saddle:
+        """Solve for D(q‖p) at most a radius, by a search for the multiplier."""
+        pinned = self._newton(start.point if start else self._zero, self._inner(math.inf))
         if radius == 0:
-            return self._penalised(math.inf, place)
-        widest = max(self._spread(place), self.floor)
-        search, steps = _Search(widest), 0
-        best = Saddle(place, self.whole(self.prior), math.inf, math.inf, math.inf, 0)
-        for _ in range(MAX_STEPS):
-            free_of_radius = self._penalised(search.penalty, place)
-            place, steps = free_of_radius.place, steps + free_of_radius.steps
-            q = free_of_radius.q[self.support]
-            distance = float(self.divergence.value(q, self.prior))
-            tries = self._within(place, q, distance, radius, search.penalty)
-            best = min([best, *tries], key=lambda candidate: candidate.gap)
-            if best.gap <= self.allowed(best.value):
+            return pinned
+        widest = max(self._spread(pinned.point), self.floor)
+        search, point, steps = _Search(widest), pinned.point, 0
+        best = Saddle(point, self.over_all(self.prior), math.inf, math.inf, math.inf, 0)
+        while search.tries < MAX_STEPS and not search.settled:
+            found = self._penalised(search.penalty, point)
+            point, q, steps = found.point, found.q[self.support], steps + found.steps
+            best = min([best, *self._within(point, q, radius, search.penalty)], key=lambda saddle: saddle.gap)
+            if self.certified(best):
                 break
-            search = search.after(distance / radius)
+            search = search.after(float(self.divergence.value(q, self.prior)) / radius)
             if search.penalty < FLOOR * widest:  # even without a penalty q stays inside
-                free = self._penalised(0.0, place)
-                steps, inner = steps + free.steps, free.q[self.support]
-                if float(self.divergence.value(inner, self.prior)) <= radius:
+                free = self._penalised(0.0, point)
+                steps, own = steps + free.steps, free.q[self.support]
+                if float(self.divergence.value(own, self.prior)) <= radius:
                     return replace(free, steps=steps)
-                tries = self._within(free.place, q, distance, radius, 0.0)
-                best = min([best, *tries], key=lambda candidate: candidate.gap)
-                break
-            if search.settled:
+                best = min([best, *self._within(free.point, q, radius, 0.0)], key=lambda saddle: saddle.gap)
                 break
         return replace(best, steps=steps)
 
-    def _within(self, place: Place, q: Array, distance: float, radius: float, penalty: float) -> list[Saddle]:
-        """Certificates of the constrained problem at a place: by its best response, and by q drawn into the radius."""
-        losses = place.losses[self.support]
+    def _within(self, point: Point, q: Array, radius: float, penalty: float) -> list[Saddle]:
+        """Certify a point of the constrained problem, by its best response and by q drawn into the radius."""
+        losses = point.losses[self.support]
         worst = constrained_response(losses, self.prior, radius, self.divergence)
-        value = float(worst @ losses) + self._ridge(place.theta)
+        value, distance = float(worst @ losses) + self._ridge(point.theta), float(self.divergence.value(q, self.prior))
         inside = q
         if distance > radius:  # D is convex and zero at the prior
-            share = max(math.sqrt(radius / distance), radius / distance)
-            inside = self.prior + share * (q - self.prior)
+            inside = self.prior + max(math.sqrt(radius / distance), radius / distance) * (q - self.prior)
             if float(self.divergence.value(inside, self.prior)) > radius:
                 inside = self.prior + (radius / distance) * (q - self.prior)
+        gaps = [max(float((worst - own) @ losses), 0.0) + self._excess(point, own) for own in (worst, inside)]
         return [
-            Saddle(
-                place,
-                self.whole(weights),
-                value,
-                max(float((worst - weights) @ losses), 0.0) + self._excess(place, weights),
-                penalty,
-                0,
-            )
-            for weights in (worst, inside)
+            Saddle(point, self.over_all(own), value, gap, penalty, 0)
+            for own, gap in zip((worst, inside), gaps, strict=True)
         ]
 
     # ------------------------------------------------------------ Newton's method at one penalty
 
-    def _newton(self, place: Place, game: _Game, patience: int = MAX_STEPS) -> Saddle:
-        """Minimise F from a place, until the gap is small, nothing moves, or patience ends."""
-        q, value = self._worst(place.losses, place.theta, game)
+    def _newton(self, point: Point, inner: _Inner, patience: int = MAX_STEPS) -> Saddle:
+        """Minimise F from a point, until the gap is small, nothing moves, or patience ends."""
+        q, value = self._worst(point, inner)
         steps = 0
         while True:
-            jacobian = place.jacobian[self.support]
-            gradient = q @ jacobian + (self.pull * place.theta).reshape(-1)
+            jacobian = point.jacobian[self.support]
+            gradient = q @ jacobian + (self.pull * point.theta).reshape(-1)
             if self._promising(gradient, value) or steps >= patience:
-                gap = self._excess(place, q)
-                if gap <= self.allowed(value) or steps >= patience:
+                gap = self._excess(point, q)
+                if gap <= self._allowed(value) or steps >= patience:
                     break
-            direction = self._direction(place, q, gradient, game.bend(jacobian, q))
-            decrease = -float(gradient @ direction)
-            line = place.along(direction.reshape(self.losses.shape))
-            move = self._search(line, place.theta, direction.reshape(self.losses.shape), game, value, decrease)
+            step = self._direction(point, q, gradient, inner.bend(jacobian, q)).reshape(self.losses.shape)
+            line = point.along(step)
+            move = self._search(line, point.theta, step, inner, value, -float(gradient @ step.reshape(-1)))
             if move is None:  # no progress that values can show
-                move = self._by_gradient(line, gradient, game, value)
+                move = self._by_gradient(line, gradient, inner, value)
             if move is None:
-                gap = self._excess(place, q)
+                gap = self._excess(point, q)
                 break
             t, q, value = move
-            place, steps = line.place(t), steps + 1
-        return Saddle(place, self.whole(q), value, gap, game.penalty, steps)
-
-    def _worst(self, losses: Array, theta: Array, game: _Game) -> tuple[Array, float]:
-        """The best response, and F."""
-        seen = losses[self.support]
-        q = game.respond(seen)
-        return q, float(q @ seen - game.cost(q)) + self._ridge(theta)
+            point, steps = line.point(t), steps + 1
+        return Saddle(point, self.over_all(q), value, gap, inner.penalty, steps)
 
     def _search(
-        self, line: Curve, theta: Array, step: Array, game: _Game, value: float, decrease: float
+        self, line: Line, theta: Array, step: Array, inner: _Inner, value: float, decrease: float
     ) -> tuple[float, Array, float] | None:
-        """How far to go along the line so that F falls enough (Armijo), with q and F there; None if it does not.
+        """Find how far to go along the line so that F falls enough (Armijo), with q and F there; None if it does not.
 
         Where losses along the line cost next to nothing, several distances are tried at once and the best is taken.
         """
@@ -316,32 +290,35 @@ class SaddleProblem:
         for first in range(0, 36, line.batch):
             ts: Array = 0.5 ** np.arange(first, first + line.batch, dtype=np.float64)
             losses = line.losses(ts)[:, self.support]
-            q = game.respond(losses)
-            reached = (q * losses).sum(axis=1) - game.cost(q) + ridge + ts * slope + 0.5 * ts**2 * bend
+            q = inner.respond(losses)
+            reached = (q * losses).sum(axis=1) - inner.cost(q) + ridge + ts * slope + 0.5 * ts**2 * bend
             best = int(np.argmin(reached))
             if reached[best] < value - 1e-4 * ts[best] * decrease:
                 return float(ts[best]), q[best], float(reached[best])
         return None
 
     def _by_gradient(
-        self, line: Curve, gradient: Array, game: _Game, value: float
+        self, line: Line, gradient: Array, inner: _Inner, value: float
     ) -> tuple[float, Array, float] | None:
-        """The whole step, if F stays where it is but for rounding and its gradient halves, as the proof may need."""
-        place = line.place(1.0)
-        q, reached = self._worst(place.losses, place.theta, game)
-        there = q @ place.jacobian[self.support] + (self.pull * place.theta).reshape(-1)
+        """Take the whole step if F stays where it is but for rounding and its gradient halves, as a proof may need."""
+        point = line.point(1.0)
+        q, reached = self._worst(point, inner)
+        there = q @ point.jacobian[self.support] + (self.pull * point.theta).reshape(-1)
         if reached <= value + 1e-13 * abs(value) and np.linalg.norm(there) <= 0.5 * np.linalg.norm(gradient):
             return 1.0, q, reached
         return None
 
-    def _direction(self, place: Place, q: Array, gradient: Array, bend: Array) -> Array:
-        r"""Newton's: :math:`-(H + U^\top U)^{-1} g`."""
+    def _direction(self, point: Point, q: Array, gradient: Array, bend: Array) -> Array:
+        r"""Return Newton's direction, :math:`-(H + U^\top U)^{-1} g`, or that of the model's minimum on the ball."""
         size, outputs = self.losses.shape
-        hessian = place.hessian(self.whole(q))
+        hessian = point.hessian(self.over_all(q))
         alike = len(hessian) < size * outputs or outputs == 1  # one matrix for every output
         pull = self.pull[:, 0] if alike else self.pull.reshape(-1)
         own = hessian.diagonal()
         hessian = hessian + np.diag(pull + JITTER * np.where(own > 0, own, max(float(own.max()), self.floor)))
+        if self.ball_radius is not None:
+            whole, here = np.kron(hessian, np.eye(size * outputs // len(hessian))) + bend.T @ bend, point.theta.ravel()
+            return minimum_on_ball(whole, whole @ here - gradient, self.ball_radius) - here
         if len(hessian) == size * outputs:
             return -_solve(hessian + bend.T @ bend, gradient)
         if size * outputs <= len(bend):
@@ -356,58 +333,92 @@ class SaddleProblem:
         step: Array = _solve(inner, bend @ flat[0]) @ flat[1:] - flat[0]
         return step
 
-    def foreseen(self, penalty: float, place: Place, step: Array) -> Place:
-        """Where along the last move of a path to start the next solve: as far as F falls."""
+    def extrapolated(self, penalty: float, point: Point, step: Array) -> Point:
+        """Return the best starting point for a penalty along the last move of a path."""
         if penalty == 0 or math.isinf(penalty):
-            return place
-        line, ts = place.along(step), np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
-        game = _Game(self.divergence, self.prior, penalty, self.most)
+            return point
+        line, ts = point.along(step), np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
+        inner = self._inner(penalty)
         losses = line.losses(ts)[:, self.support]
-        q = game.respond(losses)
-        ridge = np.array([self._ridge(place.theta + t * step) for t in ts])
-        best = int(np.argmin((q * losses).sum(axis=1) - game.cost(q) + ridge))
-        return line.place(float(ts[best])) if best else place
+        q = inner.respond(losses)
+        ridge = np.array([self._ridge(point.theta + t * step) for t in ts])
+        best = int(np.argmin((q * losses).sum(axis=1) - inner.cost(q) + ridge))
+        return line.point(float(ts[best])) if best else point
 
     # ------------------------------------------------------------ pieces
 
+    def _inner(self, penalty: float) -> _Inner:
+        return _Inner(self.divergence, self.prior, penalty, self.most)
+
+    def _worst(self, point: Point, inner: _Inner) -> tuple[Array, float]:
+        """Return the best response, and F."""
+        losses = point.losses[self.support]
+        q = inner.respond(losses)
+        return q, float(q @ losses - inner.cost(q)) + self._ridge(point.theta)
+
+    def _judged(self, point: Point, q: Array, inner: _Inner) -> Saddle:
+        """Certify a point and any weights."""
+        losses = point.losses[self.support]
+        worst = inner.respond(losses)
+        highest = float(worst @ losses - inner.cost(worst))
+        gap = max(highest - float(q @ losses - inner.cost(q)), 0.0) + self._excess(point, q)
+        return Saddle(point, self.over_all(q), highest + self._ridge(point.theta), gap, inner.penalty, 0)
+
     def _promising(self, gradient: Array, value: float) -> bool:
-        """Whether it is worth asking for the gap, which for logistic losses takes several passes over the rows."""
-        if self.losses.quick:
+        """Tell whether the gap is worth computing, which for logistic losses takes several passes over the rows."""
+        if self.losses.cheap_excess or self.ball_radius is not None:
             return True
         pull = self.pull.reshape(-1)
         held = pull > 0
-        return float(np.sum(gradient[held] ** 2 / pull[held])) <= 2.0 * self.allowed(value)
+        return float(np.sum(gradient[held] ** 2 / pull[held])) <= 2.0 * self._allowed(value)
 
-    def _excess(self, place: Place, q: Array) -> float:
-        return max(self.losses.excess(place, self.whole(q), self.pull), 0.0)
+    def _excess(self, point: Point, q: Array) -> float:
+        if self.ball_radius is not None:
+            gradient = q @ point.jacobian[self.support]
+            return max(float(gradient @ point.theta.ravel()) + self.ball_radius * float(np.linalg.norm(gradient)), 0.0)
+        return max(self.losses.excess(point, self.over_all(q), self.pull), 0.0)
 
     def _ridge(self, theta: Array) -> float:
         return 0.5 * float(np.sum(self.pull * theta**2))
 
-    def allowed(self, value: float) -> float:
+    def _allowed(self, value: float) -> float:
         return max(self.tol * abs(value), self.floor)
 
-    def _spread(self, place: Place) -> float:
-        return float(np.ptp(place.losses[self.support]))
+    def unproven(self, theta: Array | None) -> Saddle | None:
+        """Make a starting point of a model, if there is one."""
+        if theta is None:
+            return None
+        return Saddle(self.losses.at(theta), self.over_all(self.prior), math.inf, math.inf, math.inf, 0)
 
-    def whole(self, q: Array) -> Array:
-        everyone = np.zeros(len(self.losses.groups))
-        everyone[self.support] = q
-        return everyone
+    def certified(self, saddle: Saddle) -> bool:
+        """Tell whether the gap is within the tolerance."""
+        return saddle.gap <= self._allowed(saddle.value)
+
+    def _spread(self, point: Point) -> float:
+        return float(np.ptp(point.losses[self.support]))
+
+    def over_all(self, q: Array) -> Array:
+        """Return weights over all groups."""
+        weights = np.zeros(len(self.losses.groups))
+        weights[self.support] = q
+        return weights
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The multiplier at which D(q‖p) meets the radius; D falls as it grows, at first like its inverse square."""
+    """Search for the multiplier at which D(q‖p) meets the radius; D falls with it, at most like its inverse square.
+
+    ``low`` is too small, so q lies outside the radius, and ``high`` is too large.
+    """
 
     penalty: float
-    low: float = 0.0  # too small: q lies outside
-    high: float = math.inf  # too large
+    low: float = 0.0
+    high: float = math.inf
     before: tuple[float, float] | None = None
     tries: int = 0
 
     def after(self, ratio: float) -> _Search:
-        """The next one, having found D to be ``ratio`` times the radius."""
+        """Continue by a secant step in logarithms, D having been found to be ``ratio`` times the radius."""
         here = (math.log(self.penalty), math.log(max(ratio, 1e-300)))
         low = self.penalty if ratio > 1 else self.low
         high = self.high if ratio > 1 else self.penalty
@@ -425,7 +436,7 @@ class _Search:
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing left between the bounds."""
+        """Whether nothing is left between the bounds."""
         return self.low > 0 and self.high <= self.low * (1.0 + 1e-14)
 
 
@@ -444,8 +455,30 @@ def capped_response(losses: Array, prior: Array, penalty: float, most: Array) ->
     return q
 
 
+def minimum_on_ball(matrix: Array, vector: Array, radius: float) -> Array:
+    r""":math:`\arg\min_{\|u\| \le R} \tfrac12 u^\top A u - b^\top u` for positive semidefinite A.
+
+    In the eigenbasis of A, :math:`u = (A + \nu)^{-1} b` with :math:`\nu = 0` if that is inside, else with the one ν
+    that puts it on the sphere: the root of :math:`1/\|u(\nu)\| - 1/R`, to which Newton's method climbs from below
+    (Moré & Sorensen 1983).
+    """
+    values, basis = np.linalg.eigh(matrix)
+    # Directions without curvature carry no slope but rounding; a hair of curvature keeps them at zero.
+    values = np.maximum(values, 1e-15 * values[-1] + 1e-300)
+    b = basis.T @ vector
+    nu = max(float(np.linalg.norm(b)) / radius - values[-1], 0.0)  # no root lies below this
+    for _ in range(60):
+        u = b / (values + nu)
+        norm = float(np.linalg.norm(u))
+        if norm <= radius * (1.0 + 1e-15):
+            break
+        nu += norm**2 / float(np.sum(u**2 / (values + nu))) * (norm - radius) / radius
+    u = b / (values + nu)
+    return np.asarray(basis @ u * min(1.0, radius / max(float(np.linalg.norm(u)), 1e-300)))
+
+
 def _solve(matrix: Array, right: Array) -> Array:
-    """With a positive definite matrix."""
+    """Solve with a positive definite matrix."""
     _, solution, failed = dposv(matrix, right)
     if failed:
         solution = np.linalg.lstsq(matrix, right, rcond=None)[0]

@@ -8,7 +8,7 @@ from array_api_compat import array_namespace
 
 
 def project_simplex(values: Any) -> Any:
-    r"""The nearest point of the simplex, along the last axis:
+    r"""Project onto the probability simplex, along the last axis:
 
     .. math:: \arg\min_{q} \tfrac12 \|q - v\|_2^2 \quad\text{s.t.}\quad q \ge 0,\ \textstyle\sum_e q_e = 1 .
 
@@ -26,16 +26,21 @@ def project_simplex(values: Any) -> Any:
     """
     xp = array_namespace(values)
     values = values - xp.max(values, axis=-1, keepdims=True)  # changes nothing but the digits that are left
-    return xp.clip(values - simplex_threshold(values, ranks(values)), min=0.0)
+    ordered = xp.sort(values, axis=-1, descending=True, stable=False)
+    ranks = xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))
+    # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is
+    # consistent with itself, and its threshold is the largest of them all.
+    threshold = xp.max((xp.cumulative_sum(ordered, axis=-1) - 1.0) / ranks, axis=-1, keepdims=True)
+    return xp.clip(values - threshold, min=0.0)
 
 
 def project_capped(values: Any, most: Any) -> Any:
-    r"""The nearest point of the simplex in which no entry is above its cap, along the last axis:
+    r"""Project onto the simplex with caps, along the last axis:
 
     .. math:: \arg\min_{q} \tfrac12 \|q - v\|_2^2 \quad\text{s.t.}\quad 0 \le q \le c,\ \textstyle\sum_e q_e = 1 .
 
-    The solution is :math:`q = \min(\max(v - \tau, 0), c)`. Its sum is made of lines in :math:`\tau`, which meet where
-    an entry leaves 0 or comes to its cap: they are added up from the largest such place on, until the sum is one.
+    The solution is :math:`q = \min(\max(v - \tau, 0), c)`. Its sum is piecewise linear in :math:`\tau`, with a break
+    where an entry leaves 0 or reaches its cap: pieces are added from the largest break on, until the sum is one.
 
     Parameters
     ----------
@@ -64,18 +69,3 @@ def project_capped(values: Any, most: Any) -> Any:
     number = xp.clip(xp.sum(xp.astype(inside, values.dtype), axis=-1, keepdims=True), min=1.0)
     threshold = (xp.sum(sums, axis=-1, keepdims=True) - 1.0) / number
     return xp.clip(xp.where(values - threshold < caps, values - threshold, caps), min=0.0)
-
-
-def simplex_threshold(values: Any, rank: Any, total: float = 1.0) -> Any:
-    r"""The :math:`\tau` for which :math:`\max(v - \tau, 0)` sums to the total, along the last axis, which is kept."""
-    xp = array_namespace(values)
-    ordered = xp.sort(values, axis=-1, descending=True, stable=False)
-    # The threshold if exactly the k largest entries stay positive; the true support is the largest k that is
-    # consistent with itself, and its threshold is the largest of them all.
-    return xp.max((xp.cumulative_sum(ordered, axis=-1) - total) / rank, axis=-1, keepdims=True)
-
-
-def ranks(values: Any) -> Any:
-    """1, 2, … along the last axis."""
-    xp = array_namespace(values)
-    return xp.arange(1, values.shape[-1] + 1, dtype=values.dtype, device=getattr(values, "device", None))

@@ -1,8 +1,8 @@
-r"""How the group weights q move while a model trains.
+r"""Update rules for the group weights q while a model trains.
 
 A rule is a pair of pure functions, in the manner of optax: ``init(prior) -> q`` and
-``update(q, losses, prior) -> q``, on numpy or torch arrays whose last axis runs over groups. No rule looks at a value
-from Python, so on a GPU none of them waits for the device.
+``update(q, losses, prior) -> q``, on numpy or torch arrays whose last axis runs over groups. No rule branches on a
+value, so on a GPU none of them waits for the device.
 
 ==============  ====================================================================================
 ``ascent``      :math:`q \leftarrow \mathrm{Proj}_\Delta(q + \eta(\ell - \lambda \nabla D(q\|p)))`, the paper's Eq. 7
@@ -28,7 +28,7 @@ from toporo.robust.simplex import project_simplex
 
 
 class WeightRule(NamedTuple):
-    """How the weights q move.
+    """An update rule for the weights q.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ def ascent(
 ) -> WeightRule:
     r"""Projected gradient ascent on the penalised dual (Eq. 7 of the paper).
 
-    At fixed losses this settles only if ``step * penalty`` times D's curvature is below 2; above that q
-    overshoots by more than it was off, and cycles for ever. The curvature is 1 for l2, the paper's, and one
-    over the ``smallest`` prior weight for KL and chi-square, for which ``mirror`` or ``exact`` are the better rules.
+    At fixed losses this converges only if ``step * penalty`` times the curvature of D is below 2; above that q
+    overshoots and cycles. The curvature is 1 for l2, as in the paper, and one over the ``smallest`` prior weight for KL
+    and chi-square, for which ``mirror`` or ``exact`` are better rules.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def _ascend(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, div
 def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Divergence] = "kl") -> WeightRule:
     r"""Exponentiated-gradient ascent; with ``penalty=0`` it is the update of group DRO (Sagawa et al. 2020).
 
-    With a penalty it settles only if ``step * penalty < 2``.
+    With a penalty it converges only if ``step * penalty < 2``.
 
     Parameters
     ----------
@@ -155,18 +155,17 @@ def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergenc
     return constrained_response(losses, prior, radius, divergence)
 
 
-#: Grid points a round and rounds of the bracketing below: 64 points, 10 rounds leave nothing of a range of 1e±16.
-_GRID, _ROUNDS, _DECADES = 64, 10, 16.0
+#: The multiplier is searched for between 1e±16 times the losses' spread; so many halvings leave nothing of that range.
+_DECADES, _HALVINGS = 16.0, 54
 
 
 def constrained_response(losses: Any, prior: Any, radius: float, divergence: str | type[Divergence] = "l2") -> Any:
     r""":math:`\arg\max_{q \in \Delta} \langle q, \ell\rangle` subject to :math:`D(q\|p) \le \tau`.
 
     The optimum is the penalised best response at the multiplier :math:`\lambda` for which :math:`D = \tau`, or at
-    :math:`\lambda \to 0` if even that stays inside. D falls as :math:`\lambda` grows, so the root is bracketed on a
-    logarithmic grid whose points are evaluated as one batch, and the bracket refined a fixed number of times: no
-    branch depends on a value, which keeps a GPU busy. The end that satisfies the constraint is returned. A divergence
-    that knows a quicker way (``within``) takes that.
+    :math:`\lambda \to 0` if even that stays inside. D falls as :math:`\lambda` grows, so the multiplier is found by
+    bisection of its logarithm, in a fixed number of steps: no branch depends on a value, which keeps a GPU busy. The
+    end that satisfies the constraint is returned.
 
     Parameters
     ----------
@@ -180,30 +179,20 @@ def constrained_response(losses: Any, prior: Any, radius: float, divergence: str
     array([0.3, 0.7])
     """
     divergence = get_divergence(divergence)
-    if divergence.within is not None:
-        return divergence.within(losses, prior, radius)
     xp = array_namespace(losses, prior)
-    device = getattr(losses, "device", None)
     spread = xp.max(losses, axis=-1, keepdims=True) - xp.min(losses, axis=-1, keepdims=True)
-    # Measure lambda in units of the losses' spread; with equal losses every q is optimal and the prior comes out.
-    scale = xp.where(spread > 0, spread, xp.ones_like(spread))[..., None]
-    fractions = xp.arange(_GRID, dtype=losses.dtype, device=device) / (_GRID - 1)
-    low = xp.zeros_like(spread) - _DECADES
-    high = xp.zeros_like(spread) + _DECADES
-    for _ in range(_ROUNDS):
-        exponents = low + (high - low) * fractions  # (..., grid), increasing
-        penalties = scale * 10.0 ** exponents[..., None]
-        responses = divergence.best_response(losses[..., None, :], prior[..., None, :], penalties)
-        inside = divergence.value(responses, prior[..., None, :]) <= radius
-        # D falls with lambda: the grid points are 'outside' up to some point and 'inside' from there on.
-        outside_count = xp.sum(xp.astype(~inside, losses.dtype), axis=-1, keepdims=True)
-        width = (high - low) / (_GRID - 1)
-        first_inside = xp.clip(outside_count, max=float(_GRID - 1))
-        last_outside = xp.clip(outside_count - 1.0, min=0.0)
-        low, high = low + width * last_outside, low + width * first_inside
-    return divergence.best_response(losses, prior, scale[..., 0] * 10.0**high)
+    # With equal losses every q is optimal and the prior comes out.
+    scale = xp.where(spread > 0, spread, xp.ones_like(spread))
+    low, high = xp.zeros_like(spread) - _DECADES, xp.zeros_like(spread) + _DECADES
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        response = divergence.best_response(losses, prior, scale * 10.0**middle)
+        inside = divergence.value(response, prior)[..., None] <= radius
+        low, high = xp.where(inside, low, middle), xp.where(inside, middle, high)
+    return divergence.best_response(losses, prior, scale * 10.0**high)
 
 
+#: Names of the rules.
 RULES = ("ascent", "exact", "mirror", "constrained")
 
 
@@ -216,7 +205,7 @@ def make_rule(
     divergence: str | type[Divergence] = "l2",
     smallest: float = 1.0,
 ) -> WeightRule:
-    """A rule by its name, with the settings it takes.
+    """Make a rule by its name, with the settings it takes.
 
     Parameters
     ----------
@@ -263,7 +252,7 @@ def _copy(prior: Any) -> Any:
 
 
 def _pinned() -> WeightRule:
-    """q = p for ever: IW-ERM."""
+    """Keep q at the prior, as IW-ERM does."""
     return WeightRule(_copy, _stay)
 
 

@@ -30,13 +30,13 @@ from toporo.estimators.rows import Scaling
 from toporo.graphs import as_graph, with_text_names
 from toporo.machine import cores, free_bytes, room
 from toporo.progress import Progress
-from toporo.robust.moments import GroupMoments
-from toporo.robust.passes import PassedLosses
-from toporo.tables.looks import Lens, passed_losses
+from toporo.robust.factors import GroupFactors
+from toporo.robust.logistic import LogisticLosses, Sums
 from toporo.tables.model import skipped_in_words
+from toporo.tables.passes import PieceRows, RowEncoder, sums_of_piece
 from toporo.tables.reach import Reach
 from toporo.tables.read import PreparedTable, check_roles, classes_in_words, listed_names, numbers_in_words
-from toporo.tables.survey import LEAST, TARGET, ReadingPlan, Survey, survey_piece, values_between
+from toporo.tables.survey import LEAST, ReadingPlan, Survey, survey_piece, values_between
 from toporo.text import human, many, spelled
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array
@@ -316,14 +316,16 @@ class Large:
             return
         moments, low, high = self.inputs(encoder, target=False)
 
-        def passes(scaling: Scaling, intercept: bool) -> PassedLosses:
+        def passes(scaling: Scaling, intercept: bool) -> LogisticLosses:
             labels = tuple(estimator.classes_.tolist())  # of the rows drawn, which have all classes
-            lens = Lens(encoder, scaling, intercept, labels, moments.names, moments.mass)
+            shift = scaling.center / scaling.scale
+            encoded = RowEncoder(encoder, scaling, intercept, labels, moments.groups, moments.mass)
 
-            def over(work: Callable[..., Any], *more: Any) -> Iterator[Any]:
-                return over_pieces(self.machines, work, self.dataset, self.plan, *more, title="another pass")
+            def over(*more: Any) -> Iterator[Sums]:
+                return over_pieces(self.machines, sums_of_piece, self.dataset, self.plan, *more, title="another pass")
 
-            return passed_losses(over, lens, moments, scaling.center)
+            rows = PieceRows(over, encoded)
+            return LogisticLosses(moments.groups, moments.mass, shift, 0.0, intercept, labels, rows)
 
         estimator.fit_passes(moments, (ready.x, ready.y, ready.ids, ready.weights), low, high, passes)
 
@@ -380,7 +382,7 @@ class Large:
         moments = self.survey.moments
         if moments is None:
             raise DataError("no row is left to train on.")
-        return float(moments.mean[moments.slots.index(TARGET)])
+        return float(moments.mean[-1])
 
     def encoder(self, train: Frame, left_out: Mapping[str, str]) -> Encoder:
         """How columns become numbers by all rows.
@@ -435,10 +437,10 @@ class Large:
             width *= 8
         return medians
 
-    def inputs(self, encoder: Encoder, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
+    def inputs(self, encoder: Encoder, *, target: bool = True) -> tuple[GroupFactors, Array, Array]:
         """Moments of encoded inputs and the target, and the range of each; a group without weight is an error."""
         moments, low, high = self.survey.inputs(encoder, self.plan, target=target)
-        empty = [name for name in self.survey.groups if name not in {*moments.names, *self.plan.test_groups}]
+        empty = [name for name in self.survey.groups if name not in {*moments.groups, *self.plan.test_groups}]
         if empty:
             raise DataError(f"empty group(s), without a row that counts: {', '.join(empty[:8])}. Drop them.")
         return moments, low, high

@@ -35,7 +35,7 @@ from toporo.errors import DataError, SettingError
 from toporo.estimators.rows import Scaling, draw, group_ids, parts_of
 from toporo.estimators.stored import check_arrays
 from toporo.groups import GroupIds, Groups
-from toporo.robust.group_losses import for_each
+from toporo.robust.rows import for_each
 from toporo.schema import AtLeastOne, Positive, as_type
 from toporo.text import many
 from toporo.topology.graph import GroupGraph

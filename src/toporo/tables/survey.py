@@ -22,7 +22,7 @@ from toporo.data.encode import Encoder, NumberRule, Rule, category_rule, number_
 from toporo.data.frame import Frame, Numbers, OtherKindError, Texts, frames_of
 from toporo.errors import DataError
 from toporo.machine import one_thread
-from toporo.robust.moments import GroupMoments, MomentSums
+from toporo.robust.factors import GroupFactors
 from toporo.types import Array
 
 Mask = npt.NDArray[np.bool_]
@@ -37,8 +37,6 @@ MOST_COUNTED = 1_000_000
 #: Rows of a group, and of a class, that are drawn however few that is of all.
 LEAST = 20
 _LAST = np.uint64(2**64 - 1)
-#: The slot of the target.
-TARGET = ("target",)
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class Survey:
     drawn : some of the rows.
     """
 
-    moments: GroupMoments | None
+    moments: GroupFactors | None
     spans: dict[str, Span]
     levels: dict[str, Counter[str]]
     values: Counter[float]
@@ -206,8 +204,8 @@ class Survey:
         levels = {name: count + other.levels[name] for name, count in self.levels.items()}
         moments: Any = _added(self.moments, other.moments)
         out = {name for name, count in levels.items() if _many(name, count, plan)}
-        if moments is not None and any(_column_of(slot) in out for slot in moments.slots):
-            moments = moments.only([slot for slot in moments.slots if _column_of(slot) not in out])
+        if moments is not None and any(_column_of(slot) in out for slot in moments.columns):
+            moments = moments.select_columns([slot for slot in moments.columns if _column_of(slot) not in out])
         drawn: Any = _added(self.drawn, other.drawn)
         return Survey(
             moments=moments,
@@ -253,11 +251,11 @@ class Survey:
                 rules[name] = rule
         return Encoder(tuple(rules.values()), reasons)
 
-    def inputs(self, encoder: Encoder, plan: ReadingPlan, *, target: bool = True) -> tuple[GroupMoments, Array, Array]:
-        """Moments of what an encoder gives, with the target in the last column or without; and the range of each."""
+    def inputs(self, encoder: Encoder, plan: ReadingPlan, *, target: bool = True) -> tuple[GroupFactors, Array, Array]:
+        """Factors of what an encoder gives, with the target or without; and the range of each column."""
         if self.moments is None:
             raise DataError("no row is left to train on.")
-        place_of = {slot: place for place, slot in enumerate(self.moments.slots)}
+        place_of = {slot: place for place, slot in enumerate(self.moments.columns)}
         rows: list[dict[Hashable, float]] = []
         ends: list[tuple[float, float]] = []
         for rule in encoder.rules:
@@ -275,7 +273,6 @@ class Survey:
                 rows += [{("missing", rule.name): 1.0}] * rule.missing
                 ends += [(0.0, 1.0)] * len(rule.labels)
         if target:
-            rows.append({TARGET: 1.0})
             ends.append((self.spans[plan.target].low, self.spans[plan.target].high))
         matrix = np.zeros((len(rows), len(place_of)))
         for row, parts in enumerate(rows):
@@ -283,8 +280,10 @@ class Survey:
                 if slot in place_of:  # a level of rows that do not count has none
                     matrix[row, place_of[slot]] = factor
         low, high = (np.array(side) for side in zip(*ends, strict=True))
-        slots = [*encoder.names, *([TARGET] if target else [])]
-        return self.moments.mapped(slots, matrix), low, high
+        factors = self.moments.mapped(encoder.names, matrix)
+        if not target:
+            factors = replace(factors, targets=factors.targets[:, :, :0], residual=factors.residual[:, :0])
+        return factors, low, high
 
 
 def _added(a: Any, b: Any) -> Any:
@@ -400,7 +399,7 @@ class _Reader:
 
     def __init__(self, plan: ReadingPlan, index: int) -> None:
         self.plan, self.index, self.row = plan, index, 0
-        self.sums = MomentSums()
+        self.factors: GroupFactors | None = None
         self.spans = {name: Span() for name, kind in plan.kinds.items() if kind != "text"}
         texts = [name for name, kind in plan.kinds.items() if kind == "text" and name != plan.group]
         self.levels: dict[str, Counter[str]] = {name: Counter() for name in texts}
@@ -433,19 +432,22 @@ class _Reader:
 
     def _measure(self, train: Frame, names: Texts, codes: npt.NDArray[np.int32]) -> None:
         plan = self.plan
-        numbers: dict[Hashable, Array] = {}
-        flags: dict[Hashable, Array] = {}
+        inputs: dict[Hashable, Array] = {}
+        target_values = np.zeros((len(codes), 0))
         for name in dict.fromkeys([*plan.features, plan.target]):
             column = train[name]
             if isinstance(column, Numbers):
                 filled, missing = self._filled(name, column)
-                numbers[TARGET if name == plan.target else ("number", name)] = filled
+                if name == plan.target:
+                    target_values = filled[:, None]
+                    continue
+                inputs["number", name] = filled
                 if missing is not None:
-                    flags["missing", name] = missing
+                    inputs["missing", name] = missing
+            elif name == plan.target:
+                self._ones(name, column.known())  # counts the classes
             else:
-                flags |= self._ones(name, column.known() if name == plan.target else column)
-        if not plan.moments:
-            flags = {slot: values for slot, values in flags.items() if _column_of(slot) != plan.target}
+                inputs |= self._ones(name, column)
         target = train[plan.target]
         if isinstance(target, Numbers) and (plan.classification or len(self.values) <= MOST_VALUES):
             distinct, often = np.unique(target.values, return_counts=True)
@@ -455,13 +457,16 @@ class _Reader:
         if weights is not None and not weights.all():
             counted = weights > 0
             codes, weights = codes[counted], weights[counted]
-            numbers, flags = ({k: v[counted] for k, v in part.items()} for part in (numbers, flags))
-        if self.sums.bytes > plan.most_bytes:
+            inputs, target_values = {name: v[counted] for name, v in inputs.items()}, target_values[counted]
+        if not len(codes):
+            return
+        part = GroupFactors.from_portion(names.levels, codes, inputs, target_values, weights)
+        self.factors = part if self.factors is None else self.factors + part
+        if self.factors.roots.nbytes > plan.most_bytes:
             raise DataError(
-                f"sums for {len(self.sums.places):,} groups and {self.sums.columns} columns take more than the "
+                f"sums for {len(self.factors.groups):,} groups and {self.factors.width} columns take more than the "
                 "memory limit leaves: raise it, use fewer features (--features), or join groups."
             )
-        self.sums.add(names.levels, codes, numbers | flags, len(numbers), weights)
 
     def _filled(self, name: str, column: Numbers) -> tuple[Array, Array | None]:
         """Numbers without gaps, and where the gaps were, if there were any."""
@@ -542,7 +547,7 @@ class _Reader:
     def survey(self) -> Survey:
         self._thin()
         return Survey(
-            moments=self.sums.total() if self.sums.places else None,
+            moments=self.factors,
             spans=self.spans,
             levels=self.levels,
             values=self.values,

@@ -33,7 +33,7 @@ from toporo.estimators import (
 from toporo.estimators.weighted import fit_weighted, weight_name
 from toporo.groups import GroupIds
 from toporo.progress import Progress, Report
-from toporo.robust.group_losses import weighted_rows
+from toporo.robust.rows import weighted_rows
 from toporo.tables.contest import (
     AUTO,
     CONSTANT,

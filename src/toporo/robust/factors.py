@@ -1,0 +1,378 @@
+r"""QR factors of the rows of each group: all that a squared error or a Gaussian likelihood needs of them.
+
+Group e with inputs :math:`X_e`, targets :math:`Y_e` and row weights :math:`W_e` has the thin factorisation
+
+.. math:: W_e^{1/2} [1, X_e] = Q_e R_e .
+
+:class:`GroupFactors` keeps :math:`R_e`, :math:`Q_e^\top W_e^{1/2} Y_e` and the squares of Y that no coefficients
+explain. Counts, means, scatter and Gram matrices are views of these. Factors of two sets of rows give those of both:
+means are combined as by Chan, Golub & LeVeque (1983), and R is that of the stacked triangles (TSQR; Demmel et al.
+2012), so rows are read once, in portions, and never kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg.lapack import dpotrf
+
+from toporo.errors import DataError
+from toporo.groups import GroupIds, Groups
+from toporo.robust.rows import TOO_LARGE, as_inputs, as_targets, for_each, refuse_infinite, weighted_rows
+from toporo.types import Array, Name
+
+#: Numbers that are factored at a time.
+CELLS = 1 << 22
+#: A matrix this many times as long as wide is factored by way of its Gram matrix if no column has more than
+#: ``1 - SAFE`` of its variance explained by those before it: R is then exact to eps / SAFE.
+TALL, SAFE = 4, 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class GroupFactors:
+    r"""Thin QR factors of :math:`W^{1/2}[1, X]` by group, and the targets in their terms.
+
+    Attributes
+    ----------
+    groups : in the order of the arrays.
+    columns : names of the inputs.
+    rows, squares : number of rows, and the sum of their squared weights, (m,).
+    roots : R, (m, d + 1, d + 1). A root of the same Gram matrix that is not triangular is as good.
+    targets : :math:`Q^\top W^{1/2} Y`, (m, d + 1, k).
+    residual : weighted squares of Y that no coefficients explain, (m, k).
+    """
+
+    groups: Groups
+    columns: tuple[Hashable, ...]
+    rows: Array
+    squares: Array
+    roots: Array
+    targets: Array
+    residual: Array
+
+    @classmethod
+    def from_rows(cls, x: Any, y: Any, groups: Iterable[Name] | GroupIds, sample_weight: Any = None) -> GroupFactors:
+        """Factor the rows of each group.
+
+        Parameters
+        ----------
+        x : inputs, rows × features.
+        y : targets, one or several per row.
+        groups : the group of each row.
+        sample_weight : weights; a row with weight 2 counts as two. 1 unless given.
+        """
+        inputs, ids = as_inputs(x, groups)
+        targets = as_targets(y, len(inputs))
+        inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
+        factors = cls._of(inputs, targets, ids, weights)
+        if not (np.isfinite(factors.roots).all() and np.isfinite(factors.targets).all()):
+            refuse_infinite(inputs, "x")
+            refuse_infinite(targets, "y")
+        return factors
+
+    @classmethod
+    def from_values(cls, values: Any, groups: Iterable[Name] | GroupIds, sample_weight: Any = None) -> GroupFactors:
+        """Factor rows without inputs, e.g. the residuals of a model.
+
+        Parameters
+        ----------
+        values : one or several numbers per row.
+        groups, sample_weight : as for :meth:`from_rows`.
+        """
+        return cls.from_rows(np.zeros((len(values), 1)), values, groups, sample_weight).select_columns([])
+
+    @classmethod
+    def from_portion(
+        cls,
+        names: Sequence[Name],
+        codes: npt.NDArray[np.integer],
+        inputs: dict[Hashable, Array],
+        targets: Array,
+        weights: Array | None = None,
+    ) -> GroupFactors:
+        """Factor a portion of a table; portions are then added.
+
+        Parameters
+        ----------
+        names, codes : groups, and the code of each row's group among them. Groups without a row are left out.
+        inputs : columns by name.
+        targets : rows × targets.
+        weights : of the rows, above 0.
+        """
+        present, inverse = np.unique(codes, return_inverse=True)
+        groups = Groups(names[code] for code in present)
+        own = groups.encode([names[code] for code in present])
+        x = np.column_stack([*inputs.values()]) if inputs else np.zeros((len(codes), 0))
+        factors = cls._of(x, targets, GroupIds(own[inverse], groups), weights)
+        return replace(factors, columns=tuple(inputs))
+
+    @classmethod
+    def _of(cls, x: Any, y: Any, ids: GroupIds, weights: Array | None) -> GroupFactors:
+        m, (n, d), k = len(ids.groups), x.shape, y.shape[1]
+        plain = np.ones(n) if weights is None else weights
+        sizes = np.bincount(ids.codes, minlength=m)
+        owner, batches = _batches(ids.codes, sizes, d + k + 1)
+
+        def factor(batch: tuple[Any, npt.NDArray[np.intp]]) -> tuple[Array, ...]:
+            members = batch[1]
+            z = np.concatenate([x[members], y[members]], axis=2, dtype=np.float64)
+            return _combine(np.where(members >= 0, plain[members], 0.0), z, d)
+
+        spans = len(owner)
+        shapes = (spans,), (spans, d + k), (spans, d, d + k), (spans, k)
+        parts = tuple(np.zeros(shape) for shape in shapes)
+        for (places, _), found in zip(batches, for_each(batches, factor, n), strict=True):
+            for part, value in zip(parts, found, strict=True):
+                part[places] = value
+        if spans > m:  # long groups were factored in several spans
+            split = np.split(np.arange(spans), np.flatnonzero(np.diff(owner)) + 1)
+            parts = tuple(np.concatenate(some) for some in zip(*(_joined(parts, own, d) for own in split), strict=True))
+        squares = np.asarray(np.bincount(ids.codes, plain**2, minlength=m), dtype=np.float64)
+        return cls._assembled(ids.groups, tuple(range(d)), sizes.astype(np.float64), squares, *parts)
+
+    @classmethod
+    def _assembled(
+        cls,
+        groups: Groups,
+        columns: Sequence[Hashable],
+        rows: Array,
+        squares: Array,
+        mass: Array,
+        means: Array,
+        inner: Array,
+        residual: Array,
+    ) -> GroupFactors:
+        """Put the row of the means over the factors of centred rows."""
+        d = len(columns)
+        whole = np.zeros((len(mass), d + 1, 1 + means.shape[1]))
+        whole[:, 0, 0] = 1.0
+        whole[:, 0, 1:] = means
+        whole[:, 0] *= np.sqrt(mass)[:, None]
+        whole[:, 1:, 1:] = inner
+        roots, targets = (np.ascontiguousarray(part) for part in (whole[..., : d + 1], whole[..., d + 1 :]))
+        return cls(groups, tuple(columns), rows, squares, roots, targets, residual)
+
+    # ------------------------------------------------------------ views
+
+    @property
+    def width(self) -> int:
+        """Number of inputs."""
+        return len(self.columns)
+
+    @property
+    def outputs(self) -> int:
+        """Number of targets per row."""
+        return int(self.targets.shape[2])
+
+    @cached_property
+    def mass(self) -> Array:
+        """Sum of the row weights of each group, (m,)."""
+        return np.asarray(self.roots[:, 0, 0] ** 2)
+
+    @cached_property
+    def means(self) -> Array:
+        """Weighted mean inputs, (m, d)."""
+        return np.asarray(self.roots[:, 0, 1:] / self.roots[:, 0, :1])
+
+    @cached_property
+    def target_means(self) -> Array:
+        """Weighted mean targets, (m, k)."""
+        return np.asarray(self.targets[:, 0] / self.roots[:, 0, :1])
+
+    @cached_property
+    def centred_roots(self) -> Array:
+        r"""R of :math:`W^{1/2}[1, x - \bar x]`, with the same Q."""
+        roots = self.roots.copy()
+        roots[:, 0, 1:] = 0.0
+        return roots
+
+    @property
+    def within(self) -> Array:
+        """Sums of squares of inputs and targets about the means of their group, over all groups, (d + k,)."""
+        inner = np.concatenate([self.roots[:, 1:, 1:], self.targets[:, 1:]], axis=2)
+        residual = np.append(np.zeros(self.width), self.residual.sum(axis=0))
+        return np.asarray(np.einsum("grj,grj->j", inner, inner) + residual)
+
+    @property
+    def mean(self) -> Array:
+        """Means of inputs and targets over all rows, (d + k,)."""
+        means = np.concatenate([self.means, self.target_means], axis=1)
+        return np.asarray(self.mass @ means / self.mass.sum())
+
+    @property
+    def variance(self) -> Array:
+        """Variances of inputs and targets over all rows, (d + k,)."""
+        means = np.concatenate([self.means, self.target_means], axis=1)
+        return np.asarray((self.within + self.mass @ (means - self.mean) ** 2) / self.mass.sum())
+
+    def weighted_ridge(self, weights: Array, ridge: float) -> Array:
+        """Fit ridge regressions in which groups count by weights, (regressions, d + 1, k), of 1 and x.
+
+        Parameters
+        ----------
+        weights : of the groups, however many rows they have, (regressions, m), each summing to 1.
+        ridge : added to the mean squares of the inputs.
+        """
+        inner = np.arange(1, self.width + 1)
+        roots, targets = (part / np.sqrt(self.mass)[:, None, None] for part in (self.roots, self.targets))
+        squares = np.tensordot(weights, roots.transpose(0, 2, 1) @ roots, axes=1)
+        squares[:, inner, inner] += ridge
+        moments = np.tensordot(weights, roots.transpose(0, 2, 1) @ targets, axes=1)
+        return np.asarray(np.linalg.solve(squares, moments), dtype=np.float64)
+
+    # ------------------------------------------------------------ other rows and columns
+
+    def __add__(self, other: GroupFactors) -> GroupFactors:
+        """Factors of both sets of rows; a column that one of them lacks is zero in all of its rows."""
+        names = {*self.groups, *other.groups}
+        groups = self.groups if len(names) == len(self.groups) else Groups(names)
+        columns = tuple(dict.fromkeys([*self.columns, *other.columns]))
+        a, b = self._within(groups, columns), other._within(groups, columns)
+        sums = {name: getattr(a, name) + getattr(b, name) for name in _ARRAYS}
+        shared, d = np.flatnonzero((a.rows > 0) & (b.rows > 0)), len(columns)
+        step = max(1, CELLS // (2 * d + 2) ** 2)
+        for some in np.split(shared, range(step, len(shared), step)):
+            whole = [np.concatenate([part.roots[some], part.targets[some]], axis=2) for part in (a, b)]
+            mass = np.stack([part[:, 0, 0] ** 2 for part in whole], axis=1)
+            means = np.stack([part[:, 0, 1:] / part[:, 0, :1] for part in whole], axis=1)
+            both = _combine(mass, means, d, np.concatenate([part[:, 1:, 1:] for part in whole], axis=1))
+            merged = self._assembled(groups, columns, a.rows, a.squares, *both)
+            sums["roots"][some], sums["targets"][some] = merged.roots, merged.targets
+            sums["residual"][some] += merged.residual
+        return GroupFactors(groups, columns, **sums)
+
+    def _within(self, groups: Groups, columns: Sequence[Hashable]) -> GroupFactors:
+        """Add groups without rows and columns of zeros."""
+        if (groups, tuple(columns)) == (self.groups, self.columns):
+            return self
+        at, place_of = groups.encode(self.groups), {name: place for place, name in enumerate(columns)}
+        own = np.array([0, *(1 + place_of[name] for name in self.columns)])
+        m, d = len(groups), len(columns)
+        arrays = {"rows": np.zeros(m), "squares": np.zeros(m), "residual": np.zeros((m, self.outputs))}
+        for name, array in arrays.items():
+            array[at] = getattr(self, name)
+        roots, targets = np.zeros((m, d + 1, d + 1)), np.zeros((m, d + 1, self.outputs))
+        roots[np.ix_(at, np.arange(len(own)), own)] = self.roots
+        targets[at, : len(own)] = self.targets
+        return GroupFactors(groups, tuple(columns), roots=roots, targets=targets, **arrays)
+
+    def select_columns(self, columns: Sequence[Hashable]) -> GroupFactors:
+        """Return the factors of some of the inputs."""
+        place_of = {name: place for place, name in enumerate(self.columns)}
+        return self.mapped(columns, np.eye(self.width)[[place_of[name] for name in columns]])
+
+    def mapped(self, columns: Sequence[Hashable], matrix: Array) -> GroupFactors:
+        """Return the factors of inputs :math:`A x`.
+
+        Parameters
+        ----------
+        columns : names of the new inputs.
+        matrix : A, (new inputs, inputs).
+        """
+        rows = np.concatenate([self.roots[:, 1:, 1:] @ matrix.T, self.targets[:, 1:]], axis=2)
+        inner, left = _triangle(rows, len(matrix))
+        means = np.concatenate([self.means @ matrix.T, self.target_means], axis=1)
+        residual = self.residual + left
+        return self._assembled(self.groups, columns, self.rows, self.squares, self.mass, means, inner, residual)
+
+    def scaled(self, center: Array, scale: Array) -> GroupFactors:
+        """Return the factors of inputs and targets less ``center`` over ``scale``, both (d + k,)."""
+        d, first = self.width, self.roots[:, :, :1]
+        with np.errstate(all="ignore"):
+            inputs = (self.roots[:, :, 1:] - first * center[:d]) / scale[:d]
+            targets = (self.targets - first * center[d:]) / scale[d:]
+            residual = self.residual / scale[d:] ** 2
+        if not (np.isfinite(inputs).all() and np.isfinite(targets).all() and np.isfinite(residual).all()):
+            raise DataError(f"the table {TOO_LARGE}")
+        return replace(self, roots=np.concatenate([first, inputs], axis=2), targets=targets, residual=residual)
+
+
+#: Arrays that are added where only one side has rows of a group.
+_ARRAYS = ("rows", "squares", "roots", "targets", "residual")
+
+
+def _batches(
+    codes: npt.NDArray[np.intp], sizes: npt.NDArray[np.intp], width: int
+) -> tuple[npt.NDArray[np.intp], list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]]:
+    """Split groups into spans of rows and spans into batches of similar length.
+
+    Returns the group of each span, and for each batch the numbers of its spans and their rows, (spans, rows), -1 where
+    a span has fewer.
+    """
+    most = max(width, CELLS // width)
+    pieces = np.maximum(-(-sizes // most), 1)
+    owner = np.repeat(np.arange(len(sizes)), pieces)
+    before = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * most
+    starts = np.repeat(np.cumsum(sizes) - sizes, pieces) + before
+    lengths = np.minimum(np.repeat(sizes, pieces) - before, most)
+    order = np.argsort(codes.astype(np.uint16) if len(sizes) < 1 << 16 else codes, kind="stable")
+    batches = []
+    classes = 2 ** np.ceil(np.log2(np.maximum(lengths, 8)))
+    for size in np.unique(classes):
+        alike = np.flatnonzero(classes == size)
+        step = max(1, CELLS // (int(size) * width))
+        for spans in np.split(alike, range(step, len(alike), step)):
+            places = np.arange(int(lengths[spans].max()))
+            inside = places < lengths[spans, None]
+            members = order[np.minimum(starts[spans, None] + places, len(order) - 1)]
+            batches.append((spans, np.where(inside, members, -1)))
+    return owner, batches
+
+
+def _joined(parts: Sequence[Array], own: npt.NDArray[np.intp], d: int) -> tuple[Array, ...]:
+    """Combine the spans of one group, whose numbers are ``own``."""
+    mass, means, inner, residual = (part[own] for part in parts)
+    if len(own) == 1:
+        return mass, means, inner, residual
+    total, mean, root, left = _combine(mass[None], means[None], d, inner.reshape(1, -1, inner.shape[2]))
+    return total, mean, root, left + residual.sum(axis=0)
+
+
+def _combine(mass: Array, means: Array, d: int, roots: Array | None = None) -> tuple[Array, Array, Array, Array]:
+    """Combine parts of groups, each a row or a set of rows.
+
+    Parameters
+    ----------
+    mass, means : weight and means of [x, y] of each part, (groups, parts) and (groups, parts, d + k).
+    d : number of inputs.
+    roots : stacked factors of the centred rows of the parts, (groups, any, d + k); none of single rows.
+
+    Returns the weight, means, factors of the centred rows and unexplained squares of each group.
+    """
+    total = mass.sum(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
+        mean = np.einsum("gn,gnj->gj", mass, means) / total[:, None]
+        rows = (means - mean[:, None]) * np.sqrt(mass)[:, :, None]
+    return total, mean, *_triangle(rows if roots is None else np.concatenate([roots, rows], axis=1), d)
+
+
+def _triangle(rows: Array, d: int) -> tuple[Array, Array]:
+    """Factor [x, y] = ``rows``, (groups, rows, d + k): return [R, Q'y], (groups, d, d + k), and the squares left."""
+    count, n, width = rows.shape
+    inner = np.zeros((count, d, width))
+    if n <= d:  # the rows themselves are a root
+        inner[:, :n] = rows
+        return inner, np.zeros((count, width - d))
+    factor = np.stack([_tall(own) for own in rows]) if n >= TALL * width else _householder(rows)
+    inner[:] = factor[:, :d]
+    return inner, np.einsum("grk,grk->gk", factor[:, d:, d:], factor[:, d:, d:])
+
+
+def _tall(rows: Array) -> Array:
+    """Factor one tall matrix: by Cholesky's method where that loses no digits, else by Householder's."""
+    with np.errstate(all="ignore"):  # a column of zeros, or numbers too large to be squared
+        gram = rows.T @ rows
+        scale = np.sqrt(gram.diagonal())
+        factor, failed = dpotrf(gram / np.outer(scale, scale), lower=0, clean=1)
+    if failed or not factor.diagonal().min() ** 2 >= SAFE:
+        return _householder(rows)
+    return np.asarray(factor * scale)
+
+
+def _householder(rows: Array) -> Array:
+    return np.asarray(np.linalg.qr(rows, mode="r"))

@@ -1,0 +1,173 @@
+"""Check rows of inputs, targets and groups, and work on them in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from toporo.errors import DataError, GroupMismatchError, listed
+from toporo.groups import GroupIds, Groups
+from toporo.machine import cores, one_thread
+from toporo.types import Array, Name
+
+T = TypeVar("T")
+
+#: Rows that are processed at a time, so that copies stay small beside the data.
+CHUNK = 1 << 16
+#: End of an error message.
+TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
+
+
+def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[Any, GroupIds]:
+    """Check inputs and groups against each other; return a matrix and the groups of its rows."""
+    inputs = as_numbers(x, "x")
+    if inputs.ndim != 2 or not inputs.size:
+        raise DataError(f"x has shape {inputs.shape}: expected rows × features, at least one of each.")
+    ids = groups if isinstance(groups, GroupIds) else Groups.of(groups)
+    if len(ids) != len(inputs):
+        raise DataError(f"x has {len(inputs)} rows and groups {len(ids)}: they must agree, in the same order.")
+    codes = as_numbers(ids.codes, "groups").astype(np.int64)
+    if not 0 <= codes.min() <= codes.max() < len(ids.groups):
+        raise GroupMismatchError(
+            f"group codes run from {codes.min()} to {codes.max()}, but there are {len(ids.groups)} groups."
+        )
+    return inputs, GroupIds(codes, ids.groups)
+
+
+def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
+    """Convert an array, a list or a tensor of numbers to an array; ``what`` names it in errors."""
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"{what} must hold numbers; found {array.dtype}. Encode text and categories first.")
+    return array
+
+
+def as_targets(y: Any, rows: int) -> Any:
+    """Convert targets to a matrix with one row per row of inputs."""
+    targets = as_numbers(y, "y")
+    targets = targets[:, None] if targets.ndim == 1 else targets
+    if targets.ndim != 2 or len(targets) != rows or not targets.shape[1]:
+        raise DataError(f"y has shape {targets.shape}: expected {rows} rows, as x has, and one column per output.")
+    return targets
+
+
+def as_labels(y: Any, rows: int) -> npt.NDArray[Any]:
+    """Check that there is one label per row and that none is missing."""
+    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if labels.ndim != 1 or len(labels) != rows:
+        raise DataError(f"y has shape {labels.shape}: expected {rows} labels, one per row of x.")
+    if labels.dtype.kind == "f":
+        refuse_infinite(labels, "y")
+    if labels.dtype == object and any(label is None or label != label for label in labels):
+        raise DataError("y holds missing labels: drop those rows first.")
+    return labels
+
+
+def as_classes(labels: npt.NDArray[Any]) -> tuple[tuple[Any, ...], npt.NDArray[np.int64]]:
+    """Return the sorted classes and the code of each label among them."""
+    kinds = sorted({type(label).__name__ for label in labels}) if labels.dtype == object else []
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise DataError(f"y holds labels of types {', '.join(kinds)}, which have no order: use one type.") from None
+    if len(classes) < 2:
+        raise DataError(f"y holds a single class, {classes.tolist()[0]!r}: at least two are needed.")
+    if labels.dtype.kind == "f" and len(classes) > max(20, len(labels) // 10):
+        raise DataError(
+            f"y holds {len(classes)} different decimal numbers, which look like measurements and not like classes: "
+            "fit_linear is for those."
+        )
+    return tuple(classes.tolist()), codes.astype(np.int64)
+
+
+def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
+    """Check row weights; return None for equal ones. Every group must have some weight."""
+    if sample_weight is None:
+        counts = np.bincount(ids.codes, minlength=len(ids.groups))
+        _refuse_empty(ids.groups, counts)
+        return None
+    weights = as_numbers(sample_weight, "sample_weight").astype(np.float64)
+    if weights.shape != (len(ids),) or not (np.isfinite(weights).all() and (weights >= 0).all()):
+        raise DataError(
+            f"sample_weight has shape {weights.shape}: expected {len(ids)} finite numbers of at least 0, one per row."
+        )
+    _refuse_empty(ids.groups, np.bincount(ids.codes, weights, minlength=len(ids.groups)))
+    return weights
+
+
+def weighted_rows(
+    inputs: Any, targets: Any, ids: GroupIds, sample_weight: Any
+) -> tuple[Any, Any, GroupIds, Array | None]:
+    """Check row weights and drop the rows whose weight is zero; weights are None if all are equal."""
+    weights = as_weights(sample_weight, ids)
+    if weights is None or weights.all():
+        return inputs, targets, ids, weights
+    counted = weights > 0
+    return inputs[counted], targets[counted], GroupIds(ids.codes[counted], ids.groups), weights[counted]
+
+
+def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
+    empty = [name for name, count in zip(groups, mass, strict=True) if not count > 0]
+    if empty:
+        raise DataError(f"empty group(s), without a row that counts: {listed(empty)}. Drop them or give them rows.")
+
+
+def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
+    """Raise an error that names the first row if a number is NaN or infinite."""
+    if values.dtype.kind != "f":
+        return
+    for start in range(0, len(values), CHUNK):
+        finite = np.isfinite(values[start : start + CHUNK])
+        if not finite.all():
+            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+            raise DataError(
+                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
+                f"{int(np.argmax(bad))}). Impute or drop those rows first."
+            )
+
+
+def refuse_one_class(
+    groups: Groups, targets: npt.NDArray[np.int64], codes: npt.NDArray[np.int64], classes: Sequence[Any]
+) -> None:
+    """Raise an error if all rows of a group are of one class; targets and group codes are sorted by group."""
+    starts, sizes = np.searchsorted(codes, np.arange(len(groups))), np.bincount(codes)
+    low, high = np.minimum.reduceat(targets, starts), np.maximum.reduceat(targets, starts)
+    lone = [name for name, a, b in zip(groups, low, high, strict=True) if a == b]
+    if lone:
+        first = groups.encode([lone[0]])[0]
+        raise DataError(
+            f"{len(lone)} of {len(groups)} group(s) have rows of one class only: {listed(lone)} ({lone[0]!r}: all "
+            f"{sizes[first]} rows are {classes[low[first]]!r}). The worst case over groups would learn to answer by "
+            "the group. Merge such groups with others or drop them, or pass one_class='allow' if it is meant."
+        )
+
+
+def members_of(ids: GroupIds) -> list[npt.NDArray[np.intp]]:
+    """Return the row numbers of each group, in order."""
+    codes = ids.codes
+    small = codes.astype(np.uint16) if len(ids.groups) < (1 << 16) else codes  # short keys are sorted in one pass
+    order = np.argsort(small, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=len(ids.groups)))[:-1])
+
+
+def in_chunks(work: Callable[[slice], Array], rows: int) -> Array:
+    """Apply a function to chunks of rows in parallel and concatenate the results."""
+    return np.concatenate(for_each(chunks(rows), work, rows))
+
+
+def chunks(rows: int) -> list[slice]:
+    """Split rows into slices of at most ``CHUNK``."""
+    return [slice(start, start + CHUNK) for start in range(0, rows, CHUNK)]
+
+
+def for_each(items: Sequence[Any], work: Callable[[Any], T], rows: int) -> list[T]:
+    """Apply a function to each item, on all cores if there are many rows; results do not depend on their number."""
+    with one_thread():
+        if len(items) == 1 or rows < CHUNK or cores() == 1:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(cores()) as pool:
+            return list(pool.map(work, items))
