@@ -226,7 +226,7 @@ def test_a_device_that_is_not_there() -> None:
 def test_what_is_said_of_a_row_does_not_depend_on_the_rows_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model = TRORegressor(**QUICK).fit(NUMBERS.x, NUMBERS.y, groups=NUMBERS.groups)
     whole = apply_net(model.net_, NUMBERS.x, model.scaling_)
-    monkeypatch.setattr("toporo.robust.group_losses.CHUNK", 7)
+    monkeypatch.setattr("toporo.robust.rows.CHUNK", 7)
     np.testing.assert_allclose(apply_net(model.net_, NUMBERS.x, model.scaling_), whole, rtol=1e-12)
     assert isinstance(model.net_, MLP)
     assert not model.net_.training

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from scipy.optimize import minimize
 from tests.paper.theory.cases import problem, spiral
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
-from toporo.paper.theory import BallProblem, duality_gap, minimum_on_ball, solve_saddle
+from toporo.paper.theory import BallProblem, duality_gap, solve_saddle
 from toporo.paper.theory.ball import LOSSES
 from toporo.robust import best_response
 
@@ -30,14 +32,15 @@ def test_no_point_of_the_ball_is_below_the_certified_minimum(loss: str, ball_rad
     rng = np.random.default_rng(seed)
     task = problem(loss, ball_radius=ball_radius, rows=8, features=int(rng.integers(1, 5)), seed=seed)
     q = rng.dirichlet(np.ones(3))
-    found = minimum_on_ball(task, q)
-    assert np.linalg.norm(found.theta) <= ball_radius * (1 + 1e-12)
-    assert found.value - found.lower <= 1e-9
-    assert found.value == pytest.approx(float(q @ task.losses(found.theta)), abs=1e-12)
+    found = task.saddle(q, math.inf, 1e-9)
+    theta = found.point.theta[:, 0]
+    assert np.linalg.norm(theta) <= ball_radius * (1 + 1e-12)
+    assert found.gap <= 1e-9
+    assert found.value == pytest.approx(float(q @ task.losses(theta)), abs=1e-12)
     tried = ball_points(rng, 500, task.x.shape[1], ball_radius)
-    near = found.theta + 1e-3 * ball_radius * rng.normal(size=(200, len(found.theta)))
+    near = theta + 1e-3 * ball_radius * rng.normal(size=(200, len(theta)))
     tried = np.concatenate([tried, near[np.linalg.norm(near, axis=1) <= ball_radius]])
-    assert (task.losses(tried) @ q >= found.lower).all()
+    assert (task.losses(tried) @ q >= found.value - found.gap - 1e-15).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -48,14 +51,14 @@ def test_the_minimum_agrees_with_a_general_solver(loss: str, ball_radius: float)
     peer = minimize(
         lambda theta: float(q @ task.losses(theta)),
         np.zeros(3),
-        jac=lambda theta: task.gradient(theta, q),
+        jac=lambda theta: (LOSSES[loss].slope(task.x @ theta, task.y) * task.row_weights(q)) @ task.x,
         constraints={
             "type": "ineq", "fun": lambda theta: ball_radius**2 - theta @ theta, "jac": lambda theta: -2.0 * theta
         },
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 500},
     )  # fmt: skip
-    assert minimum_on_ball(task, q).value == pytest.approx(peer.fun, abs=1e-6)
+    assert task.saddle(q, math.inf, 1e-9).value == pytest.approx(peer.fun, abs=1e-6)
 
 
 def test_inputs_that_repeat_each_other_leave_the_minimum_certified() -> None:
@@ -64,8 +67,7 @@ def test_inputs_that_repeat_each_other_leave_the_minimum_certified() -> None:
     doubled = GroupedData.from_arrays(np.column_stack([data.x, data.x]), data.y, data.ids)
     for loss in LOSSES:
         task = BallProblem.from_data(doubled, loss=loss, ball_radius=5.0)
-        found = minimum_on_ball(task, task.prior)
-        assert found.value - found.lower <= 1e-9
+        assert task.saddle(task.prior, math.inf, 1e-9).gap <= 1e-9
 
 
 def test_classes_that_a_line_parts_are_no_trouble_on_a_large_ball() -> None:
@@ -74,10 +76,10 @@ def test_classes_that_a_line_parts_are_no_trouble_on_a_large_ball() -> None:
     task = BallProblem.from_data(
         GroupedData.from_arrays(x, [0, 0, 1, 1], ["a", "b", "a", "b"]), loss="logistic", ball_radius=100.0
     )
-    found = minimum_on_ball(task, np.array([0.5, 0.5]))
-    assert 0 <= found.value - found.lower <= 1e-9
+    found = task.saddle(np.array([0.5, 0.5]), math.inf, 1e-9)
+    assert 0 <= found.gap <= 1e-9
     assert found.value < 1e-9
-    assert found.theta[0] > 0
+    assert found.point.theta[0] > 0
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -115,17 +117,19 @@ def test_the_gap_is_never_negative_and_batches_change_nothing(loss: str, penalty
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 100.0])
 def test_the_solver_reaches_the_gap_it_claims(loss: str, penalty: float) -> None:
     task = problem(loss, penalty, rows=20)
-    found = solve_saddle(task, tol=1e-4)
-    assert float(duality_gap(task, found.theta, found.q).value) <= 1.01e-4
+    found = solve_saddle(task, tol=1e-8)
+    assert float(duality_gap(task, found.theta, found.q).value) <= 1.01e-8
     assert found.weights == pytest.approx(dict(zip(task.groups, found.q, strict=True)))
     if penalty == 100.0:  # so strong a penalty leaves q where its best response says
         response = best_response(task.losses(found.theta), task.prior, penalty)
-        assert found.q == pytest.approx(response, abs=1e-3)
+        assert found.q == pytest.approx(response, abs=1e-6)
 
 
-def test_a_solver_out_of_steps_says_so() -> None:
-    with pytest.raises(SettingError, match=r"still .* after 250 steps"):
-        solve_saddle(problem(penalty=0.0), tol=1e-14, steps=250)
+def test_a_gap_that_is_not_reached_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toporo.robust.saddle.MAX_STEPS", 1)
+    monkeypatch.setattr("toporo.robust.saddle.PATIENCE", 1)
+    with pytest.raises(SettingError, match=r"the duality gap is still .* allow a tol above"):
+        solve_saddle(problem(penalty=0.0))
 
 
 def test_points_outside_the_problem_are_refused() -> None:
@@ -142,4 +146,4 @@ def test_points_outside_the_problem_are_refused() -> None:
         with pytest.raises(DataError, match=message):
             duality_gap(task, bad_theta, bad_q)
     with pytest.raises(SettingError, match="tol is 0"):
-        minimum_on_ball(task, q, tol=0.0)
+        duality_gap(task, theta, q, tol=0.0)

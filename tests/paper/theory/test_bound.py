@@ -16,7 +16,7 @@ from scipy.stats import norm
 from tests.paper.theory.cases import blobs
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
-from toporo.paper.theory import BallProblem, BoundBreakdown, bound_breakdown, minimum_on_ball
+from toporo.paper.theory import BallProblem, BoundBreakdown, bound_breakdown
 from toporo.paper.theory.bound import classifier_distance, confidence_term, mixture_emd, rademacher
 from toporo.topology import diffusion_emd
 
@@ -91,7 +91,7 @@ def test_without_a_shift_the_bound_holds_for_a_model_fitted_to_noise() -> None:
         x, fresh = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, fresh))
         data = GroupedData.from_arrays(x, rng.choice([-1.0, 1.0], 60), ["a"] * 20 + ["b"] * 40)
         problem = task(data, intercept=False, ball_radius=4.0)
-        theta, rows = minimum_on_ball(problem, q).theta, problem.row_weights(q)
+        theta, rows = problem.saddle(q, math.inf, 1e-9).point.theta[:, 0], problem.row_weights(q)
         empirical = rows @ np.clip(1.0 - data.x @ theta * data.y, 0.0, 1.0)
         true = np.clip(1.0 - fresh @ theta * rng.choice([-1.0, 1.0], 4000), 0.0, 1.0).mean()
         complexity = 2 * rademacher(rows[:, None] * data.x, 4.0, signs=300).value

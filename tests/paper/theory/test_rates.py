@@ -23,7 +23,8 @@ def test_iterates_agree_with_a_plain_loop(loss: str, radius: float) -> None:
     theta, q, lengths = np.zeros(3), task.prior, []
     rule = LOSSES[loss]
     for step in descent_ascent(task, rule.value, rule.slope, radius=radius, steps=60, sizes=(0.2, 0.3), seeds=[0, 1]):
-        g_theta, g_q = task.gradient(theta, q), task.losses(theta) - 0.5 * (q - task.prior)
+        g_theta = (rule.slope(task.x @ theta, task.y) * task.row_weights(q)) @ task.x
+        g_q = task.losses(theta) - 0.5 * (q - task.prior)
         for found, expected in zip(step, (theta, q, g_theta, g_q), strict=True):
             assert found == pytest.approx(np.stack([expected, expected]), abs=1e-12)
         theta = theta - 0.2 * g_theta

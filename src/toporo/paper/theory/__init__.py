@@ -1,6 +1,6 @@
 """The paper's three theorems as programs: convergence, stationarity while training, a bound for unseen groups."""
 
-from toporo.paper.theory.ball import BallProblem, DualityGap, SaddlePoint, duality_gap, minimum_on_ball, solve_saddle
+from toporo.paper.theory.ball import BallProblem, DualityGap, SaddlePoint, duality_gap, solve_saddle
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import (
     Constants,
@@ -35,7 +35,6 @@ __all__ = [
     "estimated_constants",
     "measure_convergence",
     "measure_stationarity",
-    "minimum_on_ball",
     "solve_saddle",
     "training_stationarity",
 ]

@@ -1,9 +1,9 @@
-r"""The convex–concave problem that Theorem 1 is about, its exact duality gap, and its solution without noise.
+r"""The convex–concave problem of Theorem 1: a linear model on a ball against the worst mixture of groups.
 
 .. math:: \min_{\|\theta\|_2 \le R}\ \max_{q \in \Delta}\ R(\theta, q) = \sum_e q_e \ell_e(\theta) - \lambda D(q\|p),
-          \qquad D(q\|p) = \tfrac12 \|q - p\|_2^2 :
+          \qquad D(q\|p) = \tfrac12 \|q - p\|_2^2 .
 
-a linear model on a ball against the worst mixture of groups.
+Its solution and its duality gap come from the exact solver (:mod:`toporo.robust.saddle`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from toporo.checks import non_negative, one_of, positive, whole
+from toporo.checks import non_negative, one_of, positive
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
-from toporo.groups import Groups
-from toporo.robust import best_response, project_simplex
+from toporo.groups import GroupIds, Groups
+from toporo.robust import DIVERGENCES, LogisticLosses, SquaredLosses, best_response
+from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.topology.prior import Prior
 from toporo.types import Array, Name
 
-#: Newton steps on the ball, and halvings of one, before giving up; a handful is the rule.
-NEWTON_STEPS, HALVINGS = 100, 40
-#: Iterations of the secular equation, which Newton's method solves monotonically and quadratically.
-SECULAR_STEPS = 60
-#: What a ball's radius is expected to be.
+#: Description of a ball's radius for error messages.
 LARGEST_NORM = "a positive number, the largest norm of θ"
 
 
 class Loss(NamedTuple):
-    r"""A convex loss of a prediction z and a target y, its derivatives in z, and its suprema over :math:`|z| \le r`."""
+    r"""A convex loss of a prediction z and a target y, its slope in z, and suprema of both over :math:`|z| \le r`."""
 
     name: str
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
-    curvature: Callable[[Array, Array], Array]
     largest: Callable[[Array, Array], Array]
     steepest: Callable[[Array, Array], Array]
 
@@ -54,7 +50,6 @@ LOSSES: dict[str, Loss] = {
         "squared",
         value=lambda z, y: 0.5 * (z - y) ** 2,
         slope=lambda z, y: z - y,
-        curvature=lambda z, y: np.ones_like(z - y),
         largest=lambda r, y: 0.5 * (r + np.abs(y)) ** 2,
         steepest=lambda r, y: r + np.abs(y),
     ),
@@ -62,7 +57,6 @@ LOSSES: dict[str, Loss] = {
         "logistic",
         value=lambda z, y: np.logaddexp(0.0, -y * z),
         slope=lambda z, y: -y * _sigmoid(-y * z),
-        curvature=lambda z, y: _sigmoid(z) * _sigmoid(-z),
         largest=lambda r, y: np.logaddexp(0.0, r),
         steepest=lambda r, y: _sigmoid(r),
     ),
@@ -71,12 +65,12 @@ LOSSES: dict[str, Loss] = {
 
 @dataclass(frozen=True, eq=False)
 class BallProblem:
-    """The convex–concave problem at the head of this module; build it with :meth:`from_data`.
+    """The problem at the head of this module; build it with :meth:`from_data`.
 
     Attributes
     ----------
-    x, y : inputs, with a column of ones if there is an intercept, and targets (-1 and 1 for the logistic loss), the
-        rows of a group together.
+    x, y : inputs, with a column of ones if there is an intercept, and targets (-1 and 1 for the logistic loss), sorted
+        by group.
     counts : rows by group.
     groups : the groups, in the order of the rows, of ``counts`` and of ``prior``.
     loss : a key of :data:`LOSSES`.
@@ -105,7 +99,7 @@ class BallProblem:
         prior: Prior | Mapping[Any, float] | None = None,
         intercept: bool = True,
     ) -> BallProblem:
-        """From grouped data.
+        """Make a problem from grouped data.
 
         Parameters
         ----------
@@ -145,36 +139,40 @@ class BallProblem:
         """The first row of every group."""
         return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
 
+    def row_weights(self, q: Array) -> Array:
+        """q_e / n_e of every row's group."""
+        return np.asarray(np.repeat(q, self.counts, axis=-1) * self.row_shares)
+
     def losses(self, theta: Array) -> Array:
         """The groups' losses at θ: (…, d) to (…, m)."""
         rows = LOSSES[self.loss].value(theta @ self.x.T, self.y) * self.row_shares
         return np.asarray(np.add.reduceat(rows, self.starts, axis=-1))
 
+    def divergence(self, q: Array) -> Array:
+        """D(q‖p)."""
+        return np.asarray(DIVERGENCES["l2"].value(q, self.prior))
+
     def value(self, theta: Array, q: Array) -> Array:
         """R(θ, q)."""
         return np.asarray((q * self.losses(theta)).sum(axis=-1) - self.penalty * self.divergence(q))
 
-    def divergence(self, q: Array) -> Array:
-        """D(q‖p)."""
-        return np.asarray(0.5 * ((q - self.prior) ** 2).sum(axis=-1))
+    @cached_property
+    def group_losses(self) -> LogisticLosses | SquaredLosses:
+        """The groups' losses for the exact solver."""
+        ids = GroupIds(np.repeat(np.arange(len(self.counts)), self.counts), self.groups)
+        if self.loss == "logistic":
+            return LogisticLosses.from_arrays(self.x, self.y, ids, intercept=False, one_class="allow")
+        half = math.sqrt(0.5)  # half the squared error
+        return SquaredLosses.from_arrays(half * self.x, half * self.y, ids, intercept=False)
 
-    def gradient(self, theta: Array, q: Array) -> Array:
-        """The gradient of R in θ."""
-        slopes = LOSSES[self.loss].slope(theta @ self.x.T, self.y)
-        return np.asarray((slopes * self.row_weights(q)) @ self.x)
-
-    def hessian(self, theta: Array, q: Array) -> Array:
-        """The second derivative of R in θ."""
-        bends = LOSSES[self.loss].curvature(theta @ self.x.T, self.y) * self.row_weights(q)
-        return np.asarray(np.swapaxes(bends[..., None] * self.x, -1, -2) @ self.x)
-
-    def row_weights(self, q: Array) -> Array:
-        """q_e / n_e of every row's group."""
-        return np.asarray(np.repeat(q, self.counts, axis=-1) * self.row_shares)
+    def saddle(self, q: Array, penalty: float, tol: float) -> Saddle:
+        """Solve for a penalty and the prior ``q``, to a relative gap."""
+        losses, l2 = self.group_losses, DIVERGENCES["l2"]
+        return SaddleProblem(losses, 0.0, q, l2, tol=tol, ball_radius=self.ball_radius).penalised(penalty)
 
 
 def design(x: Any, intercept: bool) -> Array:
-    """Inputs as a matrix of floats, one row per sample, with a column of ones at the end for an intercept."""
+    """Convert inputs to a matrix of floats, one row per sample, with a column of ones at the end for an intercept."""
     inputs = np.asarray(x, dtype=np.float64)
     if inputs.ndim != 2:
         raise DataError(f"x has shape {inputs.shape}: linear models take one row of numbers per sample.")
@@ -182,7 +180,7 @@ def design(x: Any, intercept: bool) -> Array:
 
 
 def targets(y: Any) -> Array:
-    """One number per sample."""
+    """Convert targets to a vector of floats."""
     values = np.asarray(y, dtype=np.float64)
     if values.ndim != 1:
         raise DataError(f"y has shape {values.shape}: expected one target per sample.")
@@ -190,7 +188,7 @@ def targets(y: Any) -> Array:
 
 
 def signs_of(y: Any) -> Array:
-    """Two classes as -1 and 1, in the order of their labels."""
+    """Convert two classes to -1 and 1, in the order of their labels."""
     values = targets(y)
     classes = np.unique(values)
     if len(classes) != 2:
@@ -199,21 +197,9 @@ def signs_of(y: Any) -> Array:
 
 
 def project_ball(theta: Array, radius: float) -> Array:
-    """The nearest point of the ball, along the last axis."""
+    """Return the nearest point of the ball, along the last axis."""
     norm = np.sqrt((theta**2).sum(axis=-1, keepdims=True))
     return np.asarray(theta * (radius / np.maximum(norm, radius)))
-
-
-# ---------------------------------------------------------------- the gap
-
-
-@dataclass(frozen=True, eq=False)
-class BallMinimum:
-    """A minimiser of the q-weighted loss on the ball, the value there, and what no θ of the ball gets below."""
-
-    theta: Array
-    value: Array
-    lower: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,115 +218,29 @@ class DualityGap:
 def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e-9) -> DualityGap:
     r""":math:`\max_{q'} R(\theta, q') - \min_{\|\theta'\| \le R} R(\theta', q)` at θ in the ball, q in the simplex.
 
-    The maximum has a closed form; the minimum is :func:`minimum_on_ball`'s certified lower bound. Both arguments may
-    have a leading axis.
+    The maximum has a closed form; the minimum is the solver's certified lower bound. Both arguments may have a leading
+    axis.
 
     Parameters
     ----------
     problem : the problem.
     theta, q : the point.
-    tol : how exact the minimum is to be.
+    tol : relative accuracy of the minimum.
+
+    Examples
+    --------
+    >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 5.0], ["a", "a", "b", "b"])
+    >>> problem = BallProblem.from_data(data, loss="squared", ball_radius=2.0)
+    >>> solution = solve_saddle(problem)
+    >>> duality_gap(problem, solution.theta, solution.q).value < 1e-6
+    True
     """
     theta, q = _checked_points(problem, theta, q)
     worst = best_response(problem.losses(theta), problem.prior, problem.penalty)
-    highest = problem.value(theta, worst)
-    least = minimum_on_ball(problem, q, tol=tol)
-    return DualityGap(
-        value=np.asarray(highest - (least.lower - problem.penalty * problem.divergence(q))),
-        accuracy=np.asarray(least.value - least.lower),
-    )
-
-
-def minimum_on_ball(problem: BallProblem, q: Array, *, tol: float = 1e-9) -> BallMinimum:
-    r""":math:`\min_{\|\theta\| \le R} \sum_e q_e \ell_e(\theta)`, with a certificate.
-
-    Newton's method on the ball: the second-order model is minimised on it exactly (:func:`_model_on_ball`), and the
-    step towards that minimiser halved until the value falls. For the squared loss the model is the loss itself and one
-    step does. Convexity certifies: no point of the ball is lower than the tangent plane's lowest,
-
-    .. math:: f(\theta) - \langle \nabla f(\theta), \theta\rangle - R \|\nabla f(\theta)\| ,
-
-    and the iteration ends where f is within ``tol`` of that.
-
-    Parameters
-    ----------
-    problem : the problem.
-    q : weights by group, with or without a leading axis.
-    tol : how exact the minimum is to be.
-    """
-    positive(tol, "tol")
-    single, weights = np.ndim(q) == 1, np.atleast_2d(np.asarray(q, dtype=np.float64))
-    theta = np.zeros((len(weights), problem.x.shape[1]))
-    value, slope = _weighted(problem, theta, weights)
-    lower = np.full(len(weights), -np.inf)
-    for _ in range(NEWTON_STEPS):
-        plane = value - (slope * theta).sum(axis=1) - problem.ball_radius * np.linalg.norm(slope, axis=1)
-        lower = np.maximum(lower, plane)
-        open_ = np.flatnonzero(value - lower > tol)
-        if not len(open_):
-            break
-        here, of = theta[open_], weights[open_]
-        bend = problem.hessian(here, of)
-        target = _model_on_ball(bend, (bend @ here[..., None])[..., 0] - slope[open_], problem.ball_radius)
-        step = _halved(problem, here, target - here, value[open_], of)
-        theta[open_] += step[:, None] * (target - here)
-        moved = _weighted(problem, theta[open_], of)
-        value[open_], slope[open_] = moved
-        if not step.any():  # rounding: nothing falls any more
-            break
-    return BallMinimum(*(part[0] if single else part for part in (theta, value, lower)))
-
-
-def _weighted(problem: BallProblem, theta: Array, q: Array) -> tuple[Array, Array]:
-    """The q-weighted loss and its gradient."""
-    return np.asarray((q * problem.losses(theta)).sum(axis=-1)), problem.gradient(theta, q)
-
-
-def _halved(problem: BallProblem, theta: Array, move: Array, value: Array, q: Array) -> Array:
-    """How far to go along each move for the loss not to rise: 1, ½, ¼, … or, where it rises all the same, 0.
-
-    A rise by rounding is none: near the minimum the certificate, which looks at slopes, still gains by a step.
-    """
-    step = np.ones(len(theta))
-    most = value + 8.0 * np.finfo(float).eps * np.abs(value)
-    for _ in range(HALVINGS):
-        reached = (q * problem.losses(theta + step[:, None] * move)).sum(axis=-1)
-        rising = reached > most
-        if not rising.any():
-            return step
-        step = np.where(rising, step / 2.0, step)
-    return np.where(rising, 0.0, step)
-
-
-def _model_on_ball(matrix: Array, vector: Array, radius: float) -> Array:
-    r""":math:`\arg\min_{\|u\| \le R} \tfrac12 u^\top A u - b^\top u` for positive semidefinite A, along a leading axis.
-
-    In the eigenbasis of A, :math:`u = (A + \nu)^{-1} b` with :math:`\nu = 0` if that is inside, else with the one ν
-    that puts it on the sphere: the root of :math:`1/\|u(\nu)\| - 1/R`, to which Newton's method climbs from below.
-    """
-    values, basis = np.linalg.eigh(matrix)
-    values = np.maximum(values, 0.0)
-    b = (np.swapaxes(basis, -1, -2) @ vector[..., None])[..., 0]
-    # Directions without curvature carry no slope but rounding; a hair of curvature keeps them at zero.
-    values = np.maximum(values, 1e-15 * values.max(axis=-1, keepdims=True) + 1e-300)
-    # ‖u(ν)‖ ≥ ‖b‖ / (largest + ν): no root lies below this.
-    size = np.linalg.norm(b, axis=-1, keepdims=True)
-    nu = np.maximum(size / radius - values.max(axis=-1, keepdims=True), 0.0)
-    for _ in range(SECULAR_STEPS):
-        u = b / (values + nu)
-        squared = (u**2).sum(axis=-1, keepdims=True)
-        norm = np.sqrt(squared)
-        outside = norm > radius * (1.0 + 1e-15)
-        if not outside.any():
-            break
-        fall = (u**2 / (values + nu)).sum(axis=-1, keepdims=True)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            climb = squared / fall * (norm - radius) / radius
-        nu = np.where(outside, nu + climb, nu)
-    u = b / (values + nu)
-    norm = np.linalg.norm(u, axis=-1, keepdims=True)
-    u = np.where(norm > radius, u * (radius / np.where(norm > 0, norm, 1.0)), u)
-    return np.asarray((basis @ u[..., None])[..., 0])
+    least = [problem.saddle(own, math.inf, positive(tol, "tol")) for own in q.reshape(-1, q.shape[-1])]
+    lower = np.reshape([found.value - found.gap for found in least], q.shape[:-1])
+    gap = problem.value(theta, worst) - (lower - problem.penalty * problem.divergence(q))
+    return DualityGap(np.asarray(gap), np.reshape([found.gap for found in least], q.shape[:-1]))
 
 
 def _checked_points(problem: BallProblem, theta: Array, q: Array) -> tuple[Array, Array]:
@@ -383,48 +283,15 @@ class SaddlePoint:
         return self.groups.named(self.q)
 
 
-def solve_saddle(problem: BallProblem, *, tol: float = 1e-4, steps: int = 50_000) -> SaddlePoint:
-    r"""The problem solved without noise, by the extragradient method (Korpelevich 1976), to a gap of ``tol``.
-
-    Steps are half the inverse of the derivatives' Lipschitz constants, which follow from the data: with H the largest
-    curvature of a group's loss on the ball and J the largest norm of the Jacobian, :math:`1 / (2 (H + J))` for θ and
-    :math:`1 / (2 (J + \lambda))` for q. Both the last iterate and the average of them are tried for the gap.
+def solve_saddle(problem: BallProblem, *, tol: float = 1e-6) -> SaddlePoint:
+    """Solve the problem exactly, by :class:`~toporo.robust.saddle.SaddleProblem`.
 
     Parameters
     ----------
     problem : the problem.
-    tol : the gap to reach.
-    steps : after how many steps to give up.
+    tol : relative gap to reach.
     """
-    loss = LOSSES[problem.loss]
-    norms = np.linalg.norm(problem.x, axis=1)
-    sharpest = loss.curvature(np.zeros_like(problem.y), problem.y)  # both losses bend most at a prediction of zero
-    bend = np.add.reduceat(sharpest * norms**2 * problem.row_shares, problem.starts).max()
-    steep = loss.steepest(problem.ball_radius * norms, problem.y) * norms * problem.row_shares
-    jacobian = float(np.linalg.norm(np.add.reduceat(steep, problem.starts)))
-    eta_theta, eta_q = 0.5 / (bend + jacobian), 0.5 / (jacobian + problem.penalty)
-
-    def stepped(theta: Array, q: Array, at_theta: Array, at_q: Array) -> tuple[Array, Array]:
-        slope = problem.losses(at_theta) - problem.penalty * (at_q - problem.prior)
-        return (
-            project_ball(theta - eta_theta * problem.gradient(at_theta, at_q), problem.ball_radius),
-            np.asarray(project_simplex(q + eta_q * slope)),
-        )
-
-    theta, q = np.zeros(problem.x.shape[1]), problem.prior.copy()
-    sums = np.zeros_like(theta), np.zeros_like(q)
-    best = math.inf
-    for done in range(1, whole(steps, "steps", 1) + 1):
-        half = stepped(theta, q, theta, q)
-        theta, q = stepped(theta, q, *half)
-        sums = sums[0] + half[0], sums[1] + half[1]
-        if done % 250 == 0:
-            candidates = np.stack([theta, sums[0] / done]), np.stack([q, sums[1] / done])
-            gaps = duality_gap(problem, *candidates, tol=tol / 10.0).value
-            best = float(gaps.min())
-            if best <= tol:
-                nearest = int(gaps.argmin())
-                return SaddlePoint(candidates[0][nearest], candidates[1][nearest], best, problem.groups)
-    raise SettingError(
-        f"the duality gap is still {best:.2g} after {steps} steps: allow more steps than that, or a tol above {tol:g}."
-    )
+    found = problem.saddle(problem.prior, problem.penalty, positive(tol, "tol"))
+    if found.gap > tol * abs(found.value):
+        raise SettingError(f"the duality gap is still {found.gap:.2g}: allow a tol above {tol:g}.")
+    return SaddlePoint(found.point.theta[:, 0], found.q, found.gap, problem.groups)
