@@ -240,16 +240,6 @@ def test_the_evidence_is_for_what_is_there() -> None:
     assert list(fit_kriged(factors).evidence) == without
 
 
-def test_larger_models_are_no_less_likely() -> None:
-    rows = Rows(path())
-    nll = {model.name: model.nll for model in fit_kriged(rows.factors, rows.modes, TRAIN).models}
-    for small, large in (
-        ("one model", "independent groups"), ("independent groups", "context"), ("independent groups", "graph"),
-        ("graph", "context and graph"), ("context", "context and graph"),
-    ):  # fmt: skip
-        assert nll[large] <= nll[small] + 1e-5
-
-
 def test_a_single_row_is_an_error() -> None:
     with pytest.raises(DataError, match="expected at least two"):
         Likelihood(GroupFactors.from_rows([[1.0]], [1.0], ["a"]), None)

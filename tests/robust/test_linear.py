@@ -1,5 +1,6 @@
 """Exact robust fits: their certificate is true, their special cases and laws hold, bad input is told apart."""
 
+import itertools
 import math
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from tests.robust.by_hand import (
@@ -179,6 +181,53 @@ def test_an_intercept_far_off_does_not_pass_for_optimal(penalty):
     assert found.bound <= flat  # a model that says 'one half' is worth log 2
 
 
+# ---------------------------------------------------------------- an independent solver
+
+
+FORMS_OF_THE_PEER = [{"penalty": value} for value in (math.inf, 3.0, 0.1, 0.0)] + [
+    {"radius": value} for value in (0.02, 0.3, 5.0)
+]
+CASES = [(seed, *case) for seed, case in enumerate(itertools.product(KINDS, DIVERGENCES, FORMS_OF_THE_PEER))]
+
+
+def a_problem(seed, kind):
+    """Sizes, prior, ridge and intercept all change with the seed."""
+    rng = np.random.default_rng([seed, 7])
+    m = int(rng.integers(2, 9))
+    rows = random_rows(seed, kind, n=int(rng.integers(80, 300)), d=int(rng.integers(1, 7)), m=m)
+    prior = rng.dirichlet(np.full(m, 2.0))
+    if seed % 5 == 0 and m > 2:
+        prior[0] = 0.0
+    settings = {"ridge": (0.01, 0.1, 0.0 if not rows.logistic else 1e-3)[seed % 3], "intercept": seed % 4 != 0}
+    return rows, prior / prior.sum(), settings
+
+
+@pytest.mark.parametrize(("seed", "kind", "divergence", "form"), CASES)
+def test_agrees_with_an_interior_point_method(seed, kind, divergence, form):
+    """Values to 1e-5 (they agree to 1e-7), models where they are unique, which they are up to a softmax's intercept."""
+    cvx = pytest.importorskip("tests.robust.cvx")
+    rows, prior, settings = a_problem(seed, kind)
+    found = fit(rows, dict(enumerate(prior)), divergence=divergence, tol=1e-9, **form, **settings)
+    own = "squared" if kind == "outputs" else kind
+    expected = cvx.solve(*rows[:3], prior, kind=own, divergence=divergence, **form, **settings)
+    assert_allclose(found.value, expected.value, rtol=1e-5)
+    assert found.bound <= expected.value * (1 + 1e-6)
+    assert_allclose(found.coef, expected.coef, atol=1e-3)
+    scores, others = (rows.x @ model.coef + model.intercept for model in (found, expected))
+    if kind == "softmax":
+        scores, others = softmax(scores, axis=1), softmax(others, axis=1)
+    assert_allclose(scores, others, atol=2e-3)
+
+
+@pytest.mark.parametrize("form", [{"penalty": 0.05}, {"penalty": 0.0}, {"radius": 0.05}], ids=str)
+def test_any_start_leads_to_the_same_value(kind, divergence, form):
+    rows = random_rows(5, kind)
+    losses = (LogisticLosses if rows.logistic else SquaredLosses).from_arrays(*rows[:3])
+    settings = {"divergence": divergence, "ridge": 0.05, "tol": 1e-9, **form}
+    far = 5.0 * np.random.default_rng(0).normal(size=losses.shape)
+    assert_allclose(solve(losses, start=far, **settings).value, solve(losses, **settings).value, rtol=1e-8)
+
+
 # ---------------------------------------------------------------- special cases
 
 
@@ -206,13 +255,6 @@ def test_an_infinite_penalty_is_logistic_regression_weighted_by_the_prior(kind, 
     expected.fit(rows.x, rows.y, sample_weight=share)
     assert_allclose(found.predict_proba(rows.x), expected.predict_proba(rows.x), atol=1e-5)
     assert_array_equal(found.predict(rows.x), expected.predict(rows.x))
-
-
-def test_groups_of_one_size_without_a_prior_are_pooled():
-    rows = random_rows(0)._replace(group=np.arange(120) % 4)
-    found = fit_linear(rows.x, rows.y, rows.group, penalty=math.inf)
-    pooled = np.linalg.lstsq(np.column_stack([rows.x, np.ones(120)]), rows.y, rcond=None)[0]
-    assert_allclose(np.append(found.coef[:, 0], found.intercept), pooled, rtol=1e-10)
 
 
 def test_without_a_penalty_the_largest_loss_is_least(kind, divergence):
@@ -313,16 +355,6 @@ def test_a_larger_penalty_costs_less_and_strays_less(kind, divergence):
     assert distances[-1] == 0
 
 
-def test_prepared_losses_serve_any_prior_and_ridge():
-    rows = random_rows(0)
-    losses = SquaredLosses.from_arrays(rows.x, rows.y, rows.group)
-    for prior, ridge in ((None, 0.0), (skewed(4), 0.1)):
-        prepared = solve(losses, prior, penalty=0.2, ridge=ridge)
-        direct = fit(rows, prior, penalty=0.2, ridge=ridge)
-        assert_array_equal(prepared.coef, direct.coef)
-        assert prepared.value == path(losses, prior, penalties=[0.2], ridge=ridge)[0].value
-
-
 # ---------------------------------------------------------------- laws
 
 
@@ -340,11 +372,45 @@ def same_answers(one, other, x, other_x=None, atol=1e-4):
     assert_allclose(answers(other, x if other_x is None else other_x), answers(one, x), atol=atol)
 
 
-def test_the_order_of_rows_does_not_matter(kind, form):
-    rows = random_rows(8, kind)
+def shuffled(rows):
     order = np.random.default_rng(0).permutation(len(rows.x))
-    shuffled = rows._replace(x=rows.x[order], y=rows.y[order], group=rows.group[order])
-    same_answers(fit(rows, skewed(4), **form), fit(shuffled, skewed(4), **form), rows.x)
+    return rows._replace(x=rows.x[order], y=rows.y[order], group=rows.group[order])
+
+
+def with_a_group_twice(rows):
+    again = np.concatenate([np.arange(120), np.flatnonzero(rows.group == 1)])
+    return rows._replace(x=rows.x[again], y=rows.y[again], group=rows.group[again])
+
+
+@pytest.mark.parametrize("change", [shuffled, with_a_group_twice])
+def test_neither_the_order_nor_the_number_of_rows_matters(kind, form, change):
+    """Losses are means over a group: copies of all its rows change nothing."""
+    rows = random_rows(8, kind)
+    same_answers(fit(rows, skewed(4), **form), fit(change(rows), skewed(4), **form), rows.x)
+
+
+def test_shifts_of_features_do_not_matter(kind, form):
+    rows = random_rows(8, kind)
+    moved = rows._replace(x=rows.x + np.array([1e6, -30.0, 0.5]))
+    same_answers(fit(rows, **form), fit(moved, **form), rows.x, moved.x)
+
+
+@pytest.mark.parametrize("scale", [[1e3, 1e-3, 1.0], [1e8, 1e-8, 1.0], [1e-12] * 3, [1e12] * 3])
+def test_the_units_of_features_do_not_matter_without_a_ridge(form, scale):
+    rows = random_rows(8)
+    scaled = rows._replace(x=rows.x * scale)
+    plain, other = (fit(r, ridge=0.0, **form) for r in (rows, scaled))
+    same_answers(plain, other, rows.x, scaled.x)
+
+
+def test_weights_count_rows_and_only_their_proportions_matter(kind, form):
+    """Whole weights repeat rows, and a row of weight zero is not there, whatever it holds."""
+    rows = random_rows(8, kind)
+    times = np.random.default_rng(0).integers(0, 4, 120)
+    repeated = rows._replace(x=rows.x.repeat(times, 0), y=rows.y.repeat(times, 0), group=rows.group.repeat(times))
+    allow = {"one_class": "allow"} if rows.logistic else {}
+    outliers = rows._replace(x=np.where(times[:, None] > 0, rows.x, 1e9))
+    same_answers(fit(outliers, sample_weight=0.7 * times, **form, **allow), fit(repeated, **form, **allow), rows.x)
 
 
 @pytest.mark.parametrize(
@@ -370,27 +436,6 @@ def test_groups_go_by_name(names, form):
         assert named.prior[names[e]] == pytest.approx(plain.prior[e])
 
 
-def test_shifts_of_features_do_not_matter(kind, form):
-    rows = random_rows(8, kind)
-    moved = rows._replace(x=rows.x + np.array([100.0, -30.0, 0.5]))
-    same_answers(fit(rows, **form), fit(moved, **form), rows.x, moved.x)
-
-
-def test_a_shift_of_the_target_shifts_the_answer(form):
-    rows = random_rows(8, "outputs")
-    plain, moved = fit(rows, **form), fit(rows._replace(y=rows.y + np.array([50.0, -3.0])), **form)
-    assert_allclose(moved.predict(rows.x) - [50.0, -3.0], plain.predict(rows.x), atol=1e-4)
-    assert_allclose(moved.value, plain.value, rtol=1e-8)
-
-
-@pytest.mark.parametrize("scale", [[2.0, 0.5, 3.0], [1e3, 1e-3, 1.0], [1e8, 1e-8, 1.0], [1e-12] * 3, [1e12] * 3])
-def test_the_units_of_features_do_not_matter_without_a_ridge(form, scale):
-    rows = random_rows(8)
-    scaled = rows._replace(x=rows.x * scale)
-    plain, other = (fit(r, ridge=0.0, **form) for r in (rows, scaled))
-    same_answers(plain, other, rows.x, scaled.x)
-
-
 @pytest.mark.parametrize("factor", [1e-3, 1e4])
 def test_the_unit_of_the_target_scales_the_losses(factor):
     """A loss is squared units; so is a penalty."""
@@ -399,44 +444,6 @@ def test_the_unit_of_the_target_scales_the_losses(factor):
     scaled = fit(rows._replace(y=factor * rows.y), penalty=0.1 * factor**2, ridge=0.0, tol=1e-10)
     assert_allclose(scaled.value, plain.value * factor**2, rtol=1e-8)
     assert_allclose(scaled.predict(rows.x), factor * plain.predict(rows.x), atol=1e-5 * factor)
-
-
-def test_a_group_seen_twice_counts_once(kind, form):
-    """Losses are means over a group: copies of all its rows change nothing."""
-    rows = random_rows(8, kind)
-    again = np.concatenate([np.arange(120), np.flatnonzero(rows.group == 1)])
-    doubled = rows._replace(x=rows.x[again], y=rows.y[again], group=rows.group[again])
-    same_answers(fit(rows, skewed(4), **form), fit(doubled, skewed(4), **form), rows.x)
-
-
-def test_whole_weights_are_repeated_rows(kind, form):
-    rows = random_rows(8, kind)
-    times = np.random.default_rng(0).integers(1, 4, 120)
-    repeated = rows._replace(x=rows.x.repeat(times, 0), y=rows.y.repeat(times, 0), group=rows.group.repeat(times))
-    same_answers(fit(rows, sample_weight=times, **form), fit(repeated, **form), rows.x)
-
-
-def test_rows_without_weight_are_dropped_rows(kind, form):
-    rows = random_rows(8, kind)
-    keep = np.random.default_rng(0).random(120) < 0.8
-    allow = {"one_class": "allow"} if rows.logistic else {}
-    dropped = rows._replace(x=rows.x[keep], y=rows.y[keep], group=rows.group[keep])
-    same_answers(fit(rows, sample_weight=keep, **form, **allow), fit(dropped, **form, **allow), rows.x)
-
-
-def test_only_the_proportions_of_weights_matter(kind):
-    rows = random_rows(8, kind)
-    weight = np.random.default_rng(0).uniform(0.5, 2, 120)
-    plain, scaled = (fit(rows, sample_weight=factor * weight, penalty=0.1, tol=1e-10) for factor in (1.0, 1e5))
-    same_answers(plain, scaled, rows.x)
-
-
-def test_single_precision_is_close(kind):
-    rows = random_rows(8, kind)
-    single = rows._replace(x=rows.x.astype(np.float32), y=rows.y if rows.logistic else rows.y.astype(np.float32))
-    plain, other = fit(rows, penalty=0.1), fit(single, penalty=0.1)
-    assert_allclose(other.value, plain.value, rtol=1e-5)
-    assert other.coef.dtype == np.float64
 
 
 def test_tensors_and_lists_are_arrays(kind):
@@ -451,13 +458,6 @@ def test_tensors_and_lists_are_arrays(kind):
         assert found.weights == plain.weights
 
 
-def test_whole_numbers_are_numbers():
-    rng = np.random.default_rng(0)
-    x, group = rng.integers(-5, 6, (60, 2)), np.arange(60) % 3
-    y = x[:, 0] - x[:, 1] + rng.integers(-2, 3, 60)
-    assert_array_equal(fit_linear(x, y, group).coef, fit_linear(x.astype(float), y.astype(float), group).coef)
-
-
 def test_one_output_is_a_column_or_a_vector():
     rows = random_rows(8)
     vectors, columns = fit(rows), fit(rows._replace(y=rows.y[:, None]))
@@ -466,31 +466,6 @@ def test_one_output_is_a_column_or_a_vector():
     assert vectors.intercept.shape == (1,)
     assert vectors.predict(rows.x).shape == (120,)
     assert fit(random_rows(8, "outputs")).predict(rows.x).shape == (120, 2)
-
-
-def test_two_equal_outputs_are_one_twice():
-    rows = random_rows(8)
-    one = fit(rows, penalty=0.1, ridge=0.0, tol=1e-10)
-    two = fit(rows._replace(y=np.column_stack([rows.y, rows.y])), penalty=0.2, ridge=0.0, tol=1e-10)
-    assert_allclose(two.value, 2 * one.value, rtol=1e-8)
-    assert_allclose(two.coef, np.repeat(one.coef, 2, axis=1), atol=1e-6)
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_one_feature_is_enough(kind, intercept):
-    rows = random_rows(8, kind, d=1)
-    found = fit(rows, penalty=0.1, intercept=intercept)
-    assert found.coef.shape[0] == 1
-    assert intercept or not found.intercept.any()
-
-
-def test_without_an_intercept_a_constant_column_is_one():
-    rows = random_rows(8)
-    own = fit_linear(rows.x, rows.y, rows.group, penalty=0.1, tol=1e-10)
-    column = fit_linear(
-        np.column_stack([rows.x, np.ones(120)]), rows.y, rows.group, penalty=0.1, intercept=False, tol=1e-10
-    )
-    assert_allclose(column.coef[:, 0], np.append(own.coef[:, 0], own.intercept), atol=1e-6)
 
 
 def test_a_prior_is_a_mapping_or_a_prior(form):
@@ -538,13 +513,6 @@ def test_scores_of_two_classes_are_log_odds():
     chances = found.predict_proba(rows.x)
     assert_allclose(found.decide(rows.x), np.log(chances[:, 1] / chances[:, 0]), rtol=1e-9)
     assert np.isfinite(found.predict_proba(1e6 * rows.x)).all()
-
-
-def test_what_classes_are_called_does_not_matter():
-    rows = random_rows(0, "binary")
-    for labels in (["no", "yes"], [0, 2], [-5.0, 0.5]):
-        named = fit(rows._replace(y=np.array(labels)[rows.y]), penalty=0.1)
-        assert_array_equal(named.coef, fit(rows, penalty=0.1).coef)
 
 
 # ---------------------------------------------------------------- determinism
@@ -624,10 +592,6 @@ def any_form(request):
     return request.param
 
 
-def test_two_groups_are_enough(kind, any_form):
-    assert not certified(random_rows(0, kind, m=2), **any_form)[1]
-
-
 def test_one_group_is_plain_regression(any_form):
     rows = random_rows(0, m=1)
     found, warned = certified(rows, **any_form)
@@ -644,30 +608,12 @@ def test_a_group_may_have_one_row(any_form):
     assert 9 in found.weights
 
 
-def test_identical_groups_change_nothing(kind, any_form):
-    """All losses are equal whatever the model: every q is as good as the prior."""
-    one = random_rows(0, kind, n=40, m=1)
-    rows = Rows(np.tile(one.x, (3, 1)), np.concatenate([one.y] * 3), np.repeat([0, 1, 2], 40), kind)
-    found, warned = certified(rows, **any_form)
-    assert not warned
-    assert_allclose(found.value, fit(one, penalty=math.inf).value, rtol=1e-5)
-
-
 def test_targets_without_noise_are_met(any_form):
     rows = random_rows(0)
     found, warned = certified(rows._replace(y=rows.x @ [1.0, -2.0, 3.0] + 4.0), ridge=0.0, **any_form)
     assert not warned
     assert found.value <= 1e-9
     assert_allclose(found.coef[:, 0], [1.0, -2.0, 3.0], atol=1e-4)
-
-
-def test_a_target_that_does_not_vary_is_its_constant(any_form):
-    rows = random_rows(0)
-    for constant in (0.0, 7.0):
-        found, warned = certified(rows._replace(y=np.full(120, constant)), **any_form)
-        assert not warned
-        assert_allclose(found.predict(rows.x), constant, atol=1e-12)
-        assert found.value == pytest.approx(0, abs=1e-20)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
@@ -687,13 +633,6 @@ def test_groups_smaller_than_the_model_with_all_the_weight(any_form, seed):
     rows = random_rows(seed, n=24, d=8, m=6)._replace(group=np.repeat(np.arange(6), 4))
     rows.y[:4] *= 50.0
     assert not certified(rows, ridge=0.0, **any_form)[1]
-
-
-def test_a_lone_group_that_can_be_fitted_exactly():
-    """The weights go elsewhere; its directions stay decided by the others."""
-    rows = random_rows(0, n=64, d=6, m=2)._replace(group=np.repeat([0, 1], [4, 60]))
-    for form in FORMS_OF_ALL_SORTS:
-        assert not certified(rows, {0: 0.9, 1: 0.1}, ridge=0.0, **form)[1]
 
 
 def test_features_that_are_nearly_the_same(kind, any_form):
@@ -747,15 +686,6 @@ def test_extreme_radii_are_next_to_none_or_infinity(kind, divergence, radius):
     assert found.distance <= radius * (1 + 1e-9) + 1e-15  # D's own rounding
 
 
-def test_targets_in_large_units_with_a_small_penalty(divergence):
-    """Money, say, and the penalty left at 1: next to none. The weights must still be those of the worst case."""
-    rows = random_rows(2)
-    found, warned = certified(rows._replace(y=3e6 * rows.y), skewed(4), divergence=divergence, ridge=0.0)
-    assert not warned
-    q, losses = vector(found.weights), vector(found.losses)
-    assert_allclose(losses[q > 1e-3], losses.max(), rtol=1e-4)
-
-
 def test_a_group_of_one_class_may_be_allowed(any_form):
     rows = random_rows(0, "binary")
     lone = rows._replace(y=np.where(rows.group == 1, 1, rows.y))
@@ -787,49 +717,33 @@ BAD_INPUT = {
     "infinite x": ({"x": spoiled(np.inf)}, DataError, r"x holds NaN or infinite.*row 5"),
     "huge x": ({"x": spoiled(1e200)}, DataError, r"too large.*scale"),
     "text in x": ({"x": X.astype(str)}, DataError, r"x must hold numbers; found <U.*Encode text"),
-    "objects in x": ({"x": X.astype(object)}, DataError, r"x must hold numbers; found object"),
     "one column as 1-d": ({"x": X[:, 0]}, DataError, r"x has shape \(120,\): expected rows × features"),
-    "no features": ({"x": X[:, :0]}, DataError, r"x has shape \(120, 0\)"),
     "no rows": ({"x": X[:0], "y": Y[:0], "groups": G[:0]}, DataError, r"x has shape \(0, 3\)"),
     "nan y": ({"y": targets_with(np.nan)}, DataError, r"y holds NaN.* 2 of 120 rows \(first: row 7\)"),
     "short y": ({"y": Y[:-1]}, DataError, r"y has shape \(119.*expected 120 rows"),
-    "y of three axes": ({"y": Y[:, None, None]}, DataError, r"y has shape \(120, 1, 1\)"),
-    "text in y": ({"y": Y.astype(str)}, DataError, r"y must hold numbers"),
     "short groups": ({"groups": G[:-1]}, DataError, r"x has 120 rows and groups 119"),
     "missing group": ({"groups": [None, *G[1:].tolist()]}, DataError, r"group name is missing"),
     "empty groups": ({"groups": GroupIds(G, Groups(range(6)))}, DataError, r"empty group.*4, 5.*Drop"),
     "codes": ({"groups": GroupIds(G, Groups(range(3)))}, GroupMismatchError, r"0 to 3, but there are 3"),
-    "short weights": ({"sample_weight": np.ones(7)}, DataError, r"sample_weight has shape \(7,\)"),
     "negative weights": ({"sample_weight": -np.ones(120)}, DataError, r"sample_weight.*at least 0"),
-    "nan weights": ({"sample_weight": np.full(120, np.nan)}, DataError, r"sample_weight.*finite"),
     "no weight": ({"sample_weight": G != 2}, DataError, r"empty group.*without a row that counts: 2"),
     "constant": ({"x": np.column_stack([X, np.full(120, 4.0)])}, DataError, r"column\(s\) 3 .*do not vary"),
     "copy": ({"x": np.column_stack([X, X[:, 1]])}, DataError, r"columns 1, 3 .*linear comb.*ridge"),
-    "small copy": ({"x": np.column_stack([X, X[:, 1]]) * 1e-9}, DataError, r"columns 1, 3 .*linear"),
     "sum": ({"x": np.column_stack([X, X @ [1, 2, 3]])}, DataError, r"0, 1, 2, 3 .*linear.*120 rows"),
-    "wide": ({"x": np.random.default_rng(0).normal(size=(120, 130))}, DataError, r"singular.*120 rows"),
     "zeros": ({"x": np.column_stack([X, 0 * Y]), "intercept": False}, DataError, r"3 .*do not vary"),
     "negative penalty": ({"penalty": -0.5}, SettingError, r"penalties are -0.5: expected .*at least 0"),
-    "nan penalty": ({"penalty": math.nan}, SettingError, r"nan: expected .*at least 0"),
     "penalty of text": ({"penalty": "large"}, SettingError, r"'large'.*number"),
-    "no penalty": ({"penalty": None}, SettingError, r"None.*number"),
     "negative radius": ({"radius": -0.1}, SettingError, r"radius is -0.1: expected .*at least 0"),
-    "nan radius": ({"radius": math.nan}, SettingError, r"radius is nan"),
     "infinite radius": ({"radius": math.inf}, SettingError, r"radius is inf: expected a finite"),
     "divergence": ({"divergence": "kl2"}, UnknownNameError, r"unknown divergence 'kl2'.*chi2, kl, l2"),
     "negative ridge": ({"ridge": -1.0}, SettingError, r"ridge is -1.0: expected .*at least 0"),
-    "nan ridge": ({"ridge": math.nan}, SettingError, r"ridge is nan"),
     "no tolerance": ({"tol": 0.0}, SettingError, r"tol is 0.0: expected .*between 0 and 1"),
-    "tolerance of one": ({"tol": 1.0}, SettingError, r"tol is 1.0"),
-    "nan tolerance": ({"tol": math.nan}, SettingError, r"tol is nan"),
     "prior of some groups": ({"prior": {0: 1, 1: 1}}, GroupMismatchError, r"not in the prior: 2, 3"),
     "prior by text": ({"prior": dict.fromkeys("0123", 1)}, GroupMismatchError, r"not in the data: '0'"),
-    "prior of more groups": ({"prior": {**skewed(4), 9: 1}}, GroupMismatchError, r"not in the data: 9"),
     "negative prior": ({"prior": {0: -1, 1: 1, 2: 1, 3: 1}}, DataError, r"non-negative.*\(0, -1\)"),
-    "nan prior": ({"prior": {0: math.nan, 1: 1, 2: 1, 3: 1}}, DataError, r"prior weights.*nan"),
     "no prior at all": ({"prior": dict.fromkeys(range(4), 0.0)}, DataError, r"not all zero"),
+    "prior of text": ({"prior": {0: "much", 1: 1, 2: 1, 3: 1}}, DataError, r"prior weights"),
     "prior by position": ({"prior": [0.25] * 4}, DataError, r"of type list: expected .*joined by name"),
-    "prior of an array": ({"prior": np.full(4, 0.25)}, DataError, r"of type ndarray"),
 }
 
 
@@ -867,27 +781,10 @@ def test_bad_labels_are_told_what_they_are(change, error, message):
             fit_logistic(**{"x": X, "y": LABELS, "groups": LABEL_GROUPS} | change)
 
 
-def test_missing_labels_of_pandas_are_missing():
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(DataError, match="missing labels"):
-        fit_logistic(X, pandas.Series(np.where(LABELS, "a", "b")).where(LABELS == 1, pandas.NA).astype(object), G)
-
-
 @pytest.mark.parametrize(("penalties", "found"), [([], "empty"), ([1.0, -2.0], "-2.0"), ([math.nan], "nan")])
 def test_bad_penalties_of_a_path_are_told(penalties, found):
     with pytest.raises(SettingError, match=rf"penalties.*{found}.*at least"):
         path(SquaredLosses.from_arrays(X, Y, G), penalties=penalties)
-
-
-def test_a_radius_of_text_is_told():
-    for name in ("radius", "ridge", "tol"):
-        with pytest.raises(SettingError, match=rf"{name} is 'x'"):
-            fit_linear(X, Y, G, **{name: "x"})
-
-
-def test_a_prior_of_text_is_told():
-    with pytest.raises(DataError, match="prior"):
-        fit_linear(X, Y, G, {0: "much", 1: 1, 2: 1, 3: 1})
 
 
 @pytest.mark.parametrize(
@@ -910,14 +807,6 @@ def test_rows_unlike_those_of_the_fit_are_refused(rows, message, ask):
 def test_a_linear_model_has_no_probabilities():
     with pytest.raises(SettingError, match=r"no probabilities: use predict"):
         fit_linear(X, Y, G).predict_proba(X)
-
-
-def test_prepared_logistic_losses_want_a_ridge_too():
-    losses = LogisticLosses.from_arrays(X, LABELS, LABEL_GROUPS)
-    with pytest.raises(SettingError, match="ridge is 0"):
-        solve(losses)
-    with pytest.raises(SettingError, match="ridge is 0"):
-        path(losses, penalties=[1.0])
 
 
 # ---------------------------------------------------------------- the most weight of groups

@@ -358,7 +358,7 @@ def _triangle(rows: Array, d: int) -> tuple[Array, Array]:
     if n <= d:  # the rows themselves are a root
         inner[:, :n] = rows
         return inner, np.zeros((count, width - d))
-    factor = np.stack([_tall(own) for own in rows]) if n >= TALL * width else _householder(rows)
+    factor = np.stack([_tall(own) for own in rows]) if width and n >= TALL * width else _householder(rows)
     inner[:] = factor[:, :d]
     return inner, np.einsum("grk,grk->gk", factor[:, d:, d:], factor[:, d:, d:])
 

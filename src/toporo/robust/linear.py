@@ -114,28 +114,19 @@ def fit_linear(
     groups: Iterable[Name] | GroupIds,
     prior: Mapping[Any, float] | Any = None,
     *,
-    penalty: float = 1.0,
-    radius: float | None = None,
-    divergence: str = "l2",
-    ridge: float = 0.0,
     intercept: bool = True,
     sample_weight: Any = None,
-    tol: float = 1e-6,
+    **settings: Any,
 ) -> RobustFit:
-    r"""Least squares under the worst mixture of groups.
+    r"""Fit least squares under the worst mixture of groups.
 
     Parameters
     ----------
     x, y, groups : one row per sample; y may have several columns, whose squared errors are added.
     prior : p by group name (a mapping, or a :class:`toporo.Prior`); uniform unless given.
-    penalty : :math:`\lambda`: infinity is least squares with the groups weighted by p, 0 is the worst group alone.
-    radius : instead of a penalty, :math:`D(q\|p) \le \tau`.
-    divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
-    ridge : :math:`\rho`; the intercept is free of it. Features of different units want to be standardised first.
     intercept : whether the model has one.
     sample_weight : one weight per row, within its group.
-    tol : the relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses
-        counts as none. A fit that does not get there warns and reports the gap it has.
+    settings : ``penalty``, ``radius``, ``divergence``, ``ridge`` and ``tol`` of :func:`solve`.
 
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> y = x[:, 0] * np.where(state == "PA", 3.0, 1.0)
@@ -144,7 +135,7 @@ def fit_linear(
     (array([2.]), True)
     """
     losses = SquaredLosses.from_arrays(x, y, groups, intercept=intercept, sample_weight=sample_weight)
-    return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
+    return solve(losses, prior, **settings)
 
 
 def fit_logistic(
@@ -153,23 +144,20 @@ def fit_logistic(
     groups: Iterable[Name] | GroupIds,
     prior: Mapping[Any, float] | Any = None,
     *,
-    penalty: float = 1.0,
-    radius: float | None = None,
-    divergence: str = "l2",
-    ridge: float = 1e-3,
     intercept: bool = True,
     sample_weight: Any = None,
     one_class: str = "error",
-    tol: float = 1e-6,
+    **settings: Any,
 ) -> RobustFit:
-    r"""Logistic regression, binary or multinomial, under the worst mixture of groups.
+    r"""Fit logistic regression, binary or multinomial, under the worst mixture of groups.
 
     Parameters
     ----------
     x, y, groups : one row per sample; y holds classes.
-    prior, penalty, radius, divergence, intercept, sample_weight, tol : as for :func:`fit_linear`.
-    ridge : :math:`\rho`, which must be positive: classes that can be separated have no best model without it.
+    prior, intercept, sample_weight : as for :func:`fit_linear`.
     one_class : ``"allow"`` admits groups whose rows are all of one class, ``"error"`` refuses them.
+    settings : as for :func:`fit_linear`, with a ``ridge`` of 1e-3 unless given. It must be positive, because classes
+        that can be separated have no best model without it.
 
     >>> x, state = np.array([[-2.0], [-1.0], [1.0], [2.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> fit = fit_logistic(x, x[:, 0] > 0, state, ridge=0.1)
@@ -179,7 +167,7 @@ def fit_logistic(
     losses = LogisticLosses.from_arrays(
         x, y, groups, intercept=intercept, sample_weight=sample_weight, one_class=one_class
     )
-    return solve(losses, prior, penalty=penalty, radius=radius, divergence=divergence, ridge=ridge, tol=tol)
+    return solve(losses, prior, **{"ridge": 1e-3, **settings})
 
 
 def solve(
@@ -188,35 +176,24 @@ def solve(
     *,
     penalty: float = 1.0,
     radius: float | None = None,
-    divergence: str = "l2",
-    ridge: float = 0.0,
-    tol: float = 1e-6,
-    most: Mapping[Any, float] | None = None,
-    start: Array | None = None,
+    **settings: Any,
 ) -> RobustFit:
-    """Fit to prepared losses, e.g. for several priors or ridges.
+    r"""Fit to prepared losses, e.g. for several priors or ridges.
 
     Parameters
     ----------
     losses : :class:`SquaredLosses` or :class:`LogisticLosses` of the rows.
-    prior, penalty, radius, divergence, ridge, tol : as for :func:`fit_linear`.
-    most : as for :func:`path`; not with a radius.
-    start : a model near the solution (D × k) to start from; zeros unless given.
+    prior : p by group name; uniform unless given.
+    penalty : :math:`\lambda`: infinity weights the groups by p, 0 is the worst group alone.
+    radius : instead of a penalty, :math:`D(q\|p) \le \tau`.
+    settings : ``divergence``, ``ridge``, ``tol``, ``most`` (not with a radius) and ``start`` of :func:`path`.
 
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
     >>> [solve(losses, penalty=0.0, ridge=ridge).predict([[1.0]]).round(2).item() for ridge in (0.0, 0.1)]
     [2.0, 2.03]
     """
-    if radius is None:
-        how: dict[str, Any] = {"divergence": divergence, "ridge": ridge, "tol": tol, "most": most}
-        return path(losses, prior, penalties=[penalty], start=start, **how)[0]
-    if most is not None:
-        raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
-    largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
-    with one_thread():
-        problem = _problem(losses, prior, divergence, ridge, tol)
-        return _fit(problem, problem.constrained(largest, problem.unproven(start)), ridge, largest)
+    return path(losses, prior, penalties=[penalty], radius=radius, **settings)[0]
 
 
 def path(
@@ -224,35 +201,44 @@ def path(
     prior: Mapping[Any, float] | Any = None,
     *,
     penalties: Sequence[float],
+    radius: float | None = None,
     divergence: str = "l2",
     ridge: float = 0.0,
     tol: float = 1e-6,
     most: Mapping[Any, float] | None = None,
     start: Array | None = None,
 ) -> list[RobustFit]:
-    """Fit with many penalties, from the largest to the smallest, each fit starting from the one before.
+    r"""Fit with many penalties, from the largest to the smallest, each fit starting from the one before.
 
     Parameters
     ----------
-    losses : :class:`SquaredLosses` or :class:`LogisticLosses` of the rows.
+    losses, prior : as for :func:`solve`.
     penalties : fits come in their order.
-    prior, divergence, ridge, tol : as for :func:`fit_linear`.
-    most : largest weight by group, not below the prior; with l2 only. No limit unless given.
-    start : as for :func:`solve`.
+    radius : instead of penalties, :math:`D(q\|p) \le \tau`; one fit.
+    divergence : D: ``"l2"``, ``"kl"`` or ``"chi2"``.
+    ridge : :math:`\rho`; the intercept is free of it. Features of different units should be standardised first.
+    tol : relative gap to reach. Where next to nothing of the loss is left, 1e-12 of what a model of zeros loses counts
+        as none. A fit that does not get there warns and reports the gap it has.
+    most : largest weight by group, not below the prior; with l2 and penalties only. No limit unless given.
+    start : a model near the solution (D × k) to start from; zeros unless given.
 
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
     >>> [round(fit.weights["PA"], 2) for fit in path(losses, {"NY": 1, "PA": 3}, penalties=[math.inf, 0])]
     [0.75, 0.5]
     """
-    given = list(penalties)
-    values = [as_number(value) for value in given]
+    values = [as_number(value) for value in penalties]
     if not values or not all(value >= 0 for value in values):
-        shown = listed(given) if given else "empty"
+        shown = listed(penalties) if values else "empty"
         raise SettingError(f"penalties are {shown}: expected at least one, numbers of at least 0 or infinity.")
+    if radius is not None and most is not None:
+        raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol, most)
         saddle, before = problem.unproven(start), None
+        if radius is not None:
+            largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
+            return [_fit(problem, problem.constrained(largest, saddle), ridge, largest)]
         fits: dict[float, RobustFit] = {}
         for value in sorted(set(values), reverse=True):
             near = saddle

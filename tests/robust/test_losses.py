@@ -9,9 +9,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.robust.by_hand import KINDS, group_losses, least, random_rows
-from toporo.errors import DataError, GroupMismatchError
-from toporo.groups import GroupIds, Groups
-from toporo.machine import one_thread
+from toporo.groups import Groups
 from toporo.robust import rows as module
 from toporo.robust.linear import fit_linear, fit_logistic, solve
 from toporo.robust.logistic import LogisticLosses
@@ -57,26 +55,6 @@ def test_losses_are_means_over_the_rows_as_they_came(rows, intercept, weighted):
     assert_allclose(losses.at(theta).losses, group_losses(rows, coef, constant, weight), rtol=1e-12)
     assert coef.shape == (3, losses.shape[1])
     assert intercept or not constant.any()
-
-
-def test_coefficients_are_copies(model):
-    losses, theta = model
-    losses.coefficients(theta)[0][:] = 0
-    assert theta.any()
-
-
-def test_counts_are_the_weight_of_each_group(rows):
-    weight = np.arange(1.0, 61.0)
-    assert_allclose(prepared(rows).counts, np.bincount(rows.group))
-    assert_allclose(prepared(rows, sample_weight=weight).counts, np.bincount(rows.group, weight))
-
-
-def test_far_from_the_origin_no_digits_are_lost():
-    """Rows are shifted by their means: a year or a coordinate of a million must not drown its own variation."""
-    rows = random_rows(0, n=80)
-    far = rows._replace(x=rows.x + 1e6, y=rows.y + 1e6)
-    fits = [fit_linear(r.x, r.y, r.group, penalty=0.1, tol=1e-9) for r in (rows, far)]
-    assert_allclose(fits[1].value, fits[0].value, rtol=1e-8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,15 +153,6 @@ def test_excess_is_never_less_than_what_can_be_gained(rows, ridge, intercept, se
 
 
 @pytest.mark.parametrize("kind", ["binary", "softmax"])
-def test_excess_vanishes_at_the_best_model(kind):
-    rows = random_rows(0, kind, m=3)
-    losses = prepared(rows)
-    fit = solve(losses, penalty=np.inf, ridge=0.01, tol=1e-12)
-    theta = np.vstack([fit.coef, fit.intercept + losses.input_shift @ fit.coef])
-    assert losses.excess(losses.at(theta), np.full(3, 1 / 3), ridge_of(losses, 0.01)) <= 1e-10
-
-
-@pytest.mark.parametrize("kind", ["binary", "softmax"])
 @pytest.mark.parametrize("constant", [-3.0, 10.0, 30.0, 200.0])
 def test_excess_sees_an_intercept_that_is_far_off(kind, constant):
     """Where all probabilities are 0 or 1 there is no curvature to follow; the intercept must not pass for its best."""
@@ -221,34 +190,7 @@ def test_excess_of_squared_errors_where_the_weights_leave_a_direction_free():
     assert_allclose(losses.excess(place, q, ridge_of(losses, 0.0)), place.losses[0], rtol=1e-9)
 
 
-def test_excess_of_squared_errors_in_any_units():
-    """A feature in small units beside a free direction still counts."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 4)) * [1.0, 1e-9, 1.0, 1.0]
-    x[:30, 3] = x[:30, 2]
-    rows = random_rows(0)._replace(x=x, y=3e9 * x[:, 1], group=np.repeat([0, 1], 30))
-    losses, q = prepared(rows), np.array([1.0, 0.0])
-    place = losses.at(np.zeros(losses.shape))
-    assert_allclose(losses.excess(place, q, ridge_of(losses, 0.0)), place.losses[0], rtol=1e-6)
-
-
 # ---------------------------------------------------------------- rows
-
-
-@pytest.mark.parametrize(
-    "convert",
-    [
-        pytest.param(lambda a: torch.as_tensor(a), id="torch"),
-        pytest.param(lambda a: torch.as_tensor(a, dtype=torch.float64, device="cpu").requires_grad_(), id="torch-grad"),
-        pytest.param(lambda a: a.tolist(), id="lists"),
-        pytest.param(np.asfortranarray, id="fortran"),
-    ],
-)
-def test_inputs_of_any_kind(convert):
-    rows = random_rows(0, "outputs")
-    given = SquaredLosses.from_arrays(convert(rows.x), convert(rows.y), rows.group.tolist())
-    assert_allclose(given.gram, prepared(rows).gram, rtol=1e-13, atol=1e-15)
-    assert_allclose(given.cross, prepared(rows).cross, rtol=1e-13, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, bool, np.float16])
@@ -264,54 +206,6 @@ def test_small_types_neither_wrap_nor_round(dtype):
         LogisticLosses.from_arrays(x, labels, group).memory.inputs,
         LogisticLosses.from_arrays(x.astype(np.float64), labels, group).memory.inputs,
     )
-
-
-def test_nothing_is_read_before_it_is_written(monkeypatch, rows):
-    """Fresh memory may hold anything, and a check that reads it fails only now and then."""
-    plain, empty = prepared(rows), np.empty
-
-    def spoilt(shape, dtype=float, **settings):
-        fresh = empty(shape, dtype, **settings)
-        if np.issubdtype(fresh.dtype, np.floating):
-            fresh.fill(np.nan)
-        return fresh
-
-    monkeypatch.setattr(np, "empty", spoilt)
-    fresh = prepared(rows)
-    theta = np.random.default_rng(0).normal(size=plain.shape)
-    assert_array_equal(fresh.at(theta).losses, plain.at(theta).losses)
-
-
-def test_groups_may_come_as_codes():
-    rows = random_rows(0)
-    groups = Groups(["a", "b", "c", "d"])
-    for codes in (rows.group, torch.as_tensor(rows.group)):
-        losses = SquaredLosses.from_arrays(rows.x, rows.y, GroupIds(codes, groups))
-        assert losses.groups == groups
-        assert_array_equal(losses.gram, prepared(rows).gram)
-
-
-def test_rows_without_weight_might_as_well_not_be_there(rows):
-    """Whatever they hold: an outlier, or the only row of a class."""
-    keep = np.random.default_rng(0).random(60) < 0.7
-    keep[np.unique(rows.group, return_index=True)[1]] = True
-    x = np.where(keep[:, None], rows.x, 1e9)
-    weighted = prepared(rows._replace(x=x), sample_weight=keep.astype(float), **_allowing(rows))
-    dropped = prepared(rows._replace(x=x[keep], y=rows.y[keep], group=rows.group[keep]), **_allowing(rows))
-    theta = np.random.default_rng(1).normal(size=weighted.shape)
-    coef, constant = dropped.coefficients(theta)
-    here = np.vstack([coef, constant - getattr(weighted, "target_shift", 0.0) + weighted.input_shift @ coef])
-    assert_allclose(weighted.at(here).losses, dropped.at(theta).losses, rtol=1e-7)
-
-
-def test_a_class_without_weight_is_no_class():
-    rows = random_rows(0, "softmax")
-    losses = prepared(rows, sample_weight=(rows.y != 1).astype(float), **_allowing(rows))
-    assert losses.classes == (0, 2)
-
-
-def _allowing(rows):
-    return {"one_class": "allow"} if rows.logistic else {}
 
 
 def test_the_classes_are_plain_values_in_order():
@@ -330,20 +224,6 @@ def test_the_classes_are_plain_values_in_order():
 
 
 # ---------------------------------------------------------------- threads and memory
-
-
-@pytest.mark.parametrize("kind", ["outputs", "softmax"])
-def test_the_same_bytes_on_any_number_of_threads(monkeypatch, kind):
-    """More rows than a chunk, so that they are spread over a pool."""
-    rows = random_rows(0, kind, n=module.CHUNK + 5000, d=3, m=5)
-    results = []
-    for cores in (1, 2, 3):
-        monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
-        losses = prepared(rows)
-        place = losses.at(np.random.default_rng(0).normal(size=losses.shape))
-        with one_thread():
-            results.append([place.losses.tobytes(), place.jacobian.tobytes(), place.hessian(np.full(5, 0.2)).tobytes()])
-    assert results[0] == results[1] == results[2]
 
 
 @pytest.mark.parametrize("kind", ["squared", "binary"])
@@ -410,13 +290,3 @@ def test_classes_stay_though_no_selected_group_has_them():
     assert losses.classes == (0, 1, 2)
     assert losses.shape == (4, 3)
     assert set(losses.memory.classes) == {0, 1}
-
-
-def test_selecting_all_groups_changes_nothing_and_unknown_ones_are_named(model):
-    losses, theta = model
-    again = losses.select(losses.groups)
-    assert_array_equal(again.at(theta).losses, losses.at(theta).losses)
-    with pytest.raises(GroupMismatchError, match="7"):
-        losses.select([0, 7])
-    with pytest.raises(DataError, match="no groups"):
-        losses.select([])
