@@ -193,6 +193,7 @@ class LogisticLosses(GroupLosses):
 
     Attributes
     ----------
+    groups, counts, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
     classes : sorted classes.
     rows : source of the rows.
     """

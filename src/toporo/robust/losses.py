@@ -127,6 +127,7 @@ class SquaredLosses(GroupLosses):
 
     Attributes
     ----------
+    groups, counts, input_shift, target_shift, intercept : as for :class:`~toporo.robust.losses.GroupLosses`.
     gram, cross, square : :math:`A_e` (m × D × D), :math:`B_e` (m × D × k) and :math:`c_e` (m), all means over rows.
     """
 
