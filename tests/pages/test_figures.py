@@ -145,6 +145,14 @@ def test_a_table_of_groups_has_dashes_for_missing_values_and_the_best_in_bold() 
     assert [getattr(row[1], "style", "") for row in table.rows] == ["", "best"]
 
 
+def test_panels_on_one_scale_show_all_of_their_lines() -> None:
+    histories = {"DRO": [{"a": 0.1, "b": 0.2}] * 2, "TRO": [{"a": 0.0, "b": 1.0}] * 2}
+    for ax in weights_over_training(histories, at=[1, 2]).axes:
+        low, high = ax.get_ylim()
+        assert low == 0.0
+        assert high > 1.0
+
+
 def test_lines_over_names_have_a_name_each() -> None:
     figure = line_chart(["x", "y"], {"accuracy": [Line([1.0, 2.0], "A")]}, "group", levels={"guessing": 1.5})
     assert {"x", "y", "A", "guessing"} <= set(written(figure))

@@ -320,9 +320,10 @@ def line_chart(
             name_ticks(ax, x)
         else:
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        ax.set_ylim(*limits)
         ax.grid(axis="y", color=GRID, lw=0.6)
         ax.set_axisbelow(True)
+    for ax in axes:
+        ax.set_ylim(*limits)
     axes[-1].set_xlabel(label)
     handles = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
     key(figure, list(handles.values()), **({"title": title} if title else {}))
