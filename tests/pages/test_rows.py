@@ -71,6 +71,12 @@ def test_a_logarithmic_axis_says_so() -> None:
     assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "error, log scale")
 
 
+def test_panels_on_one_scale_show_all_of_their_marks() -> None:
+    panels = [Panel([Marks([1.0])]), Panel([Marks([50.0])])]
+    for ax in row_chart(["a"], panels, shared=True).axes:
+        assert ax.get_xlim()[0] < 1 < 50 < ax.get_xlim()[1]
+
+
 def test_characters_that_the_font_lacks_are_left_to_the_browser(recwarn: pytest.WarningsRecorder) -> None:
     svg = to_svg("effects", row_chart(["北海道", "$x$"], [Panel([Marks([1.0, -2.0], marker="")], "change")]))
     assert "北海道" in svg

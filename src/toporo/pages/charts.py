@@ -73,18 +73,15 @@ def drawn(make: Callable[Parameters, Figure]) -> Callable[Parameters, Figure]:
 def _fit(figure: Figure) -> None:
     """Break long titles and labels into lines, and leave out ticks for which there is no room."""
     for ax in figure.axes:
+        place = ax.get_subplotspec()
+        letters = TITLE_LETTERS // (1 if place is None else place.get_gridspec().ncols)
         for text in (ax.title, getattr(ax, "_left_title"), ax.xaxis.label):  # noqa: B009 (a title on the left has no getter)
-            text.set_text(_wrapped(text.get_text()))
+            parts = text.get_text().split("\n")
+            text.set_text("\n".join(line for part in parts for line in textwrap.wrap(part, letters) or [""]))
         for axis in (ax.xaxis, ax.yaxis):
             locator = axis.get_major_locator()
             if isinstance(locator, MaxNLocator):
                 locator.set_params(nbins=4)
-    for text in figure.texts:
-        text.set_text(_wrapped(text.get_text()))
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(line for part in text.split("\n") for line in textwrap.wrap(part, TITLE_LETTERS) or [""])
 
 
 def canvas(height: float, panels: int = 1, *, columns: int = 1, **options: Any) -> tuple[Figure, list[Axes]]:

@@ -137,6 +137,11 @@ def row_chart(
         _draw_panel(ax, panel, count)
         if rest:
             _in_row(ax, count, f"{rest} more: see the table")
+    for ax, panel in zip(axes, panels, strict=True):  # panels may share a scale
+        ax.set_xlim(*panel.limits)
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
+        if panel.log:
+            log_ticks(ax.xaxis)
     axes[0].set_yticks(range(count), [_row_name(name) for name in names[:count]])
     axes[0].set_ylim(count + bool(rest) - 0.5, -0.5)
     for name, text in zip(names, axes[0].get_yticklabels(), strict=False):
@@ -173,11 +178,7 @@ def _draw_panel(ax: Axes, panel: Panel, count: int) -> None:
         _draw_marks(ax, marks, values, at, shown)
     for row in sorted(missing | panel.notes.keys() & set(range(count))):
         _in_row(ax, row, panel.notes.get(row, "no value"))
-    ax.xaxis.set_major_locator(MaxNLocator(6, steps=TICK_STEPS))
     ax.margins(x=0.08)
-    ax.set_xlim(*panel.limits)
-    if panel.log:
-        log_ticks(ax.xaxis)
     ax.tick_params(axis="x", labelbottom=True)
     ax.set_xlabel(panel.label + (", log scale" if panel.log else ""))
     ax.set_title(panel.title, loc="left")
