@@ -55,7 +55,7 @@ def test_the_page_holds_the_table_and_every_figure(outcome: tuple[Outcome, Path]
     page.feed(html)
     assert page.stack == []
     headings = " | ".join(page.text["h2"])
-    for part in ("topology", "weights over training", "every test group", "over the epochs", "boundaries"):
+    for part in ("topology", "weights over training", "in every group", "over the epochs", "boundaries"):
         assert part in headings
     assert figures(html) == 6
     for row in found.rows:

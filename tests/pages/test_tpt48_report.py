@@ -22,7 +22,7 @@ METHODS = (
     "persistence", "climatology", "linear-erm", "erm", "group-dro", "tro-physical", "tro-data", "tro-uniform",
     "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen", "linear-chosen-id",
 )  # fmt: skip
-EACH = ("hops", "states", "importance-networks", "importance-linear", "epochs", "learned")
+EACH = ("scores", "states", "importance", "epochs", "learned")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Outcom
         runs=[job for job in found.runs if job.method.name == method],
     )
     html = write_report(part, tmp_path).read_text(encoding="utf-8")
-    assert "Error against distance" in html
+    assert "Scores by method" in html
     assert "How much each training state counts" not in html
     assert ("Error over the epochs" in html) == (method == "erm")
 

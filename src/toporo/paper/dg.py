@@ -39,19 +39,7 @@ from toporo.paper.loaded import (
 from toporo.paper.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
 from toporo.paper.results import VariantOutcome
 from toporo.paper.safe_pickle import read_arrays
-from toporo.paper.sections import (
-    Sections,
-    curves_section,
-    last_metrics,
-    learned_section,
-    lowest_seeds,
-    of_method,
-    section,
-    styles,
-    topology_section,
-    weights_section,
-)
-from toporo.paper.sentences import comparisons
+from toporo.paper.sections import Sections, any_sections, lowest_seeds, section
 from toporo.topology.centrality import centrality
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -384,56 +372,13 @@ PAPER = {"dg15": _as_published(PROTOCOLS["dg15"], 100.0, 1.0), "dg60": _as_publi
 # ---------------------------------------------------------------------- the report
 
 SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "tro-data-inputs")
-#: By protocol, a method and what it has to be compared with.
-COMPARED: dict[str, dict[str, tuple[str, ...]]] = {
-    "fair": {"tro-physical": ("erm", "iw-erm"), "tro-data": ("erm", "tro-uniform")},
-    "paper": {
-        "tro-physical": ("erm", "tro-physical-aligned", "tro-lambda0"),
-        "tro-data": ("erm", "tro-data-aligned", "tro-learned", "tro-lambda0"),
-    },
-}
 #: Points a side of the plane is drawn with.
 GRID = 160
 
 
 def sections(part: VariantOutcome, out: Path) -> Sections:
     """Return the figures, in the order of the page."""
-    return [
-        *topology_section(part),
-        *weights_section(part, "group"),
-        *_groups(part),
-        *curves_section(
-            part,
-            {_ACCURACY: "test"},
-            "Test accuracy over the epochs",
-            "Mean over seeds, shaded ± 1 sd. Where the curves still move at the end, the number of epochs is part of "
-            "the result; validation on training groups cannot choose it: it is near 100 % almost from the start.",
-        ),
-        *_boundaries(part, out),
-        *learned_section(part, "group"),
-    ]
-
-
-def findings(part: VariantOutcome) -> list[str]:
-    """Return comparisons of last-epoch means with the controls."""
-    return comparisons(part, COMPARED[part.protocol.name])
-
-
-def _groups(part: VariantOutcome) -> Sections:
-    angles = part.loaded.about["angles"]
-    values = {
-        part.protocol.method(method).title: {n: 100 * v for n, v in last_metrics(runs, "by_group").items()}
-        for method in SHOWN_BOUNDARIES
-        if (runs := of_method(part.records, method))
-    }
-    order = sorted(part.loaded.test, key=lambda name: float(angles[name]))
-    looks = styles(part.protocol)
-    lines = [pages.charts.Line([by[name] for name in order], title, style=looks[title]) for title, by in values.items()]
-    levels = {"guessing": 50.0}
-    panels = {"accuracy (%)": lines}
-    figure = pages.charts.line_chart([*map(str, order)], panels, "test group, by angle", levels=levels)
-    text = "After the last epoch, mean over seeds. The dotted line is guessing."
-    return section(part, "groups", "Accuracy in every test group", text, figure)
+    return [*any_sections(part, out), *_boundaries(part, out)]
 
 
 def _boundaries(part: VariantOutcome, out: Path) -> Sections:
@@ -480,6 +425,5 @@ for _spec in (DG15, DG60):
             files=partial(_files, _spec),
             table=to_table,
             sections=sections,
-            findings=findings,
         )
     )

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from toporo.pages.table import Table
 
+#: Groups that fit beside each other in a table.
+MOST_COLUMNS = 16
 #: Pairs of groups whose shares of resamples are written out.
 SHOWN_PAIRS = 12
 Sections: TypeAlias = "list[pages.render.Section]"
@@ -265,7 +267,7 @@ def groups_section(part: VariantOutcome, what: str, label: str) -> Sections:
     }
     names = dict.fromkeys(name for by_group in values.values() for name in by_group)
     order = [name for name in (*part.loaded.train, *part.loaded.test) if name in names]
-    if len(order) < 2:
+    if not 2 <= len(order) <= MOST_COLUMNS:
         return []
     figure = pages.figures.group_table(
         values, order, label=label, digits=1 if scale > 1 else 2, marked=part.loaded.test

@@ -372,17 +372,15 @@ WATER = "sample.water"
 
 
 def notices(outcome: Outcome) -> list[str]:
-    """Return what a reader has to know first: whether this is the whole of the data, and what was left out."""
+    """Return what a reader has to know first: the data that is missing, and what could not be used."""
     loaded = [part.loaded for part in outcome.parts]
-    subsets = [
-        f"A subset: {each.about['chips']['found']} of the {each.about['chips']['listed']} hand-labelled chips were at "
-        "hand. The figures stand for these chips and are not comparable with published ones; on the whole data set the "
-        "same command gives the table proper."
-        for each in loaded
-        if each.about.get("subset")
-    ]
-    lines = [*dict.fromkeys(subsets), *([f"L{left_out(loaded)[1:]}."] if dropped_chips(loaded) else [])]
-    return [" ".join(lines)] if lines else []
+    chips = loaded[0].about.get("chips", {})
+    subset = (
+        f"A subset: {chips['found']} of the {chips['listed']} hand-labelled chips were at hand. The figures stand for "
+        "these chips and are not comparable with published ones."
+    )
+    lines = [subset] * bool(loaded[0].about.get("subset")) + [f"{line}." for line in [left_out(loaded)] if line]
+    return [" ".join(line[:1].upper() + line[1:] for line in lines)] if lines else []
 
 
 def sections(part: VariantOutcome, out: Path) -> Sections:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -48,13 +49,13 @@ from toporo.paper.sections import (
     last_weights,
     learned_section,
     of_method,
-    scores,
+    scores_section,
     section,
 )
-from toporo.paper.sentences import comparisons
+from toporo.paper.sentences import any_findings
 from toporo.topology import states
 from toporo.topology.graph import GroupGraph
-from toporo.types import Array
+from toporo.types import Array, Name, Record
 
 #: The 48 contiguous states by postal code, in the order of their numbers in NOAA's files, from 1.
 STATES = tuple(sorted(states.STATES.keys() - {"AK", "DC", "HI"}, key=lambda code: states.STATES[code][0]))
@@ -529,33 +530,19 @@ PROTOCOL = Protocol(
 
 # ---------------------------------------------------------------------- the report
 
-SHOWN_WEIGHTS = {
-    "networks": ("after the last epoch, mean over seeds", ("group-dro", "tro-physical", "tro-data")),
-    "linear models": ("at the optimum", ("linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen")),
-}
-SHOWN_MAPS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
-HIGHLIGHT = ("tro-physical", "tro-data", "linear-tro-physical", "linear-tro-data", "linear-chosen")
-#: A method and what it has to be compared with.
-COMPARED: dict[str, tuple[str, ...]] = {
-    "tro-physical": ("erm", "iw-erm", "tro-uniform", "tro-shuffled"),
-    "tro-data": ("erm", "tro-uniform", "tro-shuffled"),
-    "linear-erm": ("erm",),
-    "linear-tro-physical": ("linear-erm", "linear-tro-uniform", "linear-tro-shuffled"),
-    "linear-tro-data": ("linear-erm", "linear-tro-uniform", "linear-tro-shuffled"),
-    "linear-chosen": ("linear-erm", "linear-chosen-id"),
-}
+SHOWN_WEIGHTS = (
+    "group-dro", "tro-physical", "tro-data", "linear-dro", "linear-tro-physical", "linear-tro-data", "linear-chosen",
+)  # fmt: skip
+SHOWN_ERRORS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
 
 
 def overall(outcome: Outcome) -> Sections:
     """Return the map of the states that the shift passes through: one panel per split."""
-    parts = {part.loaded.about["split"]: part for part in outcome.parts}
+    parts = {SPLITS[part.loaded.about["split"]].title: part for part in outcome.parts}
     centrality = {
-        SPLITS[split].title: {
-            str(name): value for name, value in part.loaded.physical_prior(**part.protocol.priors).centrality.items()
-        }
-        for split, part in parts.items()
+        title: _by_code(part.loaded.physical_prior(**part.protocol.priors).centrality) for title, part in parts.items()
     }
-    hops = {SPLITS[split].title: part.loaded.about["hops"] for split, part in parts.items()}
+    hops = {title: part.loaded.about["hops"] for title, part in parts.items()}
     text = (
         "Training states by how many shortest paths over common borders, from training to test states, lead "
         "through them; test states in grey by their distance. The physical prior is in proportion to these counts."
@@ -566,49 +553,22 @@ def overall(outcome: Outcome) -> Sections:
 
 def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # benchmarks share one signature
     """Return the figures of one variant, in the order of the page."""
+    curves = {"validation MSE, training states": "validation", "test MSE": "test"}
+    text = (
+        "Mean over seeds, shaded ± 1 sd. Where the error on the right rises while the one on the left falls, "
+        "validation on training states cannot choose the epoch."
+    )
     return [
-        *_by_hop(part),
-        *_maps(part),
-        *_importance(part),
-        *curves_section(
-            part,
-            {"validation MSE, training states": "validation", "test MSE": "test"},
-            "Error over the epochs",
-            "Mean over seeds, shaded ± 1 sd. Where the error on the right rises while the one on the left falls, "
-            "validation on training states cannot choose the epoch.",
-            log=True,
-        ),
+        *scores_section(part),
+        *_errors_map(part),
+        *_weights_map(part),
+        *curves_section(part, curves, "Error over the epochs", text, log=True),
         *learned_section(part, "state"),
     ]
 
 
-def _title(part: VariantOutcome, method: str) -> str:
-    return part.protocol.method(method).title
-
-
-def _by_hop(part: VariantOutcome) -> Sections:
-    protocol, methods = part.protocol, part.protocol.get_methods()
-    titles = {method.name: method.title for method in methods}
-    figure = pages.figures.method_scores(
-        {metric.name: scores(protocol, part.rows, metric, methods) for metric in protocol.metrics},
-        label="test MSE",
-        reference=titles["erm"],
-        highlight=[titles[method] for method in HIGHLIGHT if method in titles],
-        shared=True,
-    )
-    text = (
-        "Test states by how many borders they are away from the training states, after the last epoch. The dotted "
-        "line is MLP ERM."
-    )
-    return section(part, "hops", "Error against distance", text, figure)
-
-
-def _maps(part: VariantOutcome) -> Sections:
-    shown = {
-        _title(part, method): {str(name): value for name, value in last_metrics(runs, "by_group").items()}
-        for method in SHOWN_MAPS
-        if (runs := of_method(part.records, method))
-    }
+def _errors_map(part: VariantOutcome) -> Sections:
+    shown = _shown(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
     if not shown:
         return []
     figure = pages.figures.error_map(shown, [str(name) for name in part.loaded.train])
@@ -616,22 +576,26 @@ def _maps(part: VariantOutcome) -> Sections:
     return section(part, "states", "Error in every test state", text, figure)
 
 
-def _importance(part: VariantOutcome) -> Sections:
-    weights = part.loaded.physical_prior(**part.protocol.priors).weights
-    prior = {str(name): value for name, value in weights.items()}
-    sections: Sections = []
-    for kind, (moment, methods) in SHOWN_WEIGHTS.items():
-        shown = {
-            _title(part, method): {str(name): value for name, value in last_weights(runs).items()}
-            for method in methods
-            if (runs := of_method(part.records, method))
-        }
-        if shown:
-            text = f"The physical prior, and the weights of DRO and TRO {moment}."
-            figure = pages.maps.state_maps({"physical prior p": prior} | shown, "weight of a training state")
-            title = f"How much each training state counts: {kind}"
-            sections += section(part, f"importance-{kind.split()[0]}", title, text, figure)
-    return sections
+def _weights_map(part: VariantOutcome) -> Sections:
+    shown = _shown(part, SHOWN_WEIGHTS, last_weights)
+    if not shown:
+        return []
+    prior = {"physical prior": _by_code(part.loaded.physical_prior(**part.protocol.priors).weights)}
+    text = "The physical prior, and the weights of DRO and TRO: of networks after the last epoch, mean over seeds."
+    figure = pages.maps.state_maps(prior | shown, "weight of a training state")
+    return section(part, "importance", "How much each training state counts", text, figure)
+
+
+def _shown(
+    part: VariantOutcome, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]
+) -> dict[str, dict[str, float]]:
+    """Return values by state from the runs of these methods, by title."""
+    runs = {method: of_method(part.records, method) for method in methods}
+    return {part.protocol.method(method).title: _by_code(values(each)) for method, each in runs.items() if each}
+
+
+def _by_code(values: Mapping[Name, float]) -> dict[str, float]:
+    return {str(name): value for name, value in values.items()}
 
 
 register(
@@ -646,7 +610,7 @@ register(
         summary=_mean_by_hop,
         rules=_RULES,
         sections=sections,
-        findings=lambda part: comparisons(part, COMPARED),
+        findings=partial(any_findings, what="state"),
         overall=overall,
     )
 )
