@@ -194,7 +194,7 @@ def empty(folder: Path) -> None:
 
 
 FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no domain": (lambda root: (root / "photo").rename(root / "pictures"), "lacks the domain folder.* 'photo'.*'pictures'"),
+    "no domain": (lambda root: (root / "photo").rename(root / "images"), "lacks the domain folder.* 'photo'.*'images'"),
     "no classes": (lambda root: [shutil.rmtree(place) for place in (root / "photo").iterdir()], "no class folders in"),
     "no image": (lambda root: empty(root / "photo" / "car"), "no image in the class folder.*photo/car"),
     "one class": (
