@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.paper.theory.cases import tiny_study
 from toporo.cli import app
-from toporo.paper.theory.results import StudySettings
+from toporo.paper.theory.study import StudySettings
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import typer
 
 from toporo.cli.common import Quiet, option, register, say, say_data, working
 from toporo.errors import SettingError
-from toporo.paper.study import run_study
 from toporo.paper.theory.page import tables, write_theory_report
-from toporo.paper.theory.results import StudySettings
+from toporo.paper.theory.study import StudySettings, run_study
 from toporo.progress import make_console
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from toporo.data.grouped import GroupedData
 from toporo.paper import load_dataset
-from toporo.paper.study import run_study
 from toporo.paper.theory.ball import BallProblem
-from toporo.paper.theory.results import StudySettings, TheoryStudy
+from toporo.paper.theory.study import StudySettings, TheoryStudy, run_study
 
 
 def blobs(rows: int = 6, groups: int = 3, features: int = 2, seed: int = 0) -> GroupedData:
@@ -46,7 +45,5 @@ def spiral() -> GroupedData:
 @functools.cache
 def tiny_study() -> TheoryStudy:
     """A study with as little of everything as there can be."""
-    settings = StudySettings(
-        horizons=(64, 128, 256), seeds=2, epochs=2, training_seeds=1, signs=50, classifier="logistic", every_group=False
-    )
+    settings = StudySettings(horizons=(64, 128, 256), seeds=2, epochs=2, training_seeds=1, signs=50, every_group=False)
     return run_study(settings, progress=False)

@@ -14,10 +14,10 @@ from tests.paper.theory.cases import problem, spiral
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
 from toporo.paper.theory import BallProblem, duality_gap, solve_saddle
-from toporo.paper.theory.ball import LOSSES
 from toporo.robust import best_response
 
-LOSS = st.sampled_from(sorted(LOSSES))
+CONVEX = ("squared", "logistic")
+LOSS = st.sampled_from(CONVEX)
 
 
 def ball_points(rng: np.random.Generator, count: int, size: int, ball_radius: float) -> np.ndarray:
@@ -43,7 +43,7 @@ def test_no_point_of_the_ball_is_below_the_certified_minimum(loss: str, ball_rad
     assert (task.losses(tried) @ q >= found.value - found.gap - 1e-15).all()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", CONVEX)
 @pytest.mark.parametrize("ball_radius", [0.1, 1.0, 1e3])
 def test_the_minimum_agrees_with_a_general_solver(loss: str, ball_radius: float) -> None:
     task = problem(loss, ball_radius=ball_radius, rows=30)
@@ -51,7 +51,7 @@ def test_the_minimum_agrees_with_a_general_solver(loss: str, ball_radius: float)
     peer = minimize(
         lambda theta: float(q @ task.losses(theta)),
         np.zeros(3),
-        jac=lambda theta: (LOSSES[loss].slope(task.x @ theta, task.y) * task.row_weights(q)) @ task.x,
+        jac=lambda theta: task.gradient(theta, q),
         constraints={
             "type": "ineq", "fun": lambda theta: ball_radius**2 - theta @ theta, "jac": lambda theta: -2.0 * theta
         },
@@ -65,7 +65,7 @@ def test_inputs_that_repeat_each_other_leave_the_minimum_certified() -> None:
     """Copies of a column make the Hessian singular: infinitely many minimisers, one value."""
     data = spiral()
     doubled = GroupedData.from_arrays(np.column_stack([data.x, data.x]), data.y, data.ids)
-    for loss in LOSSES:
+    for loss in CONVEX:
         task = BallProblem.from_data(doubled, loss=loss, ball_radius=5.0)
         assert task.saddle(task.prior, math.inf, 1e-9).gap <= 1e-9
 
@@ -82,7 +82,7 @@ def test_classes_that_a_line_parts_are_no_trouble_on_a_large_ball() -> None:
     assert found.point.theta[0] > 0
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", CONVEX)
 @pytest.mark.parametrize("penalty", [0.0, 0.3, 5.0])
 def test_the_gap_agrees_with_brute_force(loss: str, penalty: float) -> None:
     """One coefficient and two groups: both players' choices can be listed."""
@@ -113,15 +113,15 @@ def test_the_gap_is_never_negative_and_batches_change_nothing(loss: str, penalty
         assert float(duality_gap(task, theta[i], q[i]).value) == pytest.approx(together.value[i], abs=1e-9)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", CONVEX)
 @pytest.mark.parametrize("penalty", [0.0, 1.0, 100.0])
 def test_the_solver_reaches_the_gap_it_claims(loss: str, penalty: float) -> None:
     task = problem(loss, penalty, rows=20)
     found = solve_saddle(task, tol=1e-8)
-    assert float(duality_gap(task, found.theta, found.q).value) <= 1.01e-8
-    assert found.weights == pytest.approx(dict(zip(task.groups, found.q, strict=True)))
+    theta = found.point.theta[:, 0]
+    assert float(duality_gap(task, theta, found.q).value) <= 1.01e-8
     if penalty == 100.0:  # so strong a penalty leaves q where its best response says
-        response = best_response(task.losses(found.theta), task.prior, penalty)
+        response = best_response(task.losses(theta), task.prior, penalty)
         assert found.q == pytest.approx(response, abs=1e-6)
 
 

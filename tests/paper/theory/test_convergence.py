@@ -73,7 +73,7 @@ def test_the_constant_of_q_is_attained() -> None:
 
 @pytest.mark.parametrize("estimate", [certified_constants, estimated_constants])
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_the_bound_holds_and_the_gap_falls_at_its_rate(loss: str, penalty: float, estimate) -> None:
     task = BallProblem.from_data(spiral(), loss=loss, ball_radius=1.0, penalty=penalty)
     found = measure_convergence(task, estimate(task), HORIZONS, range(5))

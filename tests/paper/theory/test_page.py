@@ -14,7 +14,7 @@ from tests.pages.page import Page, figures
 from tests.paper.theory.cases import tiny_study
 from toporo.errors import SettingError
 from toporo.paper.theory import page as theory
-from toporo.paper.theory.results import StudySettings, TheoryStudy
+from toporo.paper.theory.study import StudySettings, TheoryStudy
 
 HONEST = (
     "The bound is ours, not the paper's",
@@ -101,12 +101,12 @@ def test_a_vacuous_bound_is_called_so(study: TheoryStudy) -> None:
     breakdown = replace(method.breakdowns[0], empirical=0.1, complexity=0.3, distance=0.2, confidence=0.5)
     cases = {"no (1.3 ×)": breakdown, "no": replace(breakdown, distance=1.0), "yes": replace(breakdown, confidence=0.1)}
     for expected, each in cases.items():
-        table = theory.tables(replace(study, bounds=(method._replace(breakdowns=(each,)),)))[3]
+        table = theory.tables(replace(study, bounds=(replace(method, breakdowns=(each,)),)))[3]
         assert {row[0]: row[1] for row in table.rows}["below B (or × rows it takes)"] == expected
 
 
 def test_names_are_text(study: TheoryStudy, tmp_path: Path) -> None:
-    named = tuple(method._replace(method="<b>bold</b> & co") for method in study.bounds)
+    named = tuple(replace(method, method="<b>bold</b> & co") for method in study.bounds)
     assert "<b>bold" not in theory.write_theory_report(replace(study, bounds=named), tmp_path).read_text()
 
 
@@ -115,7 +115,8 @@ def lines(ax) -> dict[str, np.ndarray]:
 
 
 def test_figures_of_rates_show_mean_and_bound_and_the_rate(study: TheoryStudy) -> None:
-    for ax, runs in zip(theory.convergence_figure(study.problems).axes, study.problems, strict=True):
+    pairs = zip(study.convergence[::2], study.convergence[1::2], strict=True)
+    for ax, runs in zip(theory.convergence_figure(study.convergence).axes, pairs, strict=True):
         assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
         for run in runs:
             assert lines(ax)[f"gap, {run.constants.how} constants"] == pytest.approx(run.gap.means)
@@ -123,8 +124,8 @@ def test_figures_of_rates_show_mean_and_bound_and_the_rate(study: TheoryStudy) -
         guide = lines(ax)["slope −1/2"]
         assert math.log(guide[-1] / guide[0]) / math.log(256 / 64) == pytest.approx(-0.5)
     for ax, name, power in zip(theory.rate_figure(study.rates).axes, theory.BOUNDED, (-0.2, -0.4), strict=True):
-        assert lines(ax)["left, λ = 10"] == pytest.approx(study.rates[1].rates[name].means)
-        assert lines(ax)["right (bound), λ = 10"] == pytest.approx(study.rates[1].rates[name].bounds)
+        assert lines(ax)["left, λ = 10"] == pytest.approx(study.rates[1].rates()[name].means)
+        assert lines(ax)["right (bound), λ = 10"] == pytest.approx(study.rates[1].rates()[name].bounds)
         guide = lines(ax)["the bound's rate"]
         assert math.log(guide[-1] / guide[0]) / math.log(256 / 64) == pytest.approx(power)
 

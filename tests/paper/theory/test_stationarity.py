@@ -14,10 +14,10 @@ from torch import nn
 
 from tests.paper.theory.cases import blobs, problem
 from toporo.data.grouped import GroupedData
-from toporo.errors import DataError, GroupMismatchError, SettingError
+from toporo.errors import DataError, GroupMismatchError, SettingError, UnknownNameError
 from toporo.objectives import ERM, TRO, GroupDRO, WeightedObjective
 from toporo.paper.theory import BallProblem, SmoothConstants, measure_stationarity, training_stationarity
-from toporo.paper.theory.stationarity import inner_suboptimality, sigmoid_constants, sigmoid_stationarity
+from toporo.paper.theory.stationarity import inner_suboptimality, sigmoid_constants, stationarity_at
 from toporo.robust import get_divergence
 from toporo.training import MLP, Batches, TrainingPlan, fit
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
 
 
 def sigmoid(penalty: float = 1.0) -> BallProblem:
-    return problem(penalty=penalty, rows=8)
+    return replace(problem("sigmoid", penalty, rows=8), ball_radius=math.inf)
 
 
 def values_and_slopes(rows: BallProblem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -177,14 +177,14 @@ def test_the_measurement_is_the_one_of_a_network_in_training() -> None:
 
     found = training_stationarity(model, objective, blobs(rows=8), loss)
     theta = np.array([*model.weight.detach().numpy()[0], model.bias.item()])
-    square, gap = sigmoid_stationarity(sigmoid(), theta, Q)
+    square, gap = stationarity_at(sigmoid(), theta, Q)
     assert (math.sqrt(square), float(gap)) == pytest.approx(found, rel=1e-5)
 
 
 @pytest.mark.parametrize("penalty", [0.3, 1.0, 10.0])
 def test_the_bound_holds_where_every_constant_is_known(penalty: float) -> None:
     result = measure_stationarity(sigmoid(penalty), (64, 256, 1024), range(3))
-    for rate in result.rates.values():
+    for rate in result.rates().values():
         assert rate.holds
         assert rate.bound_slope < 0
     assert (result.gradient_norm.values > 0).all()
@@ -229,8 +229,8 @@ def test_a_smaller_constant_is_a_smaller_bound() -> None:
 def test_what_has_no_bound_is_refused() -> None:
     with pytest.raises(SettingError, match="at λ = 0 Theorem 2 has no bound here"):
         sigmoid_constants(sigmoid(penalty=0.0))
-    with pytest.raises(DataError, match="targets -1 and 1"):
-        sigmoid_constants(replace(sigmoid(), y=np.zeros(24)))
+    with pytest.raises(UnknownNameError, match=r"unknown loss with known constants 'logistic'.*sigmoid"):
+        sigmoid_constants(problem())
     constants = sigmoid_constants(sigmoid(penalty=4.0))
     for sizes in ((0.1, 0.3), (0.0, 0.1)):
         with pytest.raises(SettingError, match=r"at most 1/λ = 0.25"):

@@ -1,6 +1,6 @@
 """The paper's three theorems as programs: convergence, stationarity while training, a bound for unseen groups."""
 
-from toporo.paper.theory.ball import BallProblem, DualityGap, SaddlePoint, duality_gap, solve_saddle
+from toporo.paper.theory.ball import BallProblem, DualityGap, duality_gap, solve_saddle
 from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
 from toporo.paper.theory.convergence import (
     Constants,
@@ -25,7 +25,6 @@ __all__ = [
     "Convergence",
     "DualityGap",
     "Rate",
-    "SaddlePoint",
     "SmoothConstants",
     "Stationarity",
     "StationarityRates",

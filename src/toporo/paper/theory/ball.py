@@ -24,16 +24,12 @@ from toporo.groups import GroupIds, Groups
 from toporo.robust import DIVERGENCES, LogisticLosses, SquaredLosses, best_response
 from toporo.robust.saddle import Saddle, SaddleProblem
 from toporo.topology.prior import Prior
-from toporo.types import Array, Name
-
-#: Description of a ball's radius for error messages.
-LARGEST_NORM = "a positive number, the largest norm of θ"
+from toporo.types import Array
 
 
 class Loss(NamedTuple):
-    r"""A convex loss of a prediction z and a target y, its slope in z, and suprema of both over :math:`|z| \le r`."""
+    r"""A loss of a prediction z and a target y, its slope in z, and suprema of both over :math:`|z| \le r`."""
 
-    name: str
     value: Callable[[Array, Array], Array]
     slope: Callable[[Array, Array], Array]
     largest: Callable[[Array, Array], Array]
@@ -44,21 +40,26 @@ def _sigmoid(z: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * z)))
 
 
-#: Name to loss: half the squared error, and the logistic loss of targets -1 and 1.
+#: Losses by name: half the squared error; and of targets -1 and 1 the logistic loss, and the sigmoid of the negative
+#: margin, which is bounded, has bounded derivatives and is not convex.
 LOSSES: dict[str, Loss] = {
     "squared": Loss(
-        "squared",
         value=lambda z, y: 0.5 * (z - y) ** 2,
         slope=lambda z, y: z - y,
         largest=lambda r, y: 0.5 * (r + np.abs(y)) ** 2,
         steepest=lambda r, y: r + np.abs(y),
     ),
     "logistic": Loss(
-        "logistic",
         value=lambda z, y: np.logaddexp(0.0, -y * z),
         slope=lambda z, y: -y * _sigmoid(-y * z),
         largest=lambda r, y: np.logaddexp(0.0, r),
         steepest=lambda r, y: _sigmoid(r),
+    ),
+    "sigmoid": Loss(
+        value=lambda z, y: 0.5 * (1.0 - np.tanh(0.5 * y * z)),
+        slope=lambda z, y: -y * _sigmoid(-y * z) * (1.0 - _sigmoid(-y * z)),
+        largest=lambda r, y: _sigmoid(r),
+        steepest=lambda r, y: np.full(np.shape(r), 0.25),
     ),
 }
 
@@ -69,8 +70,8 @@ class BallProblem:
 
     Attributes
     ----------
-    x, y : inputs, with a column of ones if there is an intercept, and targets (-1 and 1 for the logistic loss), sorted
-        by group.
+    x, y : inputs, with a column of ones if there is an intercept, and targets (numbers for the squared loss, else -1
+        and 1), sorted by group.
     counts : rows by group.
     groups : the groups, in the order of the rows, of ``counts`` and of ``prior``.
     loss : a key of :data:`LOSSES`.
@@ -94,7 +95,7 @@ class BallProblem:
         data: GroupedData,
         *,
         loss: str,
-        ball_radius: float,
+        ball_radius: float | None,
         penalty: float = 0.0,
         prior: Prior | Mapping[Any, float] | None = None,
         intercept: bool = True,
@@ -103,15 +104,16 @@ class BallProblem:
 
         Parameters
         ----------
-        data : the rows; the logistic loss takes any two targets.
-        loss : ``"squared"`` or ``"logistic"``.
-        ball_radius : R, the largest norm of θ.
+        data : the rows; losses other than the squared one take any two targets.
+        loss : a key of :data:`LOSSES`.
+        ball_radius : R, the largest norm of θ; None if θ may be any vector.
         penalty : λ.
         prior : p by group name; uniform unless given.
         intercept : whether to add a column of ones.
         """
         one_of(loss, "loss", LOSSES)
-        positive(ball_radius, "ball_radius", LARGEST_NORM)
+        if ball_radius is not None:
+            positive(ball_radius, "ball_radius", "a positive number, the largest norm of θ")
         non_negative(penalty, "penalty")
         if prior is None:
             prior = Prior.uniform(data.groups)
@@ -120,11 +122,11 @@ class BallProblem:
         order = np.argsort(data.codes, kind="stable")
         return cls(
             x=design(data.x, intercept)[order],
-            y=(signs_of(data.y) if loss == "logistic" else targets(data.y))[order],
+            y=(_targets(data.y) if loss == "squared" else _signs(data.y))[order],
             counts=np.bincount(data.codes, minlength=len(data.groups)),
             groups=data.groups,
             loss=loss,
-            ball_radius=float(ball_radius),
+            ball_radius=math.inf if ball_radius is None else float(ball_radius),
             penalty=float(penalty),
             prior=data.groups.align(prior.weights, what="the prior"),
         )
@@ -148,6 +150,10 @@ class BallProblem:
         rows = LOSSES[self.loss].value(theta @ self.x.T, self.y) * self.row_shares
         return np.asarray(np.add.reduceat(rows, self.starts, axis=-1))
 
+    def gradient(self, theta: Array, q: Array) -> Array:
+        """The gradient of R in θ."""
+        return np.asarray((LOSSES[self.loss].slope(theta @ self.x.T, self.y) * self.row_weights(q)) @ self.x)
+
     def divergence(self, q: Array) -> Array:
         """D(q‖p)."""
         return np.asarray(DIVERGENCES["l2"].value(q, self.prior))
@@ -158,7 +164,7 @@ class BallProblem:
 
     @cached_property
     def group_losses(self) -> LogisticLosses | SquaredLosses:
-        """The groups' losses for the exact solver."""
+        """The groups' losses for the exact solver, which takes convex losses."""
         ids = GroupIds(np.repeat(np.arange(len(self.counts)), self.counts), self.groups)
         if self.loss == "logistic":
             return LogisticLosses.from_arrays(self.x, self.y, ids, intercept=False, one_class="allow")
@@ -179,7 +185,7 @@ def design(x: Any, intercept: bool) -> Array:
     return np.column_stack([inputs, np.ones(len(inputs))]) if intercept else inputs
 
 
-def targets(y: Any) -> Array:
+def _targets(y: Any) -> Array:
     """Convert targets to a vector of floats."""
     values = np.asarray(y, dtype=np.float64)
     if values.ndim != 1:
@@ -187,29 +193,25 @@ def targets(y: Any) -> Array:
     return values
 
 
-def signs_of(y: Any) -> Array:
+def _signs(y: Any) -> Array:
     """Convert two classes to -1 and 1, in the order of their labels."""
-    values = targets(y)
+    values = _targets(y)
     classes = np.unique(values)
     if len(classes) != 2:
-        raise DataError(f"y holds {len(classes)} different value(s): the logistic loss is for two classes.")
+        raise DataError(f"y holds {len(classes)} different value(s): the loss is for two classes.")
     return np.asarray(np.where(values == classes[1], 1.0, -1.0))
 
 
 def project_ball(theta: Array, radius: float) -> Array:
     """Return the nearest point of the ball, along the last axis."""
+    if math.isinf(radius):
+        return theta
     norm = np.sqrt((theta**2).sum(axis=-1, keepdims=True))
     return np.asarray(theta * (radius / np.maximum(norm, radius)))
 
 
-@dataclass(frozen=True, eq=False)
-class DualityGap:
-    """The duality gap at (θ, q).
-
-    Attributes
-    ----------
-    value, accuracy : an upper bound of it, and at most how far that is above the true one.
-    """
+class DualityGap(NamedTuple):
+    """An upper bound of a duality gap, and the most by which it may exceed the true one."""
 
     value: Array
     accuracy: Array
@@ -232,7 +234,7 @@ def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e
     >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 5.0], ["a", "a", "b", "b"])
     >>> problem = BallProblem.from_data(data, loss="squared", ball_radius=2.0)
     >>> solution = solve_saddle(problem)
-    >>> duality_gap(problem, solution.theta, solution.q).value < 1e-6
+    >>> duality_gap(problem, solution.point.theta[:, 0], solution.q).value < 1e-6
     True
     """
     theta, q = _checked_points(problem, theta, q)
@@ -262,29 +264,8 @@ def _checked_points(problem: BallProblem, theta: Array, q: Array) -> tuple[Array
     return theta, q
 
 
-@dataclass(frozen=True, eq=False)
-class SaddlePoint:
-    """A model on the ball and the worst weights for it, with a certified duality gap.
-
-    Attributes
-    ----------
-    theta, q, gap : all three.
-    groups : whose weights q are, in its order.
-    """
-
-    theta: Array
-    q: Array
-    gap: float
-    groups: Groups
-
-    @property
-    def weights(self) -> dict[Name, float]:
-        """q by group name."""
-        return self.groups.named(self.q)
-
-
-def solve_saddle(problem: BallProblem, *, tol: float = 1e-6) -> SaddlePoint:
-    """Solve the problem exactly, by :class:`~toporo.robust.saddle.SaddleProblem`.
+def solve_saddle(problem: BallProblem, *, tol: float = 1e-6) -> Saddle:
+    """Return the saddle point of the problem, with its certified gap.
 
     Parameters
     ----------
@@ -294,4 +275,4 @@ def solve_saddle(problem: BallProblem, *, tol: float = 1e-6) -> SaddlePoint:
     found = problem.saddle(problem.prior, problem.penalty, positive(tol, "tol"))
     if found.gap > tol * abs(found.value):
         raise SettingError(f"the duality gap is still {found.gap:.2g}: allow a tol above {tol:g}.")
-    return SaddlePoint(found.point.theta[:, 0], found.q, found.gap, problem.groups)
+    return found

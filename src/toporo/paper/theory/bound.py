@@ -37,19 +37,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.ensemble import GradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import PredefinedSplit, cross_val_predict
 
-from toporo.checks import number, one_of, whole
+from toporo.checks import number, whole
 from toporo.data.grouped import GroupedData, group_rng
 from toporo.errors import DataError, listed
-from toporo.groups import GroupIds, Groups, name_to_json
+from toporo.groups import GroupIds, Groups
 from toporo.paper.theory.ball import BallProblem, design
 from toporo.topology.diffusion import GroupDiffusion
 from toporo.topology.prior import Prior
@@ -57,11 +56,8 @@ from toporo.types import Array, Name
 
 #: B, the largest value of the ramp loss.
 LARGEST_LOSS = 1.0
-#: Classifiers that tell the test group from the training mixture, by name.
-CLASSIFIERS = {
-    "boosting": GradientBoostingClassifier(random_state=0),
-    "logistic": LogisticRegression(max_iter=1000, random_state=0),
-}
+#: Tells the test group from the training mixture.
+CLASSIFIER = GradientBoostingClassifier(random_state=0)
 #: Parts of the rows, each held out once from the classifier.
 FOLDS = 5
 
@@ -143,19 +139,6 @@ class BoundBreakdown:
         room = LARGEST_LOSS - self.empirical - LARGEST_LOSS * self.distance
         return ((self.complexity + self.confidence) / room) ** 2 if room > 0 else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self) | {
-            "test_group": name_to_json(self.test_group),
-            "weights": [[name_to_json(name), value] for name, value in self.weights.items()],
-            "largest_loss": LARGEST_LOSS,
-            "distance_term": self.terms["distance"],
-            "total": self.total,
-            "total_if_chosen": self.total_if_chosen,
-            "vacuous": self.vacuous,
-            "rows_factor": self.rows_factor,
-        }
-
 
 def bound_breakdown(
     problem: BallProblem,
@@ -165,7 +148,6 @@ def bound_breakdown(
     *,
     delta: float = 0.05,
     signs: int = 1000,
-    classifier: str = "boosting",
 ) -> BoundBreakdown:
     """Compute Theorem 3's terms for a linear classifier and one test group.
 
@@ -177,10 +159,8 @@ def bound_breakdown(
     test : the rows of the test group. Their targets are compared with (``test_risk``) and enter no term.
     delta : the probability of failure.
     signs : number of random sign vectors that the complexity is averaged over.
-    classifier : a key of :data:`CLASSIFIERS`.
     """
     number(delta, "delta", "a probability of failure between 0 and 1", above=0.0, below=1.0)
-    one_of(classifier, "classifier", CLASSIFIERS)
     theta, x_test = _check(problem, theta, test)
     q = problem.groups.align(Prior(weights).weights, what="the weights")
     points = problem.row_weights(q)[:, None] * problem.x
@@ -189,7 +169,7 @@ def bound_breakdown(
         for mixture in (q, *np.eye(len(q)))
     )
     each_confidence = [confidence_term(np.ones(1), count, delta / len(q)) for count in problem.counts[:, None]]
-    distance = classifier_distance(problem, q, test.x, classifier)
+    distance = classifier_distance(problem, q, test.x)
     return BoundBreakdown(
         test_group=test.groups.names[0],
         weights=problem.groups.named(q),
@@ -205,7 +185,7 @@ def bound_breakdown(
         chosen_complexity=2.0 * float(q @ [estimate.value for estimate in each_complexity]),
         chosen_confidence=float(q @ each_confidence),
         test_risk=float(_ramp(x_test @ theta * test.y).mean()),
-        assumptions=_assumptions(problem.ball_radius, delta, classifier),
+        assumptions=_assumptions(problem.ball_radius, delta),
     )
 
 
@@ -263,7 +243,7 @@ def rademacher(points: Array, ball_radius: float, signs: int = 1000) -> Estimate
 # ---------------------------------------------------------------- distances
 
 
-def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array, classifier: str = "boosting") -> Estimate:
+def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array) -> Estimate:
     r"""Total variation between the test inputs and the q-weighted training inputs, as seen by a classifier.
 
     For any rule that tells the two apart, the sum of its hit rates on both sides less one, that is
@@ -276,7 +256,6 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array, clas
     problem : the training rows.
     q : weights in the order of its groups.
     test_inputs : (n, features), without the intercept.
-    classifier : a key of :data:`CLASSIFIERS`.
     """
     codes = np.repeat(np.arange(len(q)), problem.counts)
     used = np.flatnonzero(q[codes] > 0)
@@ -297,9 +276,7 @@ def classifier_distance(problem: BallProblem, q: Array, test_inputs: Array, clas
     is_test = parts == len(q)
     counts = np.maximum(sizes, 1)
     mass = (share / counts)[parts] * len(x) / 2.0
-    guesses = cross_val_predict(
-        CLASSIFIERS[classifier], x, is_test, cv=PredefinedSplit(fold), params={"sample_weight": mass}
-    )
+    guesses = cross_val_predict(CLASSIFIER, x, is_test, cv=PredefinedSplit(fold), params={"sample_weight": mass})
     rate = np.bincount(parts, guesses == is_test, minlength=len(share)) / counts
     error = math.sqrt(float((share**2 * rate * (1.0 - rate) / counts).sum()))
     return Estimate(min(max(float(share @ rate) - 1.0, 0.0), 1.0), error)
@@ -325,7 +302,7 @@ def mixture_emd(problem: BallProblem, q: Array, test_inputs: Array, **settings: 
     return diffusion.distances(row_weights=rows).between(*names)
 
 
-def _assumptions(ball_radius: float, delta: float, classifier: str) -> tuple[str, ...]:
+def _assumptions(ball_radius: float, delta: float) -> tuple[str, ...]:
     return (
         "Training rows are independent, those of a group drawn from that group's distribution.",
         "The loss (ramp) lies between 0 and B = 1 on every input that can occur, and changes by at most as much as the "
@@ -336,7 +313,7 @@ def _assumptions(ball_radius: float, delta: float, classifier: str) -> tuple[str
         "that holds for such weights, by a union over the groups.",
         "Labels depend on inputs in the test group as they do in the mixture (covariate shift): the distance compares "
         "inputs only.",
-        f"The total variation is a classifier's ({classifier}), which is a lower bound of the true one. The sum is "
+        "The total variation is a classifier's (boosting), which is a lower bound of the true one. The sum is "
         "therefore an estimate and no certificate.",
         "The complexity is a Monte Carlo mean; its standard error is given, and its ceiling needs no sampling.",
         "The diffusion EMD ranks groups by how far they are; it is on a scale of its own and no part of the sum.",

@@ -38,8 +38,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -126,15 +126,8 @@ def estimated_constants(problem: BallProblem) -> Constants:
     return Constants("estimated", *map(float, pilots.largest.max(axis=1)))
 
 
-@dataclass(frozen=True, eq=False)
-class Averages:
-    r"""Averaged iterates, one run per row, and the norms of both stochastic gradients on the way.
-
-    Attributes
-    ----------
-    theta, q : the averages.
-    mean_square, largest : of the norms of :math:`g_\theta` and :math:`g_q`, (2, runs).
-    """
+class Averages(NamedTuple):
+    """Averaged iterates θ and q, one run per row; mean squares and maxima of both gradients' norms, (2, runs)."""
 
     theta: Array
     q: Array
@@ -154,13 +147,10 @@ def averaged_iterates(
     steps : T.
     seeds, stream : of the rows drawn, as in :func:`~toporo.paper.theory.rates.descent_ascent`.
     """
-    loss, radius = LOSSES[problem.loss], problem.ball_radius
-    sizes = constants.step_sizes(radius, steps)
+    sizes = constants.step_sizes(problem.ball_radius, steps)
     theta, q = np.zeros((len(seeds), problem.x.shape[1])), np.zeros((len(seeds), len(problem.groups)))
     squares, largest = np.zeros((2, len(seeds))), np.zeros((2, len(seeds)))
-    for step in descent_ascent(
-        problem, loss.value, loss.slope, radius=radius, steps=steps, sizes=sizes, seeds=seeds, stream=stream
-    ):
+    for step in descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds, stream=stream):
         norms = np.stack([(gradient**2).sum(axis=1) for gradient in (step.theta_gradient, step.q_gradient)])
         theta += step.theta
         q += step.q
@@ -175,33 +165,21 @@ class Convergence:
 
     Attributes
     ----------
-    problem, constants : what was solved, and the G's behind step sizes and bound.
+    loss, penalty, ball_radius : of the problem.
+    constants : the G's behind step sizes and bound.
     gap : the gaps, each an upper bound of the true one by at most the accuracy, and the bound on their mean.
     accuracy : the largest such error.
     covered : whether the mean squares of the gradients were within the G's at every T. For certified constants only
         chance prevents it; for estimated ones it is the condition under which the bound applies.
     """
 
-    problem: BallProblem
+    loss: str
+    penalty: float
+    ball_radius: float
     constants: Constants
     gap: Rate
     accuracy: float
     covered: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "constants": asdict(self.constants),
-            "steps": self.gap.horizons,
-            "seeds": self.gap.seeds,
-            "gaps": self.gap.values.tolist(),
-            "gap_accuracy": self.accuracy,
-            "bounds": self.gap.bounds.tolist(),
-            "covered": self.covered,
-            "holds": self.gap.holds,
-            "slope": self.gap.slope,
-            "slope_spread": self.gap.slope_spread,
-        }
 
 
 def measure_convergence(
@@ -222,7 +200,9 @@ def measure_convergence(
     bounds = np.array([constants.gap_bound(problem.ball_radius, steps) for steps in horizons])
     limits = np.array([constants.theta, constants.q]) ** 2
     return Convergence(
-        problem,
+        problem.loss,
+        problem.penalty,
+        problem.ball_radius,
         constants,
         Rate(horizons, tuple(seeds), np.array([gap.value for gap in gaps]), bounds),
         accuracy=max(float(gap.accuracy.max()) for gap in gaps),

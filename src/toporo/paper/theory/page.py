@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from toporo.pages.table import Table
 from toporo.paper.theory.bound import LARGEST_LOSS, BoundBreakdown
 from toporo.paper.theory.convergence import Convergence
 from toporo.paper.theory.rates import Rate
-from toporo.paper.theory.results import MethodBounds, TheoryStudy, TrainingCurves
 from toporo.paper.theory.stationarity import StationarityRates
+from toporo.paper.theory.study import MethodBounds, TheoryStudy, TrainingCurves
 from toporo.text import many
 
 #: Quantities bounded by Theorem 2: name, title, and the rate of the bound as fifths in the power of T.
@@ -48,7 +49,7 @@ HATCHES = ("", "///", "...", "xx")
 def write_theory_report(study: TheoryStudy, out: Path) -> Path:
     """Write ``out/theory.json``, ``out/figures/*.svg`` and ``out/report.html``, and return the report's path."""
     figures = (
-        convergence_figure(study.problems),
+        convergence_figure(study.convergence),
         training_figure(study.stationarity),
         rate_figure(study.rates),
         bound_figure(study.bounds),
@@ -78,7 +79,8 @@ def write_theory_report(study: TheoryStudy, out: Path) -> Path:
 def _verdict(study: TheoryStudy) -> Verdict:
     """Summary of which bounds held; that of Theorem 3 may fail with probability δ."""
     breakdowns = [breakdown for method in study.bounds for breakdown in method.breakdowns]
-    proven = [run.gap.holds for run in study.convergence] + [each.holds for each in study.rates]
+    proven = [run.gap.holds for run in study.convergence]
+    proven += [all(rate.holds for rate in each.rates().values()) for each in study.rates]
     above = [b.test_risk <= b.total for b in breakdowns]
     held = (
         f"hold in all {len(proven)} checks" if all(proven) else f"FAIL in {proven.count(False)} of {len(proven)} checks"
@@ -106,8 +108,8 @@ def tables(study: TheoryStudy) -> tuple[Table, Table, Table, Table]:
 def _convergence_table(runs: Sequence[Convergence]) -> Table:
     rows = tuple(
         (
-            run.problem.loss,
-            f"{run.problem.penalty:g}",
+            run.loss,
+            f"{run.penalty:g}",
             run.constants.how,
             f"{run.constants.theta:.2f}",
             f"{run.constants.q:.2f}",
@@ -128,8 +130,8 @@ def _training_table(curves: Sequence[TrainingCurves]) -> Table:
     last = curves[0].gradient_norm.shape[1]
     titles = [f"{title}, epoch {epoch}" for title, _ in BOUNDED.values() for epoch in (1, last)]
     rows = tuple(
-        (method, *(f"{values[:, epoch].mean():.2g}" for values in quantities for epoch in (0, -1)))
-        for method, *quantities in curves
+        (each.method, *(f"{getattr(each, name)[:, epoch].mean():.2g}" for name in BOUNDED for epoch in (0, -1)))
+        for each in curves
     )
     title = "Theorem 2: stationarity of a network in training"
     return Table(("method", *titles), rows, words=("method",), title=title)
@@ -140,7 +142,7 @@ def rates_table(results: Sequence[StationarityRates]) -> Table:
     rows = []
     for result in results:
         for name, (title, fifths) in BOUNDED.items():
-            rate = result.rates[name]
+            rate = result.rates()[name]
             left, right = rate.means[-1], rate.bounds[-1]
             ratio = "–" if left == 0 else f"{_rounded(right / left)} ×"
             slopes = _signed(rate.slope), _signed(rate.bound_slope), f"−{fifths}/5"
@@ -215,8 +217,9 @@ def _plot_guide(ax: Axes, horizons: Sequence[int], end: float, power: float, lab
 
 
 @charts.drawn
-def convergence_figure(problems: Sequence[tuple[Convergence, ...]]) -> Figure:
+def convergence_figure(results: Sequence[Convergence]) -> Figure:
     """Gap and bound against T on log axes; one panel per problem, certified and estimated constants."""
+    problems = [list(runs) for _, runs in groupby(results, key=lambda run: (run.loss, run.penalty))]
     figure, axes = charts.canvas(2.7, len(problems), sharex=True, sharey=True)
     for ax, runs in zip(axes, problems, strict=True):
         for run, color in zip(runs, COLORS, strict=False):
@@ -224,7 +227,7 @@ def convergence_figure(problems: Sequence[tuple[Convergence, ...]]) -> Figure:
             _plot_rate(ax, run.gap, color, f"bound, {how}", f"gap, {how}")
         _plot_guide(ax, runs[0].gap.horizons, 0.18 * runs[0].gap.means[-1], 1 / 2, "slope −1/2")
         slopes = " and ".join(_signed(run.gap.slope) for run in runs)
-        ax.set_title(f"{runs[0].problem.loss} loss, λ = {runs[0].problem.penalty:g}: slopes {slopes}")
+        ax.set_title(f"{runs[0].loss} loss, λ = {runs[0].penalty:g}: slopes {slopes}")
         ax.set_ylabel("duality gap")
     for ax in axes[:-1]:
         ax.set_xlabel("")
@@ -236,11 +239,11 @@ def convergence_figure(problems: Sequence[tuple[Convergence, ...]]) -> Figure:
 def training_figure(curves: Sequence[TrainingCurves]) -> Figure:
     """Both quantities of Theorem 2 after each epoch, mean over seeds, shaded from the smallest to the largest."""
     figure, axes = charts.canvas(3.0, 2)
-    for (method, *quantities), color in zip(curves, (COLORS[1], COLORS[0]), strict=True):
-        for ax, values in zip(axes, quantities, strict=True):
+    for each, color in zip(curves, (COLORS[1], COLORS[0]), strict=True):
+        for ax, values in zip(axes, (each.gradient_norm, each.dual_suboptimality), strict=True):
             epochs = np.arange(1, values.shape[1] + 1)
             ends = values.min(axis=0), values.max(axis=0)
-            charts.curve(ax, epochs, values.mean(axis=0), *ends, color=color, label=method)
+            charts.curve(ax, epochs, values.mean(axis=0), *ends, color=color, label=each.method)
     axes[0].set_title("‖∇θ R(θ, q)‖ over all training rows")
     axes[1].set_title("max over q′ of R(θ, q′), less R(θ, q)")
     for ax in axes:
@@ -260,8 +263,8 @@ def rate_figure(results: Sequence[StationarityRates]) -> Figure:
     for ax, (name, (_, fifths)) in zip(axes, BOUNDED.items(), strict=True):
         for result, color in zip(results, COLORS, strict=False):
             label = f"λ = {result.constants.penalty:g}"
-            _plot_rate(ax, result.rates[name], color, f"right (bound), {label}", f"left, {label}")
-        first = results[0].rates[name]
+            _plot_rate(ax, result.rates()[name], color, f"right (bound), {label}", f"left, {label}")
+        first = results[0].rates()[name]
         _plot_guide(ax, first.horizons, 0.6 * first.bounds[-1], fifths / 5, "the bound's rate")
     axes[0].set_title("‖∇θ R(θ, q)‖: rate −1/5")
     axes[1].set_title("max over q′ of R(θ, q′), less R(θ, q): rate −2/5")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,12 +10,9 @@ import numpy as np
 
 from toporo.checks import whole
 from toporo.errors import SettingError
-from toporo.paper.theory.ball import BallProblem, project_ball
+from toporo.paper.theory.ball import LOSSES, BallProblem, project_ball
 from toporo.robust import project_simplex
 from toporo.types import Array
-
-#: A function of predictions and targets, element by element.
-Pointwise = Callable[[Array, Array], Array]
 
 
 class Step(NamedTuple):
@@ -29,43 +25,32 @@ class Step(NamedTuple):
 
 
 def descent_ascent(
-    problem: BallProblem,
-    value: Pointwise,
-    slope: Pointwise,
-    *,
-    radius: float,
-    steps: int,
-    sizes: tuple[float, float],
-    seeds: Sequence[int],
-    stream: tuple[int, ...] = (),
+    problem: BallProblem, *, steps: int, sizes: tuple[float, float], seeds: Sequence[int], stream: tuple[int, ...] = ()
 ) -> Iterator[Step]:
     r"""Yield the steps of projected stochastic descent in θ and ascent in q, for all seeds side by side.
 
-    A run starts at :math:`\theta = 0`, :math:`q = p`. Each step draws one row of every group, uniformly and with
-    replacement. With :math:`\hat\ell_e` the loss on the row drawn of group e,
+    A run starts at :math:`\theta = 0`, :math:`q = p`, and θ stays in the problem's ball. Each step draws one row of
+    every group, uniformly and with replacement. With :math:`\hat\ell_e` the loss on the row drawn of group e,
 
     .. math:: g_\theta = \sum_e q_e \nabla \hat\ell_e(\theta),\qquad g_q = \hat\ell(\theta) - \lambda (q - p) .
 
     Parameters
     ----------
-    problem : its rows, groups, prior and penalty are used.
-    value, slope : the loss of a prediction and a target, and its derivative in the prediction.
-    radius : of the ball that θ is projected on; infinity for none.
+    problem : the problem.
     steps, sizes : T, and :math:`\eta_\theta` and :math:`\eta_q`.
     seeds, stream : one run per seed. The rows drawn depend on ``stream``, the seed and T alone.
     """
+    loss = LOSSES[problem.loss]
     streams = [np.random.default_rng([*stream, seed, steps]) for seed in seeds]
     rows = np.stack([rng.integers(0, problem.counts, size=(steps, len(problem.groups))) for rng in streams], axis=1)
     theta, q = np.zeros((len(seeds), problem.x.shape[1])), np.tile(problem.prior, (len(seeds), 1))
     for drawn in rows + problem.starts:
         x, y = problem.x[drawn], problem.y[drawn]
         z = (x @ theta[..., None])[..., 0]
-        theta_gradient = ((slope(z, y) * q)[:, None] @ x)[:, 0]
-        q_gradient = value(z, y) - problem.penalty * (q - problem.prior)
+        theta_gradient = ((loss.slope(z, y) * q)[:, None] @ x)[:, 0]
+        q_gradient = loss.value(z, y) - problem.penalty * (q - problem.prior)
         yield Step(theta, q, theta_gradient, q_gradient)
-        theta = theta - sizes[0] * theta_gradient
-        if radius < math.inf:
-            theta = project_ball(theta, radius)
+        theta = project_ball(theta - sizes[0] * theta_gradient, problem.ball_radius)
         q = np.asarray(project_simplex(q + sizes[1] * q_gradient))
 
 

@@ -40,14 +40,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from toporo.checks import positive
+from toporo.checks import one_of, positive
 from toporo.data.batches import tensors
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, SettingError
@@ -186,19 +186,8 @@ class SmoothConstants:
 # ---------------------------------------------------------------- a problem with known constants
 
 
-def sigmoid_loss(z: Array, y: Array) -> Array:
-    r""":math:`\sigma(-yz)`: bounded, with bounded derivatives, and not convex."""
-    return 0.5 * (1.0 - np.tanh(0.5 * y * z))
-
-
-def sigmoid_slope(z: Array, y: Array) -> Array:
-    """The derivative of :func:`sigmoid_loss` in z."""
-    values = sigmoid_loss(z, y)
-    return y * values * (values - 1.0)
-
-
 def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
-    r"""Constants of the sigmoid loss of a linear model without a ball, proven for all θ.
+    r"""Return constants of a linear model with the sigmoid loss, proven for all θ.
 
     The loss lies between 0 and 1, its slope within 1/4, its curvature within :math:`1/(6\sqrt3)`. A constant added to
     all of :math:`g_q` changes no projected step, so one half is subtracted from every loss, and
@@ -206,11 +195,10 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
 
     Parameters
     ----------
-    problem : its rows, prior and λ are used; λ > 0, and targets are -1 and 1.
+    problem : with the sigmoid loss and λ > 0.
     """
+    one_of(problem.loss, "loss with known constants", ("sigmoid",))
     positive(problem.penalty, "penalty", "a positive number: at λ = 0 Theorem 2 has no bound here")
-    if set(np.unique(problem.y)) != {-1.0, 1.0}:
-        raise DataError("the sigmoid loss is for targets -1 and 1.")
     norms = np.linalg.norm(problem.x, axis=1)
     mean, square = (np.add.reduceat(norms**k * problem.row_shares, problem.starts) for k in (1, 2))
     return SmoothConstants(
@@ -223,13 +211,10 @@ def sigmoid_constants(problem: BallProblem) -> SmoothConstants:
     )
 
 
-def sigmoid_stationarity(problem: BallProblem, theta: Array, q: Array) -> Array:
-    """Squared norm of the gradient in θ, and sub-optimality of q, of the sigmoid loss; (2, points)."""
-    z = theta @ problem.x.T
-    gradient = (sigmoid_slope(z, problem.y) * problem.row_weights(q)) @ problem.x
-    losses = np.add.reduceat(sigmoid_loss(z, problem.y) * problem.row_shares, problem.starts, axis=-1)
-    gap = inner_suboptimality(losses, q, problem.prior, problem.penalty)
-    return np.stack([(gradient**2).sum(axis=-1), gap])
+def stationarity_at(problem: BallProblem, theta: Array, q: Array) -> Array:
+    """Return the squared norm of the gradient in θ, and the sub-optimality of q; (2, points)."""
+    gap = inner_suboptimality(problem.losses(theta), q, problem.prior, problem.penalty)
+    return np.stack([(problem.gradient(theta, q) ** 2).sum(axis=-1), gap])
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,34 +232,15 @@ class StationarityRates:
     gradient_norm: Rate
     dual_suboptimality: Rate
 
-    @property
     def rates(self) -> dict[str, Rate]:
-        """Both rates by name."""
+        """Return both rates by name."""
         return {"gradient_norm": self.gradient_norm, "dual_suboptimality": self.dual_suboptimality}
-
-    @property
-    def holds(self) -> bool:
-        """True if both bounds hold at every T."""
-        return self.gradient_norm.holds and self.dual_suboptimality.holds
 
     @property
     def informative_from(self) -> int | None:
         r"""The first T at which the bound on the gradient is below :math:`G_\theta`, which no gradient can exceed."""
         pairs = zip(self.gradient_norm.horizons, self.gradient_norm.bounds, strict=True)
         return next((steps for steps, bound in pairs if bound < self.constants.theta), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        bounds = zip(self.gradient_norm.bounds.tolist(), self.dual_suboptimality.bounds.tolist(), strict=True)
-        return {
-            "constants": asdict(self.constants),
-            "steps": self.gradient_norm.horizons,
-            "seeds": self.gradient_norm.seeds,
-            **{name: rate.values.tolist() for name, rate in self.rates.items()},
-            "bounds": [Stationarity(*pair)._asdict() for pair in bounds],
-            "slopes": {name: [rate.slope, rate.bound_slope] for name, rate in self.rates.items()},
-            "holds": self.holds,
-        }
 
 
 def measure_stationarity(
@@ -292,10 +258,8 @@ def measure_stationarity(
     means, bounds = [], []
     for steps in horizons:
         sizes = constants.step_sizes(steps)
-        runs = descent_ascent(
-            problem, sigmoid_loss, sigmoid_slope, radius=math.inf, steps=steps, sizes=sizes, seeds=seeds
-        )
-        means.append(sum(sigmoid_stationarity(problem, step.theta, step.q) for step in runs) / steps)
+        runs = descent_ascent(problem, steps=steps, sizes=sizes, seeds=seeds)
+        means.append(sum(stationarity_at(problem, step.theta, step.q) for step in runs) / steps)
         bounds.append(constants.bound(steps, sizes))
     squares, dual = np.array(means).swapaxes(0, 1)
     norm_bounds, dual_bounds = np.array(bounds).T

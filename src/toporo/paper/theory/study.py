@@ -1,0 +1,235 @@
+"""A study of the three theorems on DG-15: what ``toporo theory`` runs and reports."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import nn
+
+from toporo.checks import whole
+from toporo.data.grouped import GroupedData
+from toporo.groups import name_to_json
+from toporo.machine import one_thread
+from toporo.objectives import TRO, GroupDRO, WeightedObjective
+from toporo.paper.base import load_dataset
+from toporo.paper.loaded import BenchmarkData
+from toporo.paper.theory.ball import BallProblem, solve_saddle
+from toporo.paper.theory.bound import BoundBreakdown, bound_breakdown
+from toporo.paper.theory.convergence import Convergence, certified_constants, estimated_constants, measure_convergence
+from toporo.paper.theory.rates import check_horizons
+from toporo.paper.theory.stationarity import (
+    Stationarity,
+    StationarityRates,
+    measure_stationarity,
+    training_stationarity,
+)
+from toporo.progress import Progress, Report
+from toporo.topology.prior import Prior
+from toporo.training import MLP, Batches, TrainingPlan, fit
+from toporo.types import Array, Name
+
+SCHEMA = "toporo.theory/2"
+BENCHMARK = "dg15"
+#: Methods compared, with their λ.
+METHODS = {"group DRO": 0.0, "TRO (λ=1)": 1.0}
+#: λ for which Theorem 2's bound is evaluated.
+RATE_PENALTIES = (1.0, 10.0)
+_cross_entropy = functools.partial(F.cross_entropy, reduction="none")
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """Amount of work; :meth:`quick` is for a first look.
+
+    Attributes
+    ----------
+    horizons, seeds, ball_radius : T and number of seeds of Theorem 1 and of Theorem 2's rate; R of Theorem 1.
+    epochs, training_seeds : of the networks trained for Theorem 2.
+    bound_ball_radius, delta, signs : R of Theorem 3, and arguments of :func:`~toporo.paper.theory.bound_breakdown`.
+    every_group : evaluate Theorem 3 on all test groups; else on the nearest and the farthest.
+    """
+
+    horizons: tuple[int, ...] = tuple(2**k for k in range(6, 14))
+    seeds: int = 10
+    ball_radius: float = 1.0
+    epochs: int = 60
+    training_seeds: int = 3
+    bound_ball_radius: float = 3.0
+    delta: float = 0.05
+    signs: int = 1000
+    every_group: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "epochs", "training_seeds"):
+            whole(getattr(self, name), name, 1)
+        check_horizons(self.horizons)
+
+    @classmethod
+    def quick(cls, seeds: int = 5) -> StudySettings:
+        """Few steps, seeds and epochs."""
+        horizons = tuple(2**k for k in range(6, 12))
+        return cls(horizons=horizons, seeds=seeds, epochs=20, training_seeds=1, every_group=False)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCurves:
+    """Both quantities of Theorem 2 after each epoch of training with one method, (seeds, epochs)."""
+
+    method: str
+    gradient_norm: Array
+    dual_suboptimality: Array
+
+
+@dataclass(frozen=True)
+class MethodBounds:
+    """Theorem 3 for one method: its λ, weights and certified duality gap, and one breakdown per test group."""
+
+    method: str
+    penalty: float
+    weights: Mapping[Name, float]
+    gap: float
+    breakdowns: tuple[BoundBreakdown, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TheoryStudy:
+    """All three theorems on one data set.
+
+    Attributes
+    ----------
+    settings, source, train : settings, origin of the data, and training groups.
+    convergence : Theorem 1 by problem (loss and λ) and constants.
+    stationarity, rates : Theorem 2 in networks while they train, and its bound.
+    bounds : Theorem 3, test groups from the nearest to the farthest.
+    """
+
+    settings: StudySettings
+    source: str
+    train: tuple[Name, ...]
+    convergence: tuple[Convergence, ...]
+    stationarity: tuple[TrainingCurves, ...]
+    rates: tuple[StationarityRates, ...]
+    bounds: tuple[MethodBounds, ...]
+
+    @property
+    def agreements(self) -> int:
+        """Number of test groups in which the method with the smallest bound also has the smallest true risk."""
+        by_group = list(zip(*(method.breakdowns for method in self.bounds), strict=True))
+        return sum(min(g, key=lambda b: b.total) is min(g, key=lambda b: b.test_risk) for g in by_group)
+
+    def to_json(self) -> str:
+        """Return the results as JSON: fields and properties by name, values by group as pairs."""
+        return json.dumps({"schema": SCHEMA, "benchmark": BENCHMARK, **_plain(self)}, indent=1, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return [[name_to_json(name), _plain(each)] for name, each in value.items()]
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if is_dataclass(value):
+        names = [each.name for each in fields(value)]
+        names += [name for name, member in vars(type(value)).items() if isinstance(member, property)]
+        return {name: _plain(getattr(value, name)) for name in names}
+    return value
+
+
+# ---------------------------------------------------------------------- the study
+
+
+def run_study(settings: StudySettings | None = None, *, progress: bool | Report | None = None) -> TheoryStudy:
+    """Run all three theorems on generated data of DG-15; the same settings give the same bytes."""
+    settings = settings or StudySettings()
+    seeds = range(settings.seeds)
+    benchmark = load_dataset(BENCHMARK, source="generated")
+    data = benchmark.data.select(benchmark.train)
+    prior = benchmark.physical_prior(measure="betweenness")
+    # Inputs in the unit ball: with R = 1 the ball binds, and the gap falls at the rate of the theorem.
+    scale = float(np.linalg.norm(data.x, axis=1).max())
+    scaled = _scaled(data, scale)
+    tests = [_scaled(benchmark.data.select([name]), scale) for name in _test_groups(benchmark, settings)]
+    convergence, rates = [], []
+    steps = 2 * len(METHODS) + len(METHODS) * (settings.training_seeds + len(tests)) + len(RATE_PENALTIES)
+    with Progress("theory", steps, progress) as bar, one_thread(torch=True):
+        bar.say("Theorem 1: projected SGD against the bound")
+        for loss, penalty in itertools.product(("squared", "logistic"), METHODS.values()):
+            task = BallProblem.from_data(
+                scaled, loss=loss, ball_radius=settings.ball_radius, penalty=penalty, prior=prior
+            )
+            for constants in (certified_constants(task), estimated_constants(task)):
+                convergence.append(measure_convergence(task, constants, settings.horizons, seeds))
+            bar.step()
+        bar.say("Theorem 2: stationarity while networks train")
+        curves = [_train(method, data, prior, settings, bar) for method in METHODS]
+        bar.say("Theorem 2: descent and ascent against the bound")
+        for penalty in RATE_PENALTIES:
+            task = BallProblem.from_data(scaled, loss="sigmoid", ball_radius=None, penalty=penalty, prior=prior)
+            rates.append(measure_stationarity(task, settings.horizons, seeds))
+            bar.step()
+        bar.say("Theorem 3: bounds for unseen groups")
+        bounds = [_bound(method, scaled, prior, tests, settings, bar) for method in METHODS]
+    return TheoryStudy(
+        settings, benchmark.source, benchmark.train, tuple(convergence), tuple(curves), tuple(rates), tuple(bounds)
+    )
+
+
+def _scaled(data: GroupedData, scale: float) -> GroupedData:
+    """Divide inputs by a number, and turn classes 0 and 1 into -1 and 1."""
+    return GroupedData.from_arrays(data.x / scale, 2.0 * data.y - 1.0, data.ids)
+
+
+def _test_groups(benchmark: BenchmarkData, settings: StudySettings) -> list[Name]:
+    """Return test groups by angle, which on this one-sided arc is by distance from training."""
+    angles = benchmark.about["angles"]
+    ordered = sorted(benchmark.test, key=lambda name: angles[name])
+    return ordered if settings.every_group else [ordered[0], ordered[-1]]
+
+
+def _train(method: str, data: GroupedData, prior: Prior, settings: StudySettings, bar: Progress) -> TrainingCurves:
+    """Train a network for each seed and measure stationarity after each epoch."""
+    curves = []
+    for seed in range(settings.training_seeds):
+        penalty = METHODS[method]
+        objective: WeightedObjective = TRO(prior, penalty, step=0.1) if penalty else GroupDRO(data.groups, step=0.1)
+
+        def measure(model: nn.Module, objective: WeightedObjective = objective) -> dict[str, float]:
+            return training_stationarity(model, objective, data, _cross_entropy)._asdict()
+
+        result = fit(
+            MLP(data.x.shape[1], 2, seed=seed),
+            objective,
+            Batches.of(data, per_group=10),
+            _cross_entropy,
+            TrainingPlan(rounds=settings.epochs, seed=seed),
+            evaluate=measure,
+        )
+        curves.append([[record.metrics[name] for name in Stationarity._fields] for record in result.history])
+        bar.step()
+    return TrainingCurves(method, *np.moveaxis(np.array(curves), 2, 0))
+
+
+def _bound(
+    method: str, data: GroupedData, prior: Prior, tests: Sequence[GroupedData], settings: StudySettings, bar: Progress
+) -> MethodBounds:
+    """Solve a method's problem and bound its risk in each test group; without a penalty the prior plays no part."""
+    penalty = METHODS[method]
+    problem = BallProblem.from_data(
+        data, loss="logistic", ball_radius=settings.bound_ball_radius, penalty=penalty, prior=prior if penalty else None
+    )
+    found, breakdowns = solve_saddle(problem), []
+    weights = problem.groups.named(found.q)
+    for test in tests:
+        breakdowns.append(
+            bound_breakdown(problem, found.point.theta[:, 0], weights, test, delta=settings.delta, signs=settings.signs)
+        )
+        bar.step()
+    return MethodBounds(method, penalty, weights, found.gap, tuple(breakdowns))
