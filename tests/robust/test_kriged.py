@@ -143,12 +143,12 @@ def test_predictions_and_their_variances_are_those_of_dense_matrices(name: str) 
     lacking = 1.0 - cross @ inverse @ ones
     spread = rows.covariance(p, (x, means, new_g), (x, means, new_g)) - cross @ inverse @ cross.T
     spread += np.outer(lacking, lacking) / (ones @ inverse @ ones)
-    own = [TRAIN.index(t) if t in TRAIN else None for t in new_g]
+    own = np.array([TRAIN.index(t) if t in TRAIN else -1 for t in new_g])
     vectors = rows.modes.vectors[new_g]
     theta = fit.coefficients(means, vectors, own)
     z = np.column_stack([np.ones(4), x - means])
     np.testing.assert_allclose(np.einsum("nj,njk->nk", z, theta), expected, atol=1e-9)
-    centre, variance = fit.moments(x, means, vectors, np.array([-1 if one is None else one for one in own]))
+    centre, variance = fit.moments(x, means, vectors, own)
     np.testing.assert_allclose(centre, expected, atol=1e-9)
     np.testing.assert_allclose(variance, np.diag(spread)[:, None] * s2, atol=1e-9)
     np.testing.assert_allclose(fit.noise, s2)
@@ -208,7 +208,7 @@ def error(adjacency: np.ndarray, x: np.ndarray, y: np.ndarray, g: np.ndarray, *,
     test = np.setdiff1d(np.arange(12), train)
     means = np.stack([x[g == e].mean(axis=0) for e in test])
     vectors = modes.vectors[test] if modes is not None else np.zeros((len(test), 0))
-    theta = fit.coefficients(means, vectors, [None] * len(test))[:, :, 0]
+    theta = fit.coefficients(means, vectors, np.full(len(test), -1))[:, :, 0]
     place = np.searchsorted(test, g[~inside])
     z = np.column_stack([np.ones(len(place)), x[~inside] - means[place]])
     return float(np.mean((np.einsum("nj,nj->n", z, theta[place]) + y[inside].mean() - y[~inside]) ** 2))
@@ -272,7 +272,7 @@ def test_effects_of_groups_without_inputs_are_those_of_dense_matrices(names: tup
     none = np.zeros((3, 0))
     cross = rows.covariance(p, (none, none, groups), (nothing, nothing, rows.g))
     expected = cross @ projected @ rows.y + level * (ones @ inverse @ rows.y / share)
-    found = fit.coefficients(none, rows.modes.vectors[groups], [None, None, TRAIN.index(2)])
+    found = fit.coefficients(none, rows.modes.vectors[groups], np.array([-1, -1, TRAIN.index(2)]))
     np.testing.assert_allclose(found[:, 0], expected, atol=1e-9)
     if not names and not level:
         np.testing.assert_array_equal(found, 0.0)

@@ -14,7 +14,7 @@ from toporo.estimators.base import plot_bars
 from toporo.estimators.explain import RowTable
 from toporo.estimators.rows import Scaling
 from toporo.groups import Groups
-from toporo.robust.kriged import KrigedFit
+from toporo.robust.kriged import KrigedFit, evidence_weights
 from toporo.text import SAW, many, number
 from toporo.topology.graph import GroupGraph
 from toporo.types import Array, Name
@@ -226,9 +226,8 @@ class KrigedPart:
 
     def _without(self, theta: Array, everyone: list[Name], units: Scaling) -> Array:
         """How far predictions would move were the models with a graph left out."""
-        scores = np.array([math.inf if "time" in m.solved.parameters else m.score for m in self.fit_.models])
-        weights = np.exp(scores.min() - scores)
-        bare = replace(self.fit_, weights=weights / weights.sum())
+        scores = [math.inf if "time" in m.solved.parameters else m.score for m in self.fit_.models]
+        bare = replace(self.fit_, weights=evidence_weights(scores))
         return _distances(theta - _theta(bare, self.topology_, everyone, len(self.groups_)), units.scale)
 
     def _story(self, rows: Sequence[GroupCoefficients], units: Scaling) -> dict[str, Any]:
@@ -298,7 +297,7 @@ def _theta(fit: KrigedFit, graph: GroupGraph | None, names: Sequence[Name], trai
     if modes is not None and graph is not None:
         place = {name: index for index, name in enumerate(graph.names)}
         vectors = modes.vectors[[place[name] for name in names]]
-    own = [place if place < trained else None for place in range(len(names))]
+    own = np.array([place if place < trained else -1 for place in range(len(names))])
     return fit.coefficients(np.zeros((len(names), fit.likelihood.factors.width)), vectors, own)
 
 
@@ -309,10 +308,10 @@ def _distances(theta: Array, scale: Array) -> Array:
 def _follows(fit: KrigedFit, place: int, unit: float) -> tuple[float, float]:
     """Standard deviation of intercepts (0) or slopes (1) between groups, and the share of variance by the graph."""
     alone = graph = 0.0
-    for model, weight in zip(fit.models, fit.weights, strict=True):
-        noise = weight * float(np.mean(fit.variance(model)))
-        alone += noise * model.solved.parameters.get(f"omega_{place}", 0.0)
-        graph += noise * model.solved.parameters.get(f"tau_{place}", 0.0)
+    for solved, weight in fit.counting:
+        noise = weight * float(np.mean(solved.noise))
+        alone += noise * solved.parameters.get(f"omega_{place}", 0.0)
+        graph += noise * solved.parameters.get(f"tau_{place}", 0.0)
     return unit * math.sqrt(alone + graph), graph / (alone + graph) if alone + graph > 0 else 0.0
 
 

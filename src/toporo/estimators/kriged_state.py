@@ -23,7 +23,7 @@ from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit, Likelihood, Solved, finished
+from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit, Likelihood, with_all_modes
 from toporo.robust.modes import GraphModes
 from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
 from toporo.text import number_to_json
@@ -302,15 +302,9 @@ def fit_again(
                 )
                 for model in stored
             )
-            sound = all(abs(_nll(likelihood, m.solved) - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
+            sound = all(abs(m.solved.nll - m.nll) <= SAME[0] + SAME[1] * abs(m.nll) for m in models)
     except (np.linalg.LinAlgError, ValueError):
         sound = False
     if not sound:
         raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
-    return finished(KrigedFit(likelihood, models, weights))
-
-
-def _nll(likelihood: Likelihood, solved: Solved) -> float:
-    """Minus the logarithm of the likelihood: that the solution is the one that was stored, nearly all digits know."""
-    outputs = likelihood.factors.outputs
-    return 0.5 * (likelihood.freedom * float(np.log(solved.q).sum()) + outputs * solved.log_determinant)
+    return with_all_modes(KrigedFit(likelihood, models, weights))

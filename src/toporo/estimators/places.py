@@ -94,9 +94,9 @@ def trust(fit: KrigedFit, graph: GroupGraph | None) -> dict[Name, float]:
     for place in range(d + 1):
         unit = np.zeros((len(names), d + 1))
         unit[:, place] = 1.0
-        for model, weight in fit.counting:
-            before += weight * model.solved.between(unit, nowhere, vectors)
-            after += weight * model.solved.variances(unit, nowhere, vectors, own, apart=True)
+        for solved, weight in fit.counting:
+            before += weight * solved.between(unit, nowhere, vectors)
+            after += weight * solved.variances(unit, nowhere, vectors, own, apart=True)
     usual = float(before.mean())
     share = 1.0 - after / usual if usual > SMALL else np.ones(len(names))
     return {name: float(value) for name, value in zip(names, np.clip(share, 0.0, 1.0), strict=True)}

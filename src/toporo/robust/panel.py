@@ -1,29 +1,28 @@
-r"""What rows of one time step have in common: residuals of a panel, kriged over the graph step by step.
+r"""Shocks by time step: residuals of a panel, kriged over the graph at each step.
 
-What a model leaves of group g at step t is taken as
+The residual of a model in group g at step t is taken as
 
 .. math:: r_{gt} = a_t + e_{gt} + \varepsilon_{gt}, \qquad a_t \sim N(0, s_t^2 \omega), \quad
           e_{\cdot t} \sim N(0, s_t^2 \tau K),
 
 a shock that all groups share and one that neighbours share, K as in :mod:`toporo.robust.kriged`. The ratios and K's
-diffusion time are one for all steps, found by their likelihood; without either shock nothing is added, and four nested
-models are averaged by their evidence. A step that no training row is of has what the nearest one has, less by
-:math:`\varphi` for every step between: their correlation from one step to the next.
+diffusion time are the same at all steps and found by their likelihood; four nested models, with and without each of the
+shocks, are averaged by their evidence. A step without training rows gets the shock of the nearest step, times
+:math:`\varphi` for each step between: the correlation of shocks from one step to the next.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import FittedModel, KrigedFit, Likelihood, search
+from toporo.robust.kriged import KrigedFit, Likelihood, fit_nested
 from toporo.robust.modes import GraphModes
 from toporo.types import Array
 
@@ -42,19 +41,19 @@ class Panel:
 
     Attributes
     ----------
-    times : of the training rows, ascending.
+    times : steps of the training rows, ascending.
     unit : the usual distance from one to the next.
     carry : :math:`\varphi`.
-    fits : one for all steps with the same groups in them.
-    places : by step, which of the fits, and which of its columns comes first.
+    fits : one for all steps at which the same groups have rows; each step is one or several outputs of it.
+    places : the fit of each step, and the first of its outputs.
     outputs : targets per row.
     """
 
     times: Array
     unit: float
     carry: float
-    fits: tuple[KrigedFit, ...]
-    places: tuple[tuple[int, int], ...]
+    fits: list[KrigedFit]
+    places: list[tuple[int, int]]
     outputs: int
 
     @property
@@ -64,34 +63,34 @@ class Panel:
 
     @property
     def noise(self) -> Array:
-        """What is left of the variance of residuals beside shocks, mean over the steps, by output."""
-        each = np.concatenate([fit.noise.reshape(-1, self.outputs) for fit in self.fits])
-        return np.asarray(each.mean(axis=0))
+        """Variance of residuals beside shocks, mean over the steps, by output."""
+        by_step = np.concatenate([fit.noise.reshape(-1, self.outputs) for fit in self.fits])
+        return np.asarray(by_step.mean(axis=0))
 
     def moments(self, times: Array, vectors: Array) -> tuple[Array, Array, Array]:
-        """Of rows: the shock, its variance, and how much of it holds at their time, (rows, outputs) and (rows,).
+        """Return shock and variance of rows, (rows, outputs), and the share of the shock that lasts, (rows,).
 
         Parameters
         ----------
         times : of the rows.
-        vectors : every row's group: its place in the modes.
+        vectors : the row of the modes' vectors of each row's group.
         """
         after = np.minimum(np.searchsorted(self.times, times), len(self.times) - 1)
         before = np.maximum(after - 1, 0)
         nearer = np.abs(times - self.times[before]) <= np.abs(self.times[after] - times)
         steps = np.where(nearer, before, after)
-        holds = self.carry ** (np.abs(times - self.times[steps]) / self.unit)
+        lasting = self.carry ** (np.abs(times - self.times[steps]) / self.unit)
         shock, variance = (np.zeros((len(times), self.outputs)) for _ in range(2))
         for step in np.unique(steps):
             rows = np.flatnonzero(steps == step)
-            shock[rows], variance[rows] = self._step(int(step), vectors[rows])
-        return shock * holds[:, None], variance * holds[:, None] ** 2, holds
+            shock[rows], variance[rows] = self.at_step(int(step), vectors[rows])
+        return shock * lasting[:, None], variance * lasting[:, None] ** 2, lasting
 
-    def _step(self, step: int, vectors: Array) -> tuple[Array, Array]:
-        which, first = self.places[step]
-        ones = np.ones((len(vectors), 1))
-        nobody = np.full(len(vectors), -1)
-        centre, variance = self.fits[which].moments(ones, ones, vectors, nobody)
+    def at_step(self, step: int, vectors: Array) -> tuple[Array, Array]:
+        """Return shock and variance of groups at one of the training steps, (groups, outputs) each."""
+        fit, first = self.places[step]
+        ones, no_group = np.ones((len(vectors), 1)), np.full(len(vectors), -1)
+        centre, variance = self.fits[fit].moments(ones, ones, vectors, no_group)
         return centre[:, first : first + self.outputs], variance[:, first : first + self.outputs]
 
 
@@ -103,90 +102,57 @@ def fit_panel(
     Parameters
     ----------
     residuals : rows × outputs.
-    ids : every row's group.
-    times : every row's time, as a number.
-    modes, places : of the graph, and where the groups are in them; without a graph only a common shock is possible.
+    ids : the group of each row.
+    times : the time of each row, as a number.
+    modes, places : of the graph, and the row of ``modes.vectors`` of each group; without a graph only a common shock is
+        possible.
     weights : of rows.
     """
-    pairs = np.unique(np.column_stack([times, ids.codes]), axis=0)[:, 0]
-    every, groups_in = np.unique(pairs, return_counts=True)
-    used = np.isin(times, every[groups_in > 1])  # a group alone cannot tell what it shares
+    steps, groups_in = np.unique(np.unique(np.column_stack([times, ids.codes]), axis=0)[:, 0], return_counts=True)
+    used = np.isin(times, steps[groups_in > 1])  # the rows of one group do not tell what groups share
     if not used.any():
         raise DataError(
-            f"{len(every)} time step(s), each with rows of one group only: expected steps that several groups have "
+            f"{len(steps)} time step(s), each with rows of one group only: expected steps that several groups have "
             "rows of, since what they have in common is carried over. Leave time= out, or round the times."
         )
-    residuals, times, weights, group_codes = residuals[used], times[used], weights[used], ids.codes[used]
-    known, codes = np.unique(times, return_inverse=True)
+    residuals, weights = residuals[used], weights[used]
+    steps, codes = np.unique(times[used], return_inverse=True)
     m, k = len(ids.groups), residuals.shape[1]
-    cells = codes * m + group_codes
-    mass = np.bincount(cells, weights, len(known) * m).reshape(len(known), m)
-    sums, squares = (
-        np.stack([np.bincount(cells, weights * column, len(known) * m) for column in values.T], axis=1).reshape(
-            len(known), m, k
-        )
-        for values in (residuals, residuals**2)
-    )
-    patterns: dict[bytes, list[int]] = {}
-    for step, row in enumerate(mass):
-        patterns.setdefault(row.tobytes(), []).append(step)
-    at: list[tuple[int, int]] = [(0, 0)] * len(known)
-    likelihoods = []
-    for number, steps in enumerate(patterns.values()):
-        present = np.flatnonzero(mass[steps[0]])
-        for column, step in enumerate(steps):
-            at[step] = (number, column * k)
-        factors = _factors(
-            ids,
-            present,
-            *(
-                np.concatenate(list(part[steps][:, present]), axis=1) if part.ndim == 3 else part[steps[0], present]
-                for part in (mass, sums, squares)
-            ),
-        )
+    # Sums by step and group of weights, residuals and squares; steps with the same groups and weights go together.
+    columns = [weights, *(weights * column for column in (*residuals.T, *(residuals**2).T))]
+    cells = codes * m + ids.codes[used]
+    sums: Array = np.stack(
+        [np.bincount(cells, column, len(steps) * m) for column in columns], dtype=np.float64
+    ).reshape(-1, len(steps), m)
+    patterns, pattern_of = np.unique(sums[0], axis=0, return_inverse=True)
+    at, likelihoods = [(0, 0)] * len(steps), []
+    for pattern, mass in enumerate(patterns):
+        present, own = np.flatnonzero(mass), np.flatnonzero(pattern_of.reshape(-1) == pattern)
+        for place, step in enumerate(own):
+            at[step] = (pattern, place * k)
+        there = sums[:, own][:, :, present].transpose(2, 1, 0)  # (groups, steps, sums)
+        targets, squares = (part.reshape(len(present), -1) for part in np.split(there[..., 1:], 2, axis=2))
+        factors = _factors(Groups(ids.groups.decode(present)), mass[present], targets, squares)
         likelihoods.append(Likelihood(factors, modes, [places[int(g)] for g in present] if modes else (), level=False))
-    fits = _fit(likelihoods, m)
-    panel = Panel(known, float(np.median(np.diff(known))) if len(known) > 1 else 1.0, 0.0, fits, tuple(at), k)
-    return Panel(known, panel.unit, _carry(panel, places, modes, m), fits, tuple(at), k)
+    unit = float(np.median(np.diff(steps))) if len(steps) > 1 else 1.0
+    panel = Panel(steps, unit, 0.0, fit_nested(likelihoods, SHOCKS, m), at, k)
+    vectors = np.zeros((m, 0)) if modes is None else modes.vectors[np.asarray(places)]
+    return replace(panel, carry=_carry(panel, vectors))
 
 
-def _factors(ids: GroupIds, present: npt.NDArray[np.intp], mass: Array, sums: Array, squares: Array) -> GroupFactors:
+def _factors(groups: Groups, mass: Array, sums: Array, squares: Array) -> GroupFactors:
     """Make factors of the means of cells; the one input is 1 in every group, and its coefficient the common shock."""
     root = np.sqrt(mass)
-    roots, targets = np.zeros((len(present), 2, 2)), np.zeros((len(present), 2, sums.shape[1]))
+    roots, targets = np.zeros((len(groups), 2, 2)), np.zeros((len(groups), 2, sums.shape[1]))
     roots[:, 0] = root[:, None]
     targets[:, 0] = sums / root[:, None]
-    left = np.maximum(squares - targets[:, 0] ** 2, 0.0)
-    groups = Groups(ids.groups.names[g] for g in present)
-    return GroupFactors(groups, ("shock",), mass, mass, roots, targets, left)
+    residual = np.maximum(squares - targets[:, 0] ** 2, 0.0)
+    return GroupFactors(groups, ("shock",), mass, mass, roots, targets, residual)
 
 
-def _fit(likelihoods: Sequence[Likelihood], groups: int) -> tuple[KrigedFit, ...]:
-    def value(names: Sequence[str], logs: Array) -> tuple[float, Array]:
-        each = [likelihood.value(names, logs) for likelihood in likelihoods]
-        return sum(one for one, _ in each), np.sum([gradient for _, gradient in each], axis=0)
-
-    known: dict[str, float] = {}
-    fitted: list[list[FittedModel]] = [[] for _ in likelihoods]
-    scores = []
-    for name, parameters in SHOCKS.items():
-        if "time" in parameters and likelihoods[0].modes is None:
-            continue
-        logs, nll, converged = search(value, parameters, known)
-        known |= dict(zip(parameters, logs.tolist(), strict=True))
-        scores.append(nll + 0.5 * math.log(groups) * len(parameters))
-        there = {key: math.exp(log) for key, log in zip(parameters, logs, strict=True)}
-        for own, likelihood in zip(fitted, likelihoods, strict=True):
-            own.append(FittedModel(name, likelihood.solve(there), nll, scores[-1], converged))
-    weights = np.exp(min(scores) - np.array(scores))
-    weights /= weights.sum()
-    return tuple(KrigedFit(one, tuple(own), weights) for one, own in zip(likelihoods, fitted, strict=True))
-
-
-def _carry(panel: Panel, places: Sequence[int], modes: GraphModes | None, m: int) -> float:
-    """The correlation of shocks from one step to the next, over steps that follow each other."""
-    vectors = np.zeros((m, 0)) if modes is None else modes.vectors[np.asarray(places)]
-    fields = np.stack([panel._step(step, vectors)[0] for step in range(len(panel.times))])
+def _carry(panel: Panel, vectors: Array) -> float:
+    """Return the correlation of shocks from one step to the next, over consecutive steps."""
+    fields = np.stack([panel.at_step(step, vectors)[0] for step in range(len(panel.times))])
     follows = np.flatnonzero(np.diff(panel.times) <= 1.5 * panel.unit)
     earlier, later = fields[follows], fields[follows + 1]
     size = math.sqrt(float((earlier**2).sum() * (later**2).sum()))
