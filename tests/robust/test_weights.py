@@ -38,9 +38,9 @@ def rule_named(name, **settings):
 
 def iterate(rule, losses, prior, steps, start=None):
     """The last two of a run of updates at fixed losses."""
-    before = q = rule.init(prior) if start is None else start
+    before = q = prior if start is None else start
     for _ in range(steps):
-        before, q = q, rule.update(q, losses, prior)
+        before, q = q, rule(q, losses, prior)
     return np.asarray(before), np.asarray(q)
 
 
@@ -60,19 +60,17 @@ def test_rules_are_pure(array, name):
     """Nothing given is modified, nothing returned shares its memory."""
     rule = rule_named(name)
     given_arrays = [array(values.copy()) for values in (Q, LOSSES, PRIOR)]
-    first, start = rule.update(*given_arrays), rule.init(given_arrays[2])
-    assert_array_equal(np.asarray(rule.update(*given_arrays)), np.asarray(first))
-    first[:], start[:] = 7.0, 7.0
+    first = rule(*given_arrays)
+    assert_array_equal(np.asarray(rule(*given_arrays)), np.asarray(first))
+    first[:] = 7.0
     for kept, values in zip(given_arrays, (Q, LOSSES, PRIOR), strict=True):
         assert_array_equal(np.asarray(kept), values)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rules_start_at_the_prior_and_keep_the_precision(array, name):
+def test_rules_keep_the_precision(array, name):
     rule, prior = rule_named(name), array(PRIOR.astype(np.float32))
-    q = rule.init(prior)
-    assert_array_equal(np.asarray(q), np.asarray(prior))
-    assert rule.update(q, array(LOSSES.astype(np.float32)), prior).dtype == prior.dtype
+    assert rule(prior, array(LOSSES.astype(np.float32)), prior).dtype == prior.dtype
 
 
 # ---------------------------------------------------------------- ascent
@@ -81,7 +79,7 @@ def test_rules_start_at_the_prior_and_keep_the_precision(array, name):
 def test_ascent_is_equation_7(array):
     """q <- Proj(q + eta (l - lambda (q - p)))."""
     expected = simplex_by_root_finding(Q + 0.7 * (LOSSES - 1.3 * (Q - PRIOR)))
-    assert_allclose(np.asarray(ascent(0.7, 1.3).update(array(Q), array(LOSSES), array(PRIOR))), expected, atol=1e-14)
+    assert_allclose(np.asarray(ascent(0.7, 1.3)(array(Q), array(LOSSES), array(PRIOR))), expected, atol=1e-14)
 
 
 @LAW
@@ -90,8 +88,8 @@ def test_one_ascent_step_of_one_over_the_penalty_is_exact(array, problem):
     """... from wherever q stands."""
     losses, prior, penalty = problem
     q = array(np.eye(len(prior))[0])
-    step = ascent(1 / penalty, penalty).update(q, array(losses), array(prior))
-    best = exact(penalty).update(q, array(losses), array(prior))
+    step = ascent(1 / penalty, penalty)(q, array(losses), array(prior))
+    best = exact(penalty)(q, array(losses), array(prior))
     assert_allclose(np.asarray(step), np.asarray(best), atol=1e-10)
 
 
@@ -137,9 +135,9 @@ def test_no_warning_where_nothing_cycles(make):
 def test_a_group_outside_the_prior_never_gets_weight(array, name, divergence):
     """D is infinite there, whatever its loss and whatever the rule's geometry."""
     rule, prior = make_rule(name, step=0.5, penalty=1.0, divergence=divergence), array([0.5, 0.5, 0.0])
-    q = rule.init(prior)
+    q = prior
     for _ in range(4):
-        q = rule.update(q, array([0.0, 0.1, 3.0]), prior)
+        q = rule(q, array([0.0, 0.1, 3.0]), prior)
         assert np.asarray(q)[2] == 0
         assert_allclose(np.asarray(q).sum(), 1, rtol=1e-12)
 
@@ -149,7 +147,7 @@ def test_a_group_outside_the_prior_never_gets_weight(array, name, divergence):
 
 def test_mirror_without_penalty_is_the_exponentiated_gradient(array):
     expected = Q * np.exp(0.7 * LOSSES)
-    found = mirror(0.7).update(array(Q), array(LOSSES), array(PRIOR))
+    found = mirror(0.7)(array(Q), array(LOSSES), array(PRIOR))
     assert_allclose(np.asarray(found), expected / expected.sum(), rtol=1e-14)
 
 
@@ -158,7 +156,7 @@ def test_mirror_survives_any_loss(array, large):
     """A huge loss gives a vertex, and a huge loss of a group that has no weight gives no NaN."""
     prior = array([0.5, 0.5, 0.0])
     for losses, expected in (([0.0, large, 0.0], [0, 1, 0]), ([0.0, 0.0, large], [0.5, 0.5, 0])):
-        assert_allclose(np.asarray(mirror(1.0).update(prior, array(losses), prior)), expected)
+        assert_allclose(np.asarray(mirror(1.0)(prior, array(losses), prior)), expected)
 
 
 # ---------------------------------------------------------------- exact and the pinned limit
@@ -166,7 +164,7 @@ def test_mirror_survives_any_loss(array, large):
 
 @pytest.mark.parametrize("name", ["ascent", "exact", "mirror"])
 def test_an_infinite_penalty_pins_q_to_the_prior(array, name):
-    found = make_rule(name, penalty=math.inf).update(array(Q), array(LOSSES), array(PRIOR))
+    found = make_rule(name, penalty=math.inf)(array(Q), array(LOSSES), array(PRIOR))
     assert_array_equal(np.asarray(found), PRIOR)
 
 
@@ -205,7 +203,7 @@ def test_constrained_at_its_ends(array, divergence, losses, radius, expected):
     """The prior at radius 0 and for equal losses, the worst group when the ball holds it; never a numpy warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = constrained(radius, divergence).update(array(Q), array(losses), array(PRIOR))
+        found = constrained(radius, divergence)(array(Q), array(losses), array(PRIOR))
     assert_allclose(np.asarray(found), expected, atol=1e-15)
 
 
@@ -307,7 +305,7 @@ def test_a_rule_takes_few_operations(m, name, most):
     """On a GPU each is a kernel of some microseconds, whatever the number of groups, in every step of training."""
     losses, prior = torch.linspace(0, 1, m, dtype=torch.float64), torch.full((m,), 1 / m, dtype=torch.float64)
     with Operations() as operations:
-        rule_named(name).update(prior, losses, prior)
+        rule_named(name)(prior, losses, prior)
     assert operations.count <= most
 
 

@@ -389,7 +389,7 @@ class WeightedObjective(Objective):
         self.rule = rule
         weights = torch.as_tensor(self.groups.align(self.prior.weights, what="the prior"))
         self.register_buffer("prior_weights", weights)
-        self.register_buffer("q", rule.init(weights))
+        self.register_buffer("q", weights.clone())
         self.register_buffer("last_losses", torch.zeros_like(weights))
         self.register_buffer("seen", torch.zeros_like(weights))
         self._bind_state_to_groups(weights.tolist())
@@ -409,7 +409,7 @@ class WeightedObjective(Objective):
         self.seen = torch.maximum(self.seen, usable)
         seen_now = usable.sum().clamp(min=1)
         typical = values.nan_to_num(0.0, 0.0, 0.0).sum() / seen_now  # 0 where a group is absent
-        self.q = self.rule.update(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
+        self.q = self.rule(self.q, torch.where(self.seen > 0, self.last_losses, typical), self.prior_weights)
 
     @property
     def weights(self) -> dict[Name, float]:

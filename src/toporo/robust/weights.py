@@ -1,8 +1,7 @@
 r"""Update rules for the group weights q while a model trains.
 
-A rule is a pair of pure functions, in the manner of optax: ``init(prior) -> q`` and
-``update(q, losses, prior) -> q``, on numpy or torch arrays whose last axis runs over groups. No rule branches on a
-value, so on a GPU none of them waits for the device.
+A rule is a pure function ``update(q, losses, prior) -> q`` of numpy or torch arrays whose last axis runs over groups; q
+starts at the prior. No rule branches on a value, so on a GPU none of them waits for the device.
 
 ==============  ====================================================================================
 ``ascent``      :math:`q \leftarrow \mathrm{Proj}_\Delta(q + \eta(\ell - \lambda \nabla D(q\|p)))`, the paper's Eq. 7
@@ -17,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from array_api_compat import array_namespace
 
@@ -27,17 +26,8 @@ from toporo.robust.divergences import Divergence, best_response, get_divergence
 from toporo.robust.simplex import project_simplex
 
 
-class WeightRule(NamedTuple):
-    """An update rule for the weights q.
-
-    Parameters
-    ----------
-    init : ``init(prior) -> q``, pure.
-    update : ``update(q, losses, prior) -> q``, pure.
-    """
-
-    init: Callable[[Any], Any]
-    update: Callable[[Any, Any, Any], Any]
+#: ``update(q, losses, prior) -> q``, pure.
+WeightRule = Callable[[Any, Any, Any], Any]
 
 
 def ascent(
@@ -58,14 +48,15 @@ def ascent(
 
     >>> import numpy as np
     >>> rule, prior = ascent(step=0.1, penalty=0.0), np.array([0.5, 0.5])
-    >>> rule.update(rule.init(prior), np.array([1.0, 3.0]), prior).round(2)
+    >>> rule(prior, np.array([1.0, 3.0]), prior).round(2)
     array([0.4, 0.6])
     """
-    divergence = _checked(step, penalty, divergence)
+    positive(step, "step")
+    divergence, at_prior = get_divergence(divergence), exact(penalty, divergence)
     if math.isinf(penalty):
-        return _pinned()
+        return at_prior
     _warn_if_cycling(step, penalty, 1.0 if divergence.bounded else 1.0 / smallest)
-    return WeightRule(_copy, partial(_ascend, step=step, penalty=penalty, divergence=divergence))
+    return partial(_ascend, step=step, penalty=penalty, divergence=divergence)
 
 
 def _ascend(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
@@ -89,21 +80,20 @@ def mirror(step: float = 0.1, penalty: float = 0.0, divergence: str | type[Diver
 
     >>> import numpy as np
     >>> rule, prior = mirror(step=1.0), np.array([0.5, 0.5])
-    >>> rule.update(rule.init(prior), np.array([1.0, 3.0]), prior).round(3)
+    >>> rule(prior, np.array([1.0, 3.0]), prior).round(3)
     array([0.119, 0.881])
     """
-    divergence = _checked(step, penalty, divergence)
+    positive(step, "step")
+    at_prior = exact(penalty, divergence)
     if math.isinf(penalty):
-        return _pinned()
+        return at_prior
     _warn_if_cycling(step, penalty, 1.0)
-    return WeightRule(_copy, partial(_tilt, step=step, penalty=penalty, divergence=divergence))
+    return partial(_tilt, step=step, penalty=penalty, divergence=get_divergence(divergence))
 
 
 def _tilt(q: Any, losses: Any, prior: Any, *, step: float, penalty: float, divergence: type[Divergence]) -> Any:
     xp = array_namespace(losses)
-    none = isinstance(penalty, float | int) and not penalty  # of several runs at once, an array
-    slope = losses if none else losses - penalty * divergence.gradient(q, prior)
-    tilted = step * slope
+    tilted = step * (losses - penalty * divergence.gradient(q, prior) if penalty else losses)
     inside = q > 0  # a weight of zero stays zero, and must not set the scale for the others
     top = xp.max(xp.where(inside, tilted, xp.full_like(tilted, -math.inf)), axis=-1, keepdims=True)
     weights = q * xp.exp(xp.where(inside, tilted - top, xp.zeros_like(tilted)))
@@ -120,11 +110,11 @@ def exact(penalty: float = 1.0, divergence: str | type[Divergence] = "l2") -> We
 
     >>> import numpy as np
     >>> prior = np.array([0.5, 0.5])
-    >>> exact(penalty=2.0).update(prior, np.array([1.0, 2.0]), prior)
+    >>> exact(penalty=2.0)(prior, np.array([1.0, 2.0]), prior)
     array([0.25, 0.75])
     """
-    divergence = _checked(1.0, penalty, divergence)
-    return WeightRule(_copy, partial(_respond, penalty=penalty, divergence=divergence))
+    penalty_number(penalty)
+    return partial(_respond, penalty=penalty, divergence=get_divergence(divergence))
 
 
 def _respond(q: Any, losses: Any, prior: Any, *, penalty: float, divergence: type[Divergence]) -> Any:
@@ -141,14 +131,13 @@ def constrained(radius: float, divergence: str | type[Divergence] = "l2") -> Wei
 
     >>> import numpy as np
     >>> prior = np.array([0.5, 0.5])
-    >>> constrained(radius=0.04).update(prior, np.array([1.0, 2.0]), prior).round(3)  # 0.04 = (0.2² + 0.2²) / 2
+    >>> constrained(radius=0.04)(prior, np.array([1.0, 2.0]), prior).round(3)  # 0.04 = (0.2² + 0.2²) / 2
     array([0.3, 0.7])
     """
-    divergence = get_divergence(divergence)
     number(radius, "radius", "a number of at least 0 (0 keeps q at the prior)", least=0.0, infinite=True)
     if radius == 0:
-        return _pinned()
-    return WeightRule(_copy, partial(_respond_within, radius=radius, divergence=divergence))
+        return exact(math.inf, divergence)
+    return partial(_respond_within, radius=radius, divergence=get_divergence(divergence))
 
 
 def _respond_within(q: Any, losses: Any, prior: Any, *, radius: float, divergence: type[Divergence]) -> Any:
@@ -214,7 +203,7 @@ def make_rule(
     radius : of ``"constrained"``, and of no other.
 
     >>> import numpy as np
-    >>> make_rule("exact", penalty=2.0).update(np.array([0.5, 0.5]), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
+    >>> make_rule("exact", penalty=2.0)(np.array([0.5, 0.5]), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
     array([0.25, 0.75])
     """
     one_of(name, "weight update", RULES)
@@ -226,15 +215,9 @@ def make_rule(
         raise SettingError(f"radius={radius!r} only goes with update='constrained'; update={name!r} takes penalty=.")
     if name == "exact":
         return exact(penalty, divergence)
-    return (
-        ascent(step, penalty, divergence, smallest=smallest) if name == "ascent" else mirror(step, penalty, divergence)
-    )
-
-
-def _checked(step: float, penalty: float, divergence: str | type[Divergence]) -> type[Divergence]:
-    positive(step, "step")
-    penalty_number(penalty)
-    return get_divergence(divergence)
+    if name == "mirror":
+        return mirror(step, penalty, divergence)
+    return ascent(step, penalty, divergence, smallest=smallest)
 
 
 def _warn_if_cycling(step: float, penalty: float, curvature: float) -> None:
@@ -245,16 +228,3 @@ def _warn_if_cycling(step: float, penalty: float, curvature: float) -> None:
             f"will not settle but cycle around the prior. Use a step below {2.0 / (penalty * curvature):g}, or "
             "update='exact', which needs no step."
         )
-
-
-def _copy(prior: Any) -> Any:
-    return prior + 0.0
-
-
-def _pinned() -> WeightRule:
-    """Keep q at the prior, as IW-ERM does."""
-    return WeightRule(_copy, _stay)
-
-
-def _stay(q: Any, losses: Any, prior: Any) -> Any:
-    return prior + 0.0 * losses
