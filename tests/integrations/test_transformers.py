@@ -14,7 +14,7 @@ pytest.importorskip("accelerate", reason="needs the extra 'transformers'")
 from transformers import PretrainedConfig
 
 from tests.integrations.transformers_network import ROWS, Network, trainer
-from toporo.integrations.transformers import ObjectiveTrainer, sample_losses
+from toporo.integrations.transformers import ObjectiveTrainer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -76,19 +76,10 @@ def test_evaluation_is_the_mean_loss_and_leaves_the_state_alone(tmp_path):
     torch.testing.assert_close(dict(objective.state_dict()), before, rtol=0, atol=0)
 
 
-def test_a_loss_of_ones_own_is_per_sample(tmp_path):
-    """Numbers have the squared error by default, and any other loss can be given."""
-    outputs = type("Outputs", (), {"logits": torch.tensor([[1.0], [3.0]])})
-    assert sample_losses(outputs, torch.tensor([0.0, 1.0])).tolist() == [1.0, 4.0]
+def test_a_given_loss_is_used_per_sample(tmp_path):
     objective = OBJECTIVES["tro"]()
     trainer(objective, tmp_path, 1, loss=lambda outputs, labels: labels * 1.0 + 0 * outputs.logits.sum()).train()
     assert objective.last_losses.max() <= 1.0
-
-
-def test_logits_of_another_shape_ask_for_a_loss():
-    outputs = type("Outputs", (), {"logits": torch.zeros(2, 5, 7)})
-    with pytest.raises(DataError, match=r"logits of shape \(2, 5, 7\).*Give loss="):
-        sample_losses(outputs, torch.zeros(2, 5, dtype=torch.long))
 
 
 def test_rows_without_the_column_or_of_other_groups_are_refused(tmp_path):

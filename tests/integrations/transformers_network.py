@@ -7,7 +7,7 @@ from transformers import TrainingArguments
 from transformers.utils import ModelOutput
 
 from tests.integrations.networks import CODES, NAMES, Body, X, Y
-from toporo.integrations.transformers import ObjectiveTrainer
+from toporo.integrations.transformers import ObjectiveTrainer, cross_entropy
 
 ROWS = [{"x": x, "labels": int(y), "site": NAMES[code]} for x, y, code in zip(X, Y, CODES, strict=True)]
 
@@ -29,7 +29,7 @@ class InOrder(ObjectiveTrainer):
         return SequentialSampler(self.train_dataset)
 
 
-def trainer(objective, folder, epochs, *, size=6, rows=ROWS, loss=None, **settings):
+def trainer(objective, folder, epochs, *, size=6, rows=ROWS, loss=cross_entropy, **settings):
     args = TrainingArguments(
         str(folder), num_train_epochs=epochs, per_device_train_batch_size=size, learning_rate=0.02, use_cpu=True,
         lr_scheduler_type="constant", max_grad_norm=0.0, logging_strategy="no", report_to="none", disable_tqdm=True,

@@ -22,78 +22,62 @@ try:
     from lightning.pytorch import Callback
 except ImportError as error:
     raise SettingError(
-        f"toporo.integrations.lightning needs Lightning, which cannot be imported ({error}): pip install "
-        "'toporo[lightning]'."
+        f"toporo.integrations.lightning cannot import Lightning ({error}): pip install 'toporo[lightning]'."
     ) from error
 
 
 class ObjectiveCallback(Callback):
-    """Trains a ``LightningModule`` with an objective: the module's ``training_step`` returns ``self.objective(…)``.
+    """Train a ``LightningModule`` with an objective: the module's ``training_step`` returns ``self.objective(…)``.
 
-    The callback gives the module the objective, and
+    The callback gives the module the objective, stores its state in Lightning's checkpoints, joins the ranks if there
+    are several (:meth:`~toporo.objectives.Objective.over_ranks`), resets the state of optimisers when the objective's
+    warm-up is over, and holds the objective's state during validation and tests.
 
-    - keeps its state in Lightning's checkpoints, from which a run resumes exactly;
-    - joins the ranks if there are several (:meth:`~toporo.objectives.Objective.over_ranks`);
-    - resets the state of optimisers when the objective's warm-up is over;
-    - holds the objective's state during validation and tests.
-
-    The objective is not one of the module's submodules, so strategies such as DDP and FSDP leave it alone. Give
-    optimisers its ``betas``, and its own ``parameters()`` beside the module's, if it has any that they are to train.
-    With ``accumulate_grad_batches`` its state moves with every batch, not with every step of the optimiser.
+    The objective is not a submodule, so strategies such as DDP and FSDP leave it alone. Give optimisers its ``betas``,
+    and its ``parameters()`` in addition to the module's if they are to train them. With ``accumulate_grad_batches``
+    its state changes with every batch, not with every step of the optimiser.
 
     Parameters
     ----------
-    objective : what a step minimises, built with all training groups.
+    objective : the quantity that a step minimises, built with all training groups.
     """
 
     def __init__(self, objective: Objective) -> None:
         if not isinstance(objective, Objective):
             raise SettingError(
-                f"the objective is a {type(objective).__name__}: expected one of toporo.objectives, such as "
-                "TRO(prior) or GroupDRO(prior)."
+                f"the objective is a {type(objective).__name__}: expected one of toporo.objectives, such as TRO(prior)."
             )
         self.objective = objective
         self._calls = 0
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ARG002  # Lightning's signature
-        """Give the module the objective."""
         if "objective" in getattr(pl_module, "_modules", {}):
             raise SettingError(
                 f"{type(pl_module).__name__} has an objective of its own: leave self.objective to the callback, which "
                 "sets it, or checkpoints would hold it twice and DDP would wait for its parameters."
             )
-        vars(pl_module)["objective"] = self.objective  # not by setattr, which would make it a submodule
+        vars(pl_module)["objective"] = self.objective  # setattr would make it a submodule
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Join the ranks."""
         self.objective.to(pl_module.device)
         if trainer.world_size > 1:
             self.objective.over_ranks()
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-        """Reset the optimisers' state at the end of the warm-up."""
         self.objective.train()
         if self._calls and self._calls == self.objective.warm_up:
             for optimizer in trainer.optimizers:
                 reset_state(optimizer)
         self._calls += 1
 
-    def on_evaluation_start(self, *_: Any) -> None:
-        """Hold the objective's state."""
+    def on_validation_start(self, *_: Any) -> None:
         self.objective.eval()
 
-    on_validation_start = on_test_start = on_evaluation_start
+    on_test_start = on_validation_start
 
     def state_dict(self) -> dict[str, Any]:
-        """State for Lightning's checkpoints."""
         return {"objective": self.objective.state_dict(), "calls": self._calls}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state; that of other groups is an error.
-
-        Parameters
-        ----------
-        state_dict : from :meth:`state_dict`.
-        """
         self.objective.load_state_dict(state_dict["objective"])
         self._calls = int(state_dict["calls"])

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from toporo.errors import DataError, SettingError
-from toporo.groups import Groups
 from toporo.objectives import Objective
 from toporo.training import reset_state
 from toporo.training.checkpoint import read_checkpoint, write_checkpoint
@@ -28,35 +26,40 @@ try:
     from transformers import Trainer
 except ImportError as error:
     raise SettingError(
-        f"toporo.integrations.transformers needs Hugging Face's transformers and accelerate, which cannot be imported "
-        f"({error}): pip install 'toporo[transformers]'."
+        f"toporo.integrations.transformers cannot import transformers and accelerate ({error}): pip install "
+        "'toporo[transformers]'."
     ) from error
 
-#: The file in a checkpoint's folder that holds the objective's state.
+#: Name of the file in a checkpoint's folder that holds the objective's state.
 STATE = "objective.safetensors"
+
+
+def cross_entropy(outputs: Any, labels: Tensor) -> Tensor:
+    """Return the cross entropy of ``outputs.logits``, (n, classes), for integer labels (n,), one per sample."""
+    return F.cross_entropy(outputs.logits.float(), labels, reduction="none")
 
 
 class ObjectiveTrainer(Trainer):
     """A ``Trainer`` whose loss is an objective of per-sample losses and groups.
 
-    The group of a row is a column of the training data, by name; it is kept from ``remove_unused_columns`` and from
-    the model. The objective's state is a file in every checkpoint, and training resumes from it exactly. With several
-    ranks the objective joins them (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get its ``betas`` and
-    its own parameters, and their state is reset when its warm-up is over.
+    A column of the training data names the group of each row; the model does not see it. Every checkpoint has a file
+    with the objective's state, from which training resumes exactly. With several ranks the objective joins them
+    (:meth:`~toporo.objectives.Objective.over_ranks`). Optimisers get the objective's ``betas`` and parameters, and
+    their state is reset when its warm-up is over.
 
-    A value is the objective of one batch, divided by the number of batches that a step of the optimiser accumulates;
-    with ``gradient_accumulation_steps`` weights move with every batch. In evaluation the loss is the mean over samples,
-    and rows need no group.
+    The loss of a step is the objective of each batch, averaged over the batches that the step accumulates; with
+    ``gradient_accumulation_steps`` group weights change with every batch. In evaluation the loss is the mean over
+    samples, and rows need no group.
 
     Parameters
     ----------
     args : arguments of ``Trainer``.
-    objective : what a step minimises, built with all training groups.
-    group : the column with the name of each row's group.
-    loss : per-sample task loss ``(outputs, labels) -> (n,)``; by default cross entropy of ``outputs.logits``, which are
-        (n, classes), for integer labels, and the squared error for others.
+    objective : the quantity that a step minimises, built with all training groups.
+    group : column with the name of each row's group.
+    loss : per-sample loss ``(outputs, labels) -> (n,)``, e.g. for numbers
+        ``lambda outputs, labels: (outputs.logits[:, 0] - labels) ** 2``.
     features : ``outputs -> (n, d)``, for methods that compare features, e.g. ``lambda o: o.hidden_states[-1][:, 0]``.
-    kwargs : arguments of ``Trainer``.
+    kwargs : keyword arguments of ``Trainer``.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class ObjectiveTrainer(Trainer):
         *args: Any,
         objective: Objective,
         group: str = "group",
-        loss: Callable[[Any, Tensor], Tensor] | None = None,
+        loss: Callable[[Any, Tensor], Tensor] = cross_entropy,
         features: Callable[[Any], Tensor] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -73,30 +76,39 @@ class ObjectiveTrainer(Trainer):
                 f"{type(objective).__name__} compares features: say which, e.g. features=lambda outputs: "
                 "outputs.hidden_states[-1][:, 0], with output_hidden_states=True in the model's config."
             )
-        self.objective, self.group = objective, group
-        self._loss, self._features = loss or sample_losses, features
-        self._calls = 0
+        self.objective, self.group, self._loss, self._calls = objective, group, loss, 0
+        self._extra: dict[str, Any] = {"logits": lambda outputs: outputs.logits, "features": features}
         super().__init__(*args, **kwargs)
         if self.args.label_smoothing_factor or kwargs.get("compute_loss_func"):
             raise SettingError(
                 "label_smoothing_factor and compute_loss_func would give one loss for the whole batch: give loss=, one "
                 "per sample, e.g. lambda o, y: F.cross_entropy(o.logits, y, reduction='none', label_smoothing=0.1)."
             )
-        # The Trainer is to divide a batch's value by the batches of a step. Release 4 reads the first of these.
-        self.model_accepts_loss_kwargs = False
-        self.loss_is_scaled_for_ga = False
-        self.data_collator: Any = partial(_collate, collate=self.data_collator, column=group)
+        # Have the Trainer divide by the number of accumulated batches. Release 4 reads the first of these.
+        self.model_accepts_loss_kwargs = self.loss_is_scaled_for_ga = False
+        self._collate: Any = self.data_collator
+        self.data_collator: Any = self._collate_without_groups
         if self.args.world_size > 1:
             objective.over_ranks()
 
+    def _collate_without_groups(self, rows: Sequence[dict[str, Any]]) -> Any:
+        return self._collate([{key: value for key, value in row.items() if key != self.group} for row in rows])
+
+    def _collate_with_groups(self, rows: Sequence[dict[str, Any]]) -> Any:
+        if missing := [row for row in rows if self.group not in row]:
+            raise DataError(
+                f"rows of the training data have no column {self.group!r}, but {', '.join(missing[0])}: say which has "
+                "the groups, group=NAME."
+            )
+        codes = self.objective.groups.encode([row[self.group] for row in rows])
+        return {**self._collate_without_groups(rows), self.group: torch.as_tensor(codes)}
+
     def get_train_dataloader(self) -> Any:
-        """The Trainer's, with the codes of the rows' groups in its batches."""
-        without_groups = self.data_collator
-        self.data_collator = partial(without_groups, groups=self.objective.groups)
+        self.data_collator = self._collate_with_groups
         try:
             return super().get_train_dataloader()
         finally:
-            self.data_collator = without_groups
+            self.data_collator = self._collate_without_groups
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -104,34 +116,17 @@ class ObjectiveTrainer(Trainer):
             self._signature_columns.append(self.group)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's, with the objective's parameters and betas."""
         fresh = self.optimizer is None
         optimizer = super().create_optimizer(*args, **kwargs)
-        own = list(self.objective.to(self.args.device).parameters())
-        if fresh and own:
-            optimizer.add_param_group({"params": own})
+        parameters = list(self.objective.to(self.args.device).parameters())
+        if fresh and parameters:
+            optimizer.add_param_group({"params": parameters})
         if fresh and self.objective.betas != Objective.betas:
             for group in optimizer.param_groups:
-                if "betas" in group:
-                    group["betas"] = self.objective.betas
+                group |= {"betas": self.objective.betas} if "betas" in group else {}
         return optimizer
 
-    def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,  # noqa: ARG002  # the Trainer's signature
-    ) -> Any:
-        """The objective in training, the mean loss in evaluation.
-
-        Parameters
-        ----------
-        model : the network.
-        inputs : a batch.
-        return_outputs : return the network's outputs, too.
-        num_items_in_batch : ignored: an objective is of one batch.
-        """
+    def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
         inputs = dict(inputs)
         codes = inputs.pop(self.group, None)
         outputs = model(**inputs)
@@ -140,8 +135,7 @@ class ObjectiveTrainer(Trainer):
             if self._calls and self._calls == self.objective.warm_up:
                 reset_state(self.optimizer)
             self._calls += 1
-            extra: dict[str, Any] = {"logits": lambda outputs: outputs.logits, "features": self._features}
-            value = self.objective(losses, codes, **{name: extra[name](outputs) for name in self.objective.needs})
+            value = self.objective(losses, codes, **{name: self._extra[name](outputs) for name in self.objective.needs})
         else:
             value = losses.mean()
         return (value, outputs) if return_outputs else value
@@ -164,38 +158,3 @@ class ObjectiveTrainer(Trainer):
             ) from None
         self.objective.load_state_dict(state)
         self._calls = int(about["calls"])
-
-
-def _collate(
-    rows: Sequence[dict[str, Any]], *, collate: Callable[..., Any], column: str, groups: Groups | None = None
-) -> Any:
-    """A batch by any collator without the column of groups, or with their codes in its place."""
-    batch = collate([{key: value for key, value in row.items() if key != column} for row in rows])
-    if groups is not None:
-        missing = [row for row in rows if column not in row]
-        if missing:
-            raise DataError(
-                f"rows of the training data have no column {column!r}, but {', '.join(missing[0])}: say which has the "
-                "groups, group=NAME."
-            )
-        batch[column] = torch.as_tensor(groups.encode([row[column] for row in rows]))
-    return batch
-
-
-def sample_losses(outputs: Any, labels: Tensor) -> Tensor:
-    """Cross entropy for integer labels, the squared error for others, one per sample.
-
-    Parameters
-    ----------
-    outputs : outputs of the model; their ``logits`` are (n, classes), or (n, values).
-    labels : (n,), or (n, values).
-    """
-    logits = outputs.logits.float()
-    if logits.ndim != 2 or labels.ndim > 2:
-        raise DataError(
-            f"logits of shape {tuple(logits.shape)} and labels of shape {tuple(labels.shape)}: the loss of a sample "
-            "depends on the task. Give loss=, a function of outputs and labels that returns one loss per sample."
-        )
-    if labels.is_floating_point():
-        return F.mse_loss(logits, labels.view(len(logits), -1).float(), reduction="none").mean(dim=1)
-    return F.cross_entropy(logits, labels, reduction="none")
