@@ -29,7 +29,7 @@ import toporo as tr
 from toporo.data import GroupedData
 from toporo.files import write_text
 from toporo.training import Batches, Stepper, TrainingPlan
-from toporo.vision.pixels import DRAWS, augment
+from toporo.vision.augmentation import DRAWS, augment
 from toporo.vision.resnet import ResNet
 
 CLASSES, PRIOR = 7, {"art": 0.5, "cartoon": 0.3, "photo": 0.2}

@@ -27,7 +27,8 @@ import toporo as tr
 from toporo.paper.flood_chips import standardize
 from toporo.paper.sen1floods11 import validation_rows
 from toporo.training import Batches, TrainingPlan, fit, outputs_at
-from toporo.vision.pixels import DRAWS_TILES, count_pixels, flip_rotate, iou, pixel_loss
+from toporo.vision.augmentation import DRAWS_TILES, flip_rotate
+from toporo.vision.label_maps import count_pixels, iou, pixel_loss
 
 LEVELS = {"Ghana": -2.5, "India": 0.0, "Nigeria": 2.5, "Bolivia": 0.5}  # in decibels, above the mean level
 TEST = "Bolivia"

@@ -96,7 +96,7 @@ def pixels(x: torch.Tensor) -> torch.Tensor:
 
 
 def brighter(x: torch.Tensor, y: torch.Tensor, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs there is toporo.vision.pixels.augment
+    brightness = 0.8 + 0.4 * uniforms[:, 0, None, None, None]  # for photographs use toporo.vision.augmentation
     return brightness * pixels(x), y
 
 

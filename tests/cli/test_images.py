@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("no_data")
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """ResNet-18 in milliseconds."""
-    monkeypatch.setitem(NETWORKS, "resnet18", SmallNet)
+    monkeypatch.setitem(NETWORKS, "resnet18", partial(SmallNet))
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def stored(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from toporo.paper.vision import VisionChoices
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(NETWORKS, "resnet18", SmallNet)
+        patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
         deep = VisionChoices(device="cpu", network="resnet18", steps=2, per_group=2, size=16)
         runner.reproduce("pacs", out, seeds=2, methods=["erm", "tro-data"], data=data, vision=deep)
     return out / "results.json"

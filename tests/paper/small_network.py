@@ -13,9 +13,9 @@ class SmallNet(nn.Module):
 
     width = 12
 
-    def __init__(self, outputs: int, channels: int, weights: Any, seed: int, **options: Any) -> None:
+    def __init__(self, outputs: int, *, channels: int, seed: int, **options: Any) -> None:
         super().__init__()
-        self.options, self.weights = options, weights
+        self.options = options
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.hidden = nn.Linear(channels * 16, self.width)

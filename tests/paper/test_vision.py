@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ FLOODS = VisionChoices(device="cpu", network="unet", steps=3, evaluate_every=2, 
 def _small() -> Iterator[None]:
     """ResNet-18 costs a second a run; nothing here is about it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(NETWORKS, "resnet18", SmallNet)
+        patch.setitem(NETWORKS, "resnet18", partial(SmallNet))
         patch.delenv("TOPORO_DATA", raising=False)
         yield
 
@@ -222,7 +223,7 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
         benchmark = pacs.outcome.loaded["photo"]
         assert isinstance(benchmark.store, ImageStore)
         rows = benchmark.data.select(benchmark.train).split(0.2, seed).train
-        network = stored_network(erm, pacs.out, SmallNet(3, 3, None, 99))
+        network = stored_network(erm, pacs.out, SmallNet(3, channels=3, seed=99))
         with torch.no_grad():
             features = network.features(pixels(benchmark.store, rows.x)).numpy()  # type: ignore[operator]
         with warnings.catch_warnings():
@@ -268,7 +269,7 @@ def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
     job, record = record_of(pacs, "coral", 1, "sketch")
     benchmark = pacs.outcome.loaded["sketch"]
     assert isinstance(benchmark.store, ImageStore)
-    network = stored_network(job, pacs.out, SmallNet(3, 3, None, 99))
+    network = stored_network(job, pacs.out, SmallNet(3, channels=3, seed=99))
 
     def accuracy(rows: GroupedData) -> dict[str, float]:
         found: dict[str, list[bool]] = {}

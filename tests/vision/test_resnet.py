@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.vision.resnet import NORMS, STYLES, FrozenNorm, ResNet, _convolve
+from toporo.vision.resnet import NORMS, STYLES, FrozenNorm, ResNet, convolve
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
@@ -37,7 +37,7 @@ def shake(network, seed=1):
 def test_maps_and_features_have_the_promised_shapes(depth, width, dilated, stride):
     network, x = ResNet(7, depth=depth, dilated=dilated), draw(2, 3, 64, 96)
     assert network.width == width
-    maps = network.maps(x)
+    maps = network.encode(x)[0]
     assert maps.shape == (2, width, 64 // stride, 96 // stride)
     assert (maps >= 0).all()
     assert network.features(x).shape == (2, width)
@@ -46,7 +46,7 @@ def test_maps_and_features_have_the_promised_shapes(depth, width, dilated, strid
 def test_the_head_on_the_pooled_maps_is_the_model():
     network, x = ResNet(7, depth=18), draw(2, 3, 40, 40)
     logits, features = network.with_features(x)
-    assert torch.equal(features, network.maps(x).mean((2, 3)))
+    assert torch.equal(features, network.encode(x)[0].mean((2, 3)))
     assert torch.equal(features, network.features(x))
     assert torch.equal(logits, network.head(features))
     assert torch.equal(logits, network(x))
@@ -93,7 +93,7 @@ def test_folding_is_a_convolution_and_then_normalisation_with_the_same_gradients
             getattr(frozen, name).uniform_(0.01, 3, generator=generator)
     plain.load_state_dict(frozen.state_dict())
     x = torch.randn(2, 3, 9, 8, generator=generator, dtype=torch.float64, requires_grad=True)
-    ours = _convolve(conv, frozen, x)
+    ours = convolve(conv, frozen, x)
     theirs = plain.eval()(conv(x))
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(frozen.train()(conv(x)), theirs)
@@ -161,7 +161,7 @@ def test_every_fourth_value_of_dilated_maps_is_the_strided_network(depth, style)
     dilated = ResNet(2, depth=depth, style=STYLES[style], dilated=True)
     dilated.load_state_dict(strided.state_dict())
     x = draw(1, 3, 64, 96)
-    few, many = strided.maps(x), dilated.maps(x)
+    few, many = strided.encode(x)[0], dilated.encode(x)[0]
     torch.testing.assert_close(many[..., ::4, ::4], few, rtol=1e-3, atol=1e-3 * few.max().item())
     assert not torch.allclose(many[..., 1::4, 1::4], few, rtol=1e-2)
 
@@ -184,7 +184,7 @@ def test_a_style_brings_colours_into_its_order_and_scale(name):
         ],
         dim=1,
     )
-    torch.testing.assert_close(ours.maps(x), by_hand.maps(prepared), rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(ours.encode(x)[0], by_hand.encode(prepared)[0], rtol=1e-4, atol=1e-3)
 
 
 def test_the_published_styles():
@@ -225,7 +225,7 @@ def test_mixed_precision_computes_in_half_and_folds_in_single():
     network, x = shake(ResNet(2, depth=18)), draw(2, 3, 32, 32)
     exact = network.features(x)
     with torch.autocast("cpu", torch.bfloat16):
-        maps, features = network.maps(x), network.features(x)
+        maps, features = network.encode(x)[0], network.features(x)
         kernel, bias = network.bn1.fold(network.conv1.weight)
     assert maps.dtype == torch.bfloat16
     assert kernel.dtype == bias.dtype == torch.float32
@@ -248,9 +248,9 @@ def test_a_network_in_half_precision_still_folds_in_single():
 def test_keeps_channels_last(style):
     """A layout lost on the way would be converted in every layer of every step."""
     network, x = ResNet(2, depth=18, style=STYLES[style]), draw(2, 3, 64, 64)
-    plain = network.maps(x)
+    plain = network.encode(x)[0]
     network, x = network.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-    maps = network.maps(x)
+    maps = network.encode(x)[0]
     assert maps.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(maps, plain, rtol=1e-3, atol=1e-3 * plain.max().item())
 

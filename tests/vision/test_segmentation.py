@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from toporo.errors import DataError, SettingError, UnknownNameError
-from toporo.vision.pixels import count_pixels, iou, pixel_loss
+from toporo.vision.label_maps import count_pixels, iou, pixel_loss
 from toporo.vision.segmentation import FCN, UNet, _enlarge
 
 MAKE = {
@@ -185,7 +185,7 @@ def test_dropout_is_for_training_only():
 
 def test_an_fcn_keeps_an_eighth_of_the_resolution_and_takes_any_size():
     model = FCN(depth=18).eval()
-    assert model.body.maps(inputs()).shape == (2, model.width, 4, 4)
+    assert model.body.encode(inputs())[0].shape == (2, model.width, 4, 4)
     assert model(inputs(height=37, width=21)).shape == (2, 2, 37, 21)
 
 

@@ -173,7 +173,12 @@ BENCHMARKS: Registry[Benchmark] = Registry("benchmark")
 
 
 def register(benchmark: Benchmark) -> Benchmark:
-    """Register a benchmark under its name, which must be new, and return it."""
+    """Register a benchmark under its name, which must be new, and return it.
+
+    Parameters
+    ----------
+    benchmark : the benchmark.
+    """
     return BENCHMARKS.register(benchmark.name)(benchmark)
 
 

@@ -37,19 +37,8 @@ from toporo.training.average import SWAD
 from toporo.types import Record
 from toporo.version import __version__
 from toporo.vision import NETWORKS, Weights, images_on_device, make_network, read_weights
-from toporo.vision.pixels import (
-    DRAWS,
-    DRAWS_TILES,
-    Counts,
-    accuracy,
-    augment,
-    count_pixels,
-    f1,
-    flip_rotate,
-    iou,
-    pixel_loss,
-    unit_range,
-)
+from toporo.vision.augmentation import DRAWS, DRAWS_TILES, augment, flip_rotate, unit_range
+from toporo.vision.label_maps import accuracy, count_pixels, f1, iou, pixel_loss
 
 RANDOM = "a random start"
 #: Rows of a group whose features the topology is learned from.
@@ -278,23 +267,22 @@ def _fit_segmentation(given: Assignment) -> Fitted:
         raise DataError(f"{given.loaded.name} has no tiles: load it with toporo.load_dataset.")
     x, y = (torch.as_tensor(each).to(given.runtime.device) for each in (standardize(store.x, split.train.x), store.y))
 
-    def counts(network: nn.Module, rows: GroupedData) -> Counts:
+    def counts(network: nn.Module, rows: GroupedData) -> Tensor:
         codes = torch.zeros(len(store), dtype=torch.long)
         codes[torch.as_tensor(rows.x)] = torch.as_tensor(rows.codes)
-        codes = codes.to(x.device)
-        total = Counts.zero(len(rows.groups), x.device)
-        for part, logits in outputs_at(network, x, rows.x, plan, batch=64):
-            total += count_pixels(logits.argmax(dim=1), y[part], codes[part], len(rows.groups))
-        return total
+        codes, m = codes.to(x.device), len(rows.groups)
+        parts = outputs_at(network, x, rows.x, plan, batch=64)
+        each = [count_pixels(logits.argmax(dim=1), y[part], codes[part], m) for part, logits in parts]
+        return torch.stack(each).sum(dim=0)
 
     def evaluate(network: nn.Module) -> dict[str, Any]:
         held_out, test = counts(network, split.validation), counts(network, given.test)
-        validation = _numbers(iou(held_out.pooled()))[0]
+        validation = _numbers(iou(held_out.sum(1, keepdim=True)))[0]
         return {
             # Nothing to find and nothing found is no mistake.
             "validation": 1.0 if validation is None else validation,
             **{
-                name: _numbers(score(test.pooled()))[0]
+                name: _numbers(score(test.sum(1, keepdim=True)))[0]
                 for name, score in (("test", iou), ("f1", f1), ("accuracy", accuracy))
             },
             "by_group": dict(zip(given.test.groups, _numbers(iou(test)), strict=True)),

@@ -14,13 +14,13 @@ from toporo.errors import DataError
 
 
 def images_on_device(store: Any, data: GroupedData, device: str = "cpu") -> tuple[Tensor, Tensor]:
-    """All images of a store as bytes (n, height, width, 3), and their classes, for :class:`toporo.training.Batches`.
+    """Return a store's images as bytes (n, height, width, 3) and their classes, for :class:`toporo.training.Batches`.
 
     Parameters
     ----------
     store : the images.
-    data : row numbers in the store as inputs, and classes. Rows of the store that it lacks have the class −1.
-    device : where to put them.
+    data : row numbers in the store as inputs, and classes. Rows of the store that are not in it have the class −1.
+    device : device of the result.
     """
     if not isinstance(store, ImageStore):
         raise DataError(

@@ -1,4 +1,4 @@
-"""Residual networks that take published weights as they were trained, and train fast with their statistics frozen."""
+"""Residual networks compatible with published weights, fast to train with frozen normalisation statistics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from toporo.errors import DataError, SettingError, UnknownNameError
+from toporo.errors import SettingError, UnknownNameError
 from toporo.training.mlp import _linear
+from toporo.vision.network import ImageNetwork
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ GROUP_CHANNELS = 16
 
 
 class FrozenNorm(nn.BatchNorm2d):
-    """Batch normalisation with its stored statistics, in training too; scale and shift are trained.
+    """Batch normalisation by stored statistics, in training too; scale and shift are trained.
 
-    A network does not run it: :meth:`fold` merges it into the convolution before it. With
+    Networks do not run it: :meth:`fold` merges it into the preceding convolution. With
     ``k = weight / sqrt(var + eps)``, normalising ``w * x`` is convolving with ``k w`` and adding ``bias - k mean``.
     """
 
     def fold(self, kernel: Tensor) -> tuple[Tensor, Tensor]:
-        """Kernel and bias of the convolution followed by this normalisation, in at least single precision."""
+        """Return kernel and bias of the convolution followed by this normalisation, in at least single precision."""
         mean, var = cast(Tensor, self.running_mean), cast(Tensor, self.running_var)
         exact = torch.promote_types(kernel.dtype, torch.float32)
         k = self.weight.to(exact) * torch.rsqrt(var.to(exact) + self.eps)
@@ -86,7 +87,7 @@ class _Maker:
     generator: torch.Generator
 
     def conv(self, inputs: int, outputs: int, size: int, *, stride: int = 1, dilation: int = 1) -> nn.Conv2d:
-        """A convolution that keeps the resolution except for its stride; He's initialisation by fan-out."""
+        """Return a convolution that keeps the resolution except for its stride; He's initialisation by fan-out."""
         layer = nn.Conv2d(
             inputs, outputs, size, stride, padding=dilation * (size // 2), dilation=dilation, bias=False, device="meta"
         ).to_empty(device="cpu")
@@ -98,7 +99,7 @@ class _Maker:
         return NORMS[self.norm](channels, self.style.eps)
 
     def layer(self, inputs: int, width: int, count: int, stride: int, before: int, after: int) -> nn.Sequential:
-        """``count`` blocks; the first has the stride, or the step from one dilation to the next."""
+        """Return ``count`` blocks; the first has the stride, or the step from one dilation to the next."""
         outputs = width * 4 if self.bottleneck else width
         first = _Residual(self, inputs, width, outputs, stride, before, after)
         rest = (_Residual(self, outputs, width, outputs, 1, after, after) for _ in range(count - 1))
@@ -135,17 +136,17 @@ class _Residual(nn.Module):
             self.downsample = nn.Sequential(make.conv(inputs, outputs, 1, stride=stride), make.normalise(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = _convolve(self.conv1, self.bn1, x).relu_()
-        out = _convolve(self.conv2, self.bn2, out)
+        out = convolve(self.conv1, self.bn1, x).relu_()
+        out = convolve(self.conv2, self.bn2, out)
         if self.conv3 is not None and self.bn3 is not None:
-            out = _convolve(self.conv3, self.bn3, out.relu_())
+            out = convolve(self.conv3, self.bn3, out.relu_())
         if self.downsample is not None:
-            x = _convolve(cast(nn.Conv2d, self.downsample[0]), self.downsample[1], x)
+            x = convolve(cast(nn.Conv2d, self.downsample[0]), self.downsample[1], x)
         return (out + x).relu_()
 
 
-def _convolve(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
-    """A convolution and its normalisation, in one operation if the statistics are frozen."""
+def convolve(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
+    """Apply a convolution and its normalisation, in one operation if the statistics are frozen."""
     if isinstance(norm, FrozenNorm):
         kernel, bias = norm.fold(conv.weight)
         return F.conv2d(x, kernel.to(x.dtype), bias.to(x.dtype), conv.stride, conv.padding, conv.dilation)
@@ -153,24 +154,23 @@ def _convolve(conv: nn.Conv2d, norm: nn.Module, x: Tensor) -> Tensor:
     return out
 
 
-class ResNet(nn.Module):
+class ResNet(ImageNetwork):
     """ResNet-18 or -50 [1]_ for images or other rasters of any number of channels.
 
     Parameters
     ----------
-    outputs : values per sample, e.g. classes.
+    outputs : number of values per sample, e.g. classes.
     depth : 18 or 50.
-    channels : of an input. With three, inputs are red, green, blue in [0, 1], and the network converts them to its
-        style's order and scale; with any other number they are used unchanged.
-    style : of the weights to be loaded; see :func:`toporo.vision.weights.load_weights`.
+    channels : number of channels of an input. With three, inputs are red, green, blue in [0, 1], and the network
+        converts them to the order and scale of its style; with any other number they are used unchanged.
+    style : style of the weights to be loaded; see :func:`toporo.vision.weights.load_weights`.
     norm : "frozen" (batch normalisation by the stored statistics, in training too, for loaded weights), "batch" (by
         each batch's own) or "group" (16 channels of each sample together).
-    dilated : widen the kernels of layers 3 and 4 instead of halving the resolution, which then is an eighth of the
-        input's instead of a 32nd, for segmentation.
+    dilated : widen the kernels of layers 3 and 4 instead of halving the resolution, for segmentation: maps then have an
+        eighth of the input's resolution instead of a 32nd.
     seed : determines the initial weights.
 
-    Names of tensors are torchvision's. ``features(x)`` are the pooled activations before the last layer, ``model(x)``
-    are logits.
+    Names of tensors are torchvision's. ``features(x)`` are the pooled activations before the last layer.
 
     References
     ----------
@@ -219,36 +219,16 @@ class ResNet(nn.Module):
         """The last layer: features to logits."""
         return self.fc
 
-    def maps(self, x: Tensor) -> Tensor:
-        """Activations before pooling, ``(n, self.width, h, w)``: a 32nd of the input, or an eighth where dilated."""
-        self._check(x)
+    def encode(self, x: Tensor) -> list[Tensor]:
+        """Return the activations before pooling: a 32nd of the input's resolution, or an eighth if dilated."""
+        self._check_input(x)
         x = x.to(self.conv1.weight.dtype)
         if self.channels == 3:
             x = (x.flip(1) if self.style.order == "bgr" else x) * self.scale + self.shift
-        x = F.max_pool2d(_convolve(self.conv1, self.bn1, x).relu_(), 3, stride=2, padding=1)
-        out: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        return out
+        x = F.max_pool2d(convolve(self.conv1, self.bn1, x).relu_(), 3, stride=2, padding=1)
+        return [self.layer4(self.layer3(self.layer2(self.layer1(x))))]
 
-    def _check(self, x: Tensor) -> None:
-        if x.ndim != 4 or x.shape[1] != self.channels:
-            raise DataError(
-                f"expected inputs of shape (samples, {self.channels}, height, width), as this network was made for "
-                f"{self.channels} channels; found {tuple(x.shape)}."
-            )
-        if not x.is_floating_point():
-            raise DataError(
-                f"expected floating-point inputs, colours between 0 and 1; found {x.dtype}. Divide bytes by 255."
-            )
-
-    def features(self, x: Tensor) -> Tensor:
-        """Penultimate activations: the maps, averaged over positions."""
-        return self.maps(x).mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        return self.with_features(x)[0]
-
-    def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and features, computed once."""
-        features = self.features(x)
-        return self.fc(features), features
+    def decode(self, maps: list[Tensor], features: Tensor, size: torch.Size) -> Tensor:  # noqa: ARG002  # one per image
+        """Return the logits of an image from its features."""
+        logits: Tensor = self.fc(features)
+        return logits

@@ -1,8 +1,7 @@
-"""Networks that give every pixel a class."""
+"""Networks that predict a class for every pixel."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from math import gcd
 
 import numpy as np
@@ -10,55 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from toporo.errors import DataError, SettingError
-from toporo.vision.resnet import NORMS, ResNet, _convolve
+from toporo.vision.network import ImageNetwork
+from toporo.vision.resnet import NORMS, ResNet, convolve
 
 
-class _Segmenter(nn.Module, ABC):
-    """A network that encodes an input into maps and decodes these into logits."""
-
-    width: int
-
-    @abstractmethod
-    def _encode(self, x: Tensor) -> list[Tensor]:
-        """Maps, the deepest last."""
-
-    @abstractmethod
-    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:
-        """Logits of this height and width from the maps of :meth:`_encode`."""
-
-    def features(self, x: Tensor) -> Tensor:
-        """The deepest maps, averaged over positions: ``(n, width)``."""
-        return self._encode(x)[-1].mean((2, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits, ``(n, outputs, height, width)``."""
-        return self._decode(self._encode(x), x.shape[2:])
-
-    def with_features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and features, computed once."""
-        maps = self._encode(x)
-        return self._decode(maps, x.shape[2:]), maps[-1].mean((2, 3))
-
-
-class FCN(_Segmenter):
+class FCN(ImageNetwork):
     """A fully convolutional network [1]_ on a ResNet that keeps an eighth of the resolution, as torchvision builds it.
 
     With two channels and group normalisation it is the baseline of Sen1Floods11 [2]_, without the auxiliary head: the
-    deepest maps pass a 3×3 convolution to a quarter of their channels, a norm, a ReLU, dropout of a tenth and a 1×1
-    convolution, and the logits are interpolated to the input's size. Inputs are standardised, 0 where nothing was
-    measured; with three channels they are colours in [0, 1], which :class:`~toporo.vision.resnet.ResNet` standardises.
+    deepest maps pass a 3×3 convolution to a quarter of their channels, a norm, a ReLU, dropout of 0.1 and a 1×1
+    convolution, and the logits are interpolated to the input's size. Inputs are standardised, 0 for pixels without a
+    measurement; with three channels they are colours in [0, 1], which :class:`~toporo.vision.ResNet` standardises.
 
     Parameters
     ----------
-    outputs : classes.
-    channels : of the input; radar has two, VV and VH.
-    depth : of the ResNet, 18 or 50.
+    outputs : number of classes.
+    channels : number of channels of the input; radar has two, VV and VH.
+    depth : 18 or 50, that of the ResNet.
     norm : "group", "batch" or "frozen", in the ResNet and after it.
-    seed : the initial weights depend on it alone.
-
-    Attributes
-    ----------
-    width : length of the features.
+    seed : determines the initial weights.
 
     References
     ----------
@@ -73,45 +42,40 @@ class FCN(_Segmenter):
         super().__init__()
         self.body = ResNet(outputs, depth=depth, channels=channels, norm=norm, dilated=True, seed=seed)
         self.body.fc = nn.Identity()  # type: ignore[assignment]  # no layer may be unused
-        self.width = self.body.width
+        self.channels, self.width = channels, self.body.width
         inner = self.width // 4
         self.norm = NORMS[norm](inner, self.body.style.eps)
         self.drop = nn.Dropout(0.1)
         with torch.device("meta"):
             self.reduce = nn.Conv2d(self.width, inner, 3, padding=1, bias=False)
             self.head = nn.Conv2d(inner, outputs, 1)
-        # a stream of its own: with the ResNet's, these layers would begin with the same numbers as its
+        # Another random stream: with the ResNet's seed, these layers would start with the same numbers.
         stream = int(np.random.SeedSequence([seed, 1]).generate_state(1, np.uint32)[0])
         generator = torch.Generator().manual_seed(stream)
         for layer in (self.reduce, self.head):
             _draw(layer.to_empty(device="cpu"), generator, last=layer is self.head)
 
-    def _encode(self, x: Tensor) -> list[Tensor]:
-        return [self.body.maps(x)]
+    def encode(self, x: Tensor) -> list[Tensor]:
+        return self.body.encode(x)
 
-    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:
-        inner = _convolve(self.reduce, self.norm, maps[-1]).relu()
+    def decode(self, maps: list[Tensor], features: Tensor, size: torch.Size) -> Tensor:  # noqa: ARG002  # from maps
+        inner = convolve(self.reduce, self.norm, maps[-1]).relu()
         return _enlarge(self.head(self.drop(inner)), size)
 
 
-class UNet(_Segmenter):
+class UNet(ImageNetwork):
     """A small U-Net (Ronneberger et al., 2015): ``levels`` halvings, as many doublings, and skip connections.
 
-    Every block is two 3×3 convolutions, each with group normalisation and a ReLU; the highest has ``base`` channels
-    and each step down doubles them. Batches are small, so nothing depends on the batch: a tile's logits do not depend
-    on the other tiles.
+    Every block has two 3×3 convolutions, each with group normalisation and a ReLU; the first has ``base`` channels and
+    each level doubles them. As batches are small, the logits of a tile do not depend on the other tiles.
 
     Parameters
     ----------
-    outputs : classes.
-    channels : of the input; radar has two, VV and VH.
-    base : channels of the first block.
-    levels : halvings; height and width must be multiples of ``2**levels``.
-    seed : the initial weights depend on it alone.
-
-    Attributes
-    ----------
-    width : length of the features, ``base * 2**levels``.
+    outputs : number of classes.
+    channels : number of channels of the input; radar has two, VV and VH.
+    base : number of channels of the first block.
+    levels : number of halvings; height and width must be multiples of ``2**levels``.
+    seed : determines the initial weights.
     """
 
     def __init__(self, outputs: int = 2, *, channels: int = 2, base: int = 16, levels: int = 3, seed: int = 0) -> None:
@@ -137,37 +101,30 @@ class UNet(_Segmenter):
             elif isinstance(layer, nn.GroupNorm):
                 layer.reset_parameters()
 
-    def _check(self, x: Tensor) -> None:
-        if x.ndim != 4 or x.shape[1] != self.channels:
-            raise DataError(
-                f"expected inputs of shape (samples, {self.channels}, height, width), as this network was made for "
-                f"{self.channels} channels; found {tuple(x.shape)}."
-            )
+    def encode(self, x: Tensor) -> list[Tensor]:
+        self._check_input(x)
         height, width = x.shape[2:]
         if min(height, width) < 1 or height % self.multiple or width % self.multiple:
             raise DataError(
                 f"expected a height and width that are multiples of {self.multiple}, 2 to the number of levels; found "
                 f"{height} and {width}. Cut or pad the inputs, or make the network with fewer levels."
             )
-
-    def _encode(self, x: Tensor) -> list[Tensor]:
-        self._check(x)
         maps = [self.down[0](x.to(self.head.weight.dtype))]
         for block in self.down[1:]:
             maps.append(block(self.pool(maps[-1])))
         return maps
 
-    def _decode(self, maps: list[Tensor], size: torch.Size) -> Tensor:  # noqa: ARG002  # back at the input's size anyway
-        *passed, merged = maps
-        for up, join, level in zip(self.up, self.join, reversed(passed), strict=True):
-            risen = up(merged)
-            merged = join(torch.cat([level.to(risen.dtype), risen], dim=1))
+    def decode(self, maps: list[Tensor], features: Tensor, size: torch.Size) -> Tensor:  # noqa: ARG002  # from maps
+        *skipped, merged = maps
+        for up, join, level in zip(self.up, self.join, reversed(skipped), strict=True):
+            raised = up(merged)
+            merged = join(torch.cat([level.to(raised.dtype), raised], dim=1))
         logits: Tensor = self.head(merged)
         return logits
 
 
 def _block(before: int, after: int) -> nn.Sequential:
-    """Twice: 3×3 convolution, normalisation over each quarter of the channels, ReLU."""
+    """Return 3×3 convolution, normalisation over each quarter of the channels and ReLU, twice."""
     layers: list[nn.Module] = []
     for inputs in (before, after):
         layers += [
@@ -180,7 +137,7 @@ def _block(before: int, after: int) -> nn.Sequential:
 
 @torch.no_grad()
 def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, last: bool) -> None:
-    """Initial weights: torch's default for the last layer, He's normal ones by fan-in and no bias elsewhere."""
+    """Draw initial weights: torch's default for the last layer, He's by fan-in and zero biases for others."""
     # An output pixel of the transposed convolutions (2×2, stride 2) comes from one pixel.
     pixels = 1 if isinstance(layer, nn.ConvTranspose2d) else layer.weight[0, 0].numel()
     bound = (layer.in_channels * pixels) ** -0.5
@@ -193,19 +150,19 @@ def _draw(layer: nn.Conv2d | nn.ConvTranspose2d, generator: torch.Generator, *, 
 
 
 def _enlarge(x: Tensor, size: torch.Size) -> Tensor:
-    """Bilinear interpolation to this height and width, corners not aligned.
+    """Interpolate bilinearly to this height and width, corners not aligned.
 
-    Two products with small matrices, whose gradients are products too: on a GPU, the order in which torch's own
-    interpolation sums gradients is not deterministic.
+    It is two products with small matrices, so gradients are products too: on a GPU, torch's own interpolation sums
+    gradients in an order that is not deterministic.
     """
     rows, columns = (_interpolation(before, after, x) for before, after in zip(x.shape[2:], size, strict=True))
     return rows @ x @ columns.mT
 
 
 def _interpolation(before: int, after: int, like: Tensor) -> Tensor:
-    """The matrix (after × before) that interpolates linearly between the centres of pixels."""
+    """Return the matrix (after × before) that interpolates linearly between the centres of pixels."""
     exact = torch.promote_types(like.dtype, torch.float32)
-    places = torch.arange(before, dtype=exact, device=like.device)
+    positions = torch.arange(before, dtype=exact, device=like.device)
     centres = torch.arange(after, dtype=exact, device=like.device) + 0.5
     sources = (centres * (before / after) - 0.5).clamp(0, before - 1)
-    return (1 - (sources[:, None] - places).abs()).clamp(min=0).to(like.dtype)
+    return (1 - (sources[:, None] - positions).abs()).clamp(min=0).to(like.dtype)

@@ -1,4 +1,4 @@
-"""Published weights for a ResNet: local safetensors files, or those that timm knows by name."""
+"""Published weights of a ResNet, from safetensors files or by timm's names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -38,10 +37,10 @@ class Weights:
     ----------
     tensors : float32, by torchvision's names.
     style : of the network they were trained in.
-    source : the file's name, or e.g. ``"timm:resnet50"``.
+    source : name of the file, or e.g. ``"timm:resnet50"``.
     digest : SHA-256 of the file.
-    repaired : variances that had overflowed half precision, as ``name[channel]``; each now is the largest number that
-        half precision holds. An infinite variance would silence its channel.
+    repaired : variances that overflowed half precision, as ``name[channel]``, now its largest number. An infinite
+        variance would silence its channel.
     """
 
     tensors: dict[str, Tensor]
@@ -52,14 +51,13 @@ class Weights:
 
 
 def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str | None = None) -> Weights:
-    """Weights of a ResNet of the given depth.
+    """Read the weights of a ResNet.
 
     Parameters
     ----------
-    source : a ``.safetensors`` file, or ``"timm:NAME"`` for the one that timm's authors publish under this name:
-        ``"timm:resnet50.tv_in1k"`` holds torchvision's first release, which DomainBed starts from. That needs timm
-        and may download.
-    depth : of the ResNet that they are for, 18 or 50.
+    source : a ``.safetensors`` file, or ``"timm:NAME"`` for the file that timm's authors publish under this name, which
+        needs timm and may download: ``"timm:resnet50.tv_in1k"`` is torchvision's first release, as in DomainBed.
+    depth : 18 or 50, that of the ResNet.
     style : style of the weights, a name in ``STYLES``. By default the one that the file names, then that of a known
         file, then "torchvision".
     """
@@ -80,15 +78,14 @@ def read_weights(source: str | os.PathLike[str], *, depth: int = 50, style: str 
 
 
 def load_weights(network: ResNet, weights: Weights) -> None:
-    """Copy the weights into the network.
+    """Copy weights into a network; those that do not fit are an error and change nothing.
 
-    The last layer is taken if it has the network's shape and otherwise left as it is; all else must fit. Weights that
-    do not fit are an error and change nothing.
+    A last layer with another number of classes is not copied.
 
     Parameters
     ----------
-    network : of the depth and style that the weights were trained for, and without group normalisation.
-    weights : as :func:`read_weights` gives them.
+    network : has the depth and style that the weights were trained for, and no group normalisation.
+    weights : result of :func:`read_weights`.
     """
     if network.norm == "group":
         raise SettingError(
@@ -114,8 +111,8 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    network : without group normalisation, in one of the known styles.
-    path : the file, which is replaced if it exists.
+    network : has no group normalisation and one of the known styles.
+    path : file, replaced if it exists.
     """
     if network.norm == "group":
         raise SettingError("weights with norm='group' cannot be read back into a ResNet: expected 'frozen' or 'batch'.")
@@ -127,7 +124,7 @@ def save_weights(network: ResNet, path: str | os.PathLike[str]) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and metadata of a safetensors file."""
+    """Return tensors and metadata of a safetensors file."""
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
         raise DataError(f"{path} is {what}: expected a .safetensors file or timm:NAME.")
@@ -149,11 +146,17 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _timm_file(name: str) -> Path:
-    """The safetensors file of timm's authors, downloaded by their own package unless it was before."""
-    timm, hub = _package("timm"), _package("huggingface_hub")
+    """Return the safetensors file of timm's authors, downloaded by their own package unless it is cached."""
     try:
-        place = timm.get_pretrained_cfg(name, allow_unregistered=False).hf_hub_id
-        repository, _, revision = (place or "").partition("@")
+        timm, hub = import_module("timm"), import_module("huggingface_hub")
+    except ImportError as error:
+        raise SettingError(
+            f"weights 'timm:…' need {error.name}, which is not installed: pip install {error.name}, or pass the path "
+            "of a .safetensors file."
+        ) from None
+    try:
+        location = timm.get_pretrained_cfg(name, allow_unregistered=False).hf_hub_id
+        repository, _, revision = (location or "").partition("@")
         file = repository and hub.hf_hub_download(repository, "model.safetensors", revision=revision or None)
     except Exception as error:  # whatever the packages raise
         raise DataError(
@@ -169,19 +172,9 @@ def _timm_file(name: str) -> Path:
     return Path(file)
 
 
-def _package(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise SettingError(
-            f"weights 'timm:…' need {name}, which is not installed: pip install {name}, or pass the path of a "
-            ".safetensors file."
-        ) from None
-
-
 def _checked(content: Mapping[str, Tensor], source: str, depth: int) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The tensors of a ResNet in float32, and the variances that had to be repaired."""
-    # Sorted, as the reader of safetensors gives tensors in any order.
+    """Return the tensors of a ResNet in float32, and the names of repaired variances."""
+    # Sorted, as safetensors returns tensors in any order.
     kept = {name: content[name] for name in sorted(content) if not name.endswith(COUNTER)}
     expected = dict(_shapes(depth))
     if "conv1.weight" in kept and kept["conv1.weight"].ndim == 4:  # load_weights checks the channels
@@ -237,7 +230,7 @@ def _require_fit(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, 
 
 
 def _depth_of(names: Mapping[str, Tensor]) -> int | None:
-    """The depth of the ResNet with tensors of these names, by the number of blocks of each layer."""
+    """Return the depth of the ResNet with tensors of these names, by the number of blocks of each layer."""
     blocks = {tuple(name.split(".")[:2]) for name in names if name.startswith("layer") and name.count(".") > 1}
     counts = tuple(sum(layer == f"layer{number}" for layer, _ in blocks) for number in (1, 2, 3, 4))
     kind = counts, "layer1.0.conv3.weight" in names
