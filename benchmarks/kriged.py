@@ -26,7 +26,8 @@ from sklearn.metrics import log_loss
 
 import toporo as tr
 from toporo.choice.splits import grow_region
-from toporo.paper.tpt48 import SPLITS, border_graph, find_releases, read_temperatures
+from toporo.paper.nclimdiv import find_releases, read_temperatures
+from toporo.paper.tpt48 import SPLITS, border_graph
 
 #: Years of a region's rows.
 SPAN = 12

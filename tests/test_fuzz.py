@@ -43,7 +43,7 @@ from toporo.doctor import examine
 from toporo.files import read_json
 from toporo.graphs import as_graph, with_text_names
 from toporo.objectives import TRO
-from toporo.paper import sen1floods11, tpt48
+from toporo.paper import nclimdiv, sen1floods11
 from toporo.paper.dg import DG15
 from toporo.paper.flood_chips import read_geotiff
 from toporo.paper.tables import print_rows, stored_table
@@ -254,8 +254,8 @@ def chips(file: Path, thorough: bool) -> None:
 def climate() -> bytes:
     """NOAA's file; 55 kB, so it is made here."""
     line = "".join(f"{5 * month + 10.25:7.2f}" for month in range(12))
-    numbers = range(1, len(tpt48.STATES) + 1)
-    return "\n".join(f"{number:03}002{year}{line}   " for number in numbers for year in tpt48.YEARS).encode()
+    numbers = range(1, len(nclimdiv.STATES) + 1)
+    return "\n".join(f"{number:03}002{year}{line}   " for number in numbers for year in nclimdiv.YEARS).encode()
 
 
 def picture(file: Path, thorough: bool) -> None:
@@ -278,7 +278,7 @@ READERS: dict[str, Callable[[Path, bool], object]] = {
     "images": picture,
     "packed": packed,
     "chips": chips,
-    "climate": lambda file, thorough: tpt48.read_temperatures(file),
+    "climate": lambda file, thorough: nclimdiv.read_temperatures(file),
 }
 SEEDS = {name: {path.name: path.read_bytes() for path in sorted((CORPUS / name).glob("*"))} for name in READERS}
 SEEDS["climate"] = {"tmpcst": climate()}

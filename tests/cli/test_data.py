@@ -149,7 +149,7 @@ def test_get_fetches_once_and_verify_notices_later_damage(run: Run, publisher: P
 
 def test_get_into_a_folder_says_how_to_use_it(run: Run, publisher: Publisher, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    done = run("get", "tpt48", "--data", folder, "--release", "20240906", "--url", publisher.url)
+    done = run("get", "tpt48", "--data", folder, "--url", publisher.url)
     assert done.code == 0, done.err
     assert (folder / "tpt48" / NAME).is_file()
     assert f"use it with --data {folder}" in done.err
@@ -207,7 +207,6 @@ def test_on_a_terminal_a_bar_shows_the_bytes(monkeypatch: pytest.MonkeyPatch) ->
         (("get", "sen1floods11"), "sen1floods11 has no place to fetch it from. Copy gs://sen1floods11/v1.1"),
         (("table", "pacs", "--out", "t.csv"), "pacs is made of pictures, which are no table. To write as one: dg15"),
         (("table", "sen1floods11", "--out", "t.csv"), "sen1floods11 is made of pictures, which are no table."),
-        (("get", "tpt48", "--release", "2020"), "release is '2020': expected a date as YYYYMMDD"),
         (("get", "tpt48", "--url", "file:///tmp"), "expected https://"),
     ],
 )

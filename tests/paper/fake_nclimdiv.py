@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toporo.paper.tpt48 import STATES
+from toporo.paper.nclimdiv import STATES
 from toporo.topology import states
 
 #: More than TPT-48 needs; the last year is not over yet.

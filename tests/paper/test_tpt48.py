@@ -14,10 +14,11 @@ from tests.paper.conftest import shrink_tpt48
 from tests.paper.fake_nclimdiv import write_fake
 from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.paper import BENCHMARKS
+from toporo.paper.nclimdiv import read_temperatures
 from toporo.paper.protocols import Protocol
 from toporo.paper.results import Outcome, Row, VariantOutcome, read_rows
 from toporo.paper.runner import reproduce
-from toporo.paper.tpt48 import SPLITS, WINDOWS, hop_classes, read_temperatures
+from toporo.paper.tpt48 import SPLITS, WINDOWS, hop_classes
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 

@@ -19,9 +19,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.paper.fake_nclimdiv import fake_lines, noaa, row, write_fake
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, UnknownNameError
-from toporo.paper import load_dataset, tpt48
+from toporo.paper import load_dataset, nclimdiv, tpt48
 from toporo.paper.loaded import cache_folder, data_folder, mse_by_group
-from toporo.paper.tpt48 import BORDERS, SPLITS, STATES, border_graph, hop_classes
+from toporo.paper.nclimdiv import STATES
+from toporo.paper.tpt48 import BORDERS, SPLITS, border_graph, hop_classes
 
 NAME = "climdiv-tmpcst-v1.0.0-20240906"
 Change = Callable[[list[str]], list[str]]
@@ -39,7 +40,7 @@ def refused(path: Path, content: bytes | str | Change) -> str:
         content = "".join(f"{line}\n" for line in content(fake_lines()))
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(DataError) as caught:
-        tpt48.read_temperatures(path)
+        nclimdiv.read_temperatures(path)
     message = str(caught.value)
     assert message.startswith(str(path))
     assert "toporo data get tpt48" in message
@@ -50,7 +51,7 @@ def refused(path: Path, content: bytes | str | Change) -> str:
 
 
 def test_temperatures_are_those_in_the_file(folder: Path) -> None:
-    found = tpt48.read_temperatures(folder / "tpt48" / NAME)
+    found = nclimdiv.read_temperatures(folder / "tpt48" / NAME)
     assert set(found) == set(STATES)
     assert all(values.shape == (12, 12) for values in found.values())
     line = next(line for line in fake_lines() if line.startswith(f"{noaa('NY'):03d}0022013"))
@@ -61,13 +62,13 @@ def test_line_ends_of_another_system_do_not_matter(folder: Path, tmp_path: Path)
     path = folder / "tpt48" / NAME
     other = tmp_path / "other"
     other.write_bytes(path.read_bytes().rstrip().replace(b"\n", b"\r\n"))
-    found, expected = tpt48.read_temperatures(other), tpt48.read_temperatures(path)
+    found, expected = nclimdiv.read_temperatures(other), nclimdiv.read_temperatures(path)
     for code in STATES:
         assert_array_equal(found[code], expected[code])
 
 
 def test_the_real_file(real_data: Path) -> None:
-    found = tpt48.read_temperatures(real_data / "tpt48" / tpt48.FILE)
+    found = nclimdiv.read_temperatures(real_data / "tpt48" / nclimdiv.FILE)
     assert_array_equal(found["AL"][0, :3], [43.0, 49.2, 55.2])
     assert found["FL"].mean() > found["TX"].mean() > found["NY"].mean() > found["ND"].mean()
 
@@ -77,7 +78,7 @@ def test_rows_that_nobody_wants_may_lack_months(tmp_path: Path) -> None:
     assert any("-99.90" in line for line in fake_lines())
     lines = [row(50, 2010, [-99.9] * 12) if line.startswith("0500022010") else line for line in fake_lines()]
     (tmp_path / "f").write_text("\n".join(lines))
-    assert len(tpt48.read_temperatures(tmp_path / "f")) == 48
+    assert len(nclimdiv.read_temperatures(tmp_path / "f")) == 48
 
 
 CONTENT = "".join(f"{line}\n" for line in fake_lines()).encode()
@@ -90,7 +91,7 @@ def test_damage_anywhere_is_refused_or_harmless_but_never_another_error(at: int,
         path = Path(folder, "f")
         path.write_bytes(CONTENT[:at] + damage + CONTENT[at + len(damage) :])
         try:
-            found = tpt48.read_temperatures(path)
+            found = nclimdiv.read_temperatures(path)
         except DataError:
             return
         assert all(np.isfinite(found[code]).all() and found[code].shape == (12, 12) for code in STATES)
@@ -98,7 +99,7 @@ def test_damage_anywhere_is_refused_or_harmless_but_never_another_error(at: int,
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match=r"no such file: .*toporo data get tpt48"):
-        tpt48.read_temperatures(tmp_path / "gone")
+        nclimdiv.read_temperatures(tmp_path / "gone")
 
 
 def replaced(start: str, by: str) -> Change:
@@ -183,7 +184,7 @@ def test_windows_are_months_of_the_file_in_one_scale(
     assert benchmark.test == SPLITS[split].test
     assert benchmark.task == "regression"
     assert data.sizes == dict.fromkeys(benchmark.train, trained) | dict.fromkeys(benchmark.test, tested)
-    months = {code: values.ravel() for code, values in tpt48.read_temperatures(folder / "tpt48" / NAME).items()}
+    months = {code: values.ravel() for code, values in nclimdiv.read_temperatures(folder / "tpt48" / NAME).items()}
     for code in STATES:
         rows = data.rows(code)
         step = 144 // 12 if len(rows) == 12 else 1
@@ -202,7 +203,7 @@ def test_the_newest_release_is_taken_wherever_it_lies(folder: Path) -> None:
     write_fake(folder / "tpt48/climdiv-tmpcst-v1.0.1-20250101", seed=2)
     for other in ("climdiv-tmpcst-v1.0.0-20260101.part", "climdiv-tmpcst-v1.0.0-20260101.sha256", "climdiv-tmpcst-x"):
         (folder / "tpt48" / other).write_text("not a release")
-    assert [path.name[-14:] for path in tpt48.find_releases(folder)] == [
+    assert [path.name[-14:] for path in nclimdiv.find_releases(folder)] == [
         "1.0.1-20250101",
         "1.0.0-20250101",
         "1.0.0-20240906",
@@ -237,7 +238,11 @@ def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
         ({"window": "slide"}, UnknownNameError, r"unknown window 'slide'. Did you mean 'sliding'\?"),
         ({"split": "up-down"}, UnknownNameError, "unknown split 'up-down'"),
         ({"splits": "up"}, UnknownNameError, r"option of tpt48 'splits'. Did you mean 'split'\? .*: split, window"),
-        ({"source": "published"}, DatasetNotFoundError, f"no {tpt48.FILE} in .* It has '{NAME}': --source auto takes"),
+        (
+            {"source": "published"},
+            DatasetNotFoundError,
+            f"no {nclimdiv.FILE} in .* It has '{NAME}': --source auto takes",
+        ),
     ],
 )
 def test_wrong_options_are_errors(folder: Path, options: dict[str, str], error: type[Exception], message: str) -> None:
@@ -246,8 +251,8 @@ def test_wrong_options_are_errors(folder: Path, options: dict[str, str], error: 
 
 
 def test_published_means_the_known_release(folder: Path) -> None:
-    write_fake(folder / tpt48.FILE)
-    with pytest.raises(DataError, match=f"differs from the published file .* expected {tpt48.CHECKSUM}"):
+    write_fake(folder / nclimdiv.FILE)
+    with pytest.raises(DataError, match=f"differs from the published file .* expected {nclimdiv.CHECKSUM}"):
         tpt48.load(folder, source="published")
 
 

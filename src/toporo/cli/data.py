@@ -88,9 +88,6 @@ def get_data(
         Path | None,
         typer.Option(help="Folder to put it in; made if need be.", show_default="$TOPORO_DATA, else ~/.cache/toporo"),
     ] = None,
-    release: Annotated[
-        str | None, typer.Option(metavar="YYYYMMDD", help="Which release.", show_default="the newest")
-    ] = None,
     url: Annotated[str | None, typer.Option(help="Another place that serves the same files.")] = None,
     as_json: Annotated[bool, option("Print what was fetched as JSON.", _OUTPUT, "--json", metavar="")] = False,
     quiet: Quiet = False,
@@ -107,7 +104,7 @@ def get_data(
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
     with interruptible("nothing was kept"), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
-        got = benchmark.fetch(folder, release=release, url=url, report=progress, say=progress.say)
+        got = benchmark.fetch(folder, url=url, report=progress, say=progress.say)
     if as_json:
         say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
         return

@@ -85,8 +85,8 @@ class Benchmark:
     how_to_get : how to get data that no command can fetch, in one sentence.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
     others : further protocols by name.
-    fetch : ``(folder, *, release=None, url=None, report=None, say)`` for ``toporo data get``: see
-        :func:`toporo.paper.tpt48.fetch`.
+    fetch : ``(folder, *, url=None, report=None, say)`` for ``toporo data get``: see
+        :func:`toporo.paper.nclimdiv.fetch`.
     table : writes the rows for ``toporo data table``, if they are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``

@@ -25,7 +25,6 @@ from toporo.errors import SettingError, warn
 from toporo.robust.divergences import Divergence, best_response, get_divergence
 from toporo.robust.simplex import project_simplex
 
-
 #: ``update(q, losses, prior) -> q``, pure.
 WeightRule = Callable[[Any, Any, Any], Any]
 
