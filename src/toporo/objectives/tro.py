@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor, full_like
-
 from toporo.checks import one_of
 from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
@@ -66,12 +64,8 @@ class TRO(WeightedObjective):
         prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
         smallest = min(weight for weight in prior.weights.values() if weight > 0)
         rule = make_rule(update, step=step, penalty=penalty, radius=radius, divergence=divergence, smallest=smallest)
-        if start == "uniform":
-            rule = rule._replace(init=_uniform)
         super().__init__(prior, rule, groups)
+        if start == "uniform":
+            self.q.fill_(1.0 / len(self.groups))
         self.penalty, self.step, self.radius = penalty, step, radius
         self.update, self.divergence, self.start = update, divergence, start
-
-
-def _uniform(prior: Tensor) -> Tensor:
-    return full_like(prior, 1.0 / len(prior))
