@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.test_readme import rows_of_states
-from toporo.paper.results import read_about, read_rows
+from toporo.paper.results import Results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -300,7 +300,9 @@ def test_results_say_how_lambda_matters_on_dg15() -> None:
 
 
 def test_results_say_how_far_tro_is_above_erm_on_dg15() -> None:
-    rows = {row.method: row.mean for row in read_rows(ROOT / "results" / "dg15.json") if row.selection == "last"}
+    rows = {
+        row.method: row.mean for row in Results.read(ROOT / "results" / "dg15.json").rows if row.selection == "last"
+    }
     assert f"TRO-physical is {rows['tro-physical'] - rows['erm']:.0f} points above ERM" in flat(RESULTS)
 
 
@@ -403,7 +405,7 @@ def mean(cell: str) -> str:
 
 
 def test_results_say_how_few_chips_of_the_floods_there_were() -> None:
-    about = read_about(ROOT / "results" / "sen1floods11.json")
+    about = Results.read(ROOT / "results" / "sen1floods11.json").about
     chips, skipped = about["data"]["chips"], about["skipped"]
     assert f"we had {chips['found']} of the {chips['listed']} hand-labelled chips" in flat(RESULTS)
     assert "Ghana (no water in its chips) and Paraguay (no measurement in its chip)" in flat(RESULTS)
@@ -415,7 +417,7 @@ def test_results_say_how_few_chips_of_the_floods_there_were() -> None:
 def test_results_have_the_stored_figures_over_lambda_on_floods() -> None:
     rows = {
         row.method: f"{row.mean:.3f}"
-        for row in read_rows(ROOT / "results" / "sen1floods11-lambda.json")
+        for row in Results.read(ROOT / "results" / "sen1floods11-lambda.json").rows
         if (row.metric, row.selection) == ("IoU", "validation")
     }
     *others, final = (rows[f"tro-data-{each}"] for each in ("0.001", "0.01", "0.1", "1", "10", "100"))

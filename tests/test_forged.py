@@ -23,7 +23,8 @@ from toporo.cli.common import graph_figure
 from toporo.errors import TopoRoError
 from toporo.graphs import as_graph
 from toporo.pages.model import describe_model, write_model_report
-from toporo.paper.tables import print_rows, stored_table
+from toporo.paper.results import Results
+from toporo.paper.tables import print_results
 from toporo.tables import TableModel, fit_table, load_model
 from toporo.topology import GroupGraph
 
@@ -286,6 +287,6 @@ def test_forged_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def show_results(benchmark: str, path: Path) -> None:
     """What ``toporo reproduce --show`` does."""
-    table = stored_table(benchmark, path)
+    results = Results.read(path, benchmark)
     for style in ("terminal", "markdown", "json"):
-        print_rows(*table, style=style)
+        print_results(results, style)

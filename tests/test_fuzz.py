@@ -46,7 +46,8 @@ from toporo.objectives import TRO
 from toporo.paper import nclimdiv, sen1floods11
 from toporo.paper.dg import DG15
 from toporo.paper.flood_chips import read_geotiff
-from toporo.paper.tables import print_rows, stored_table
+from toporo.paper.results import Results
+from toporo.paper.tables import print_results
 from toporo.tables import Evaluation, TableModel
 from toporo.tables.read import read_points
 from toporo.training import MLP, Batches, RoundRecord, TrainingPlan, fit
@@ -216,10 +217,10 @@ def checkpoint(file: Path, thorough: bool) -> None:
 
 
 def results(file: Path, thorough: bool) -> None:
-    protocol, rows, about = stored_table("dg15", file)
+    stored = Results.read(file, "dg15")
     for style in ("terminal", "markdown", "json"):
         with contextlib.redirect_stdout(io.StringIO()):
-            print_rows(protocol, rows, about, style=style)
+            print_results(stored, style)
 
 
 def record(file: Path, thorough: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.commands import check_line
-from toporo.paper.results import AVERAGE, Row, read_rows
+from toporo.paper.results import AVERAGE, Results, Row
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -163,7 +163,7 @@ def claims() -> str:
 
 def last(benchmark: str, **where: Any) -> dict[tuple[str, str], Row]:
     """Rows of a benchmark at the last round, by variant and method."""
-    rows = read_rows(ROOT / "results" / f"{benchmark}.json")
+    rows = Results.read(ROOT / "results" / f"{benchmark}.json").rows
     where = {"selection": "last"} | where
     return {(row.variant, row.method): row for row in rows if all(getattr(row, k) == v for k, v in where.items())}
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from toporo.paper import BENCHMARKS
-from toporo.paper.results import make_rows, read_about, write_rows
+from toporo.paper.results import Results, make_rows
 from toporo.paper.vision import learned_priors
 
 
@@ -27,8 +27,8 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if "timing" in content:
             records.append(content)
-    about = read_about(like)
-    protocol = BENCHMARKS[about["benchmark"]].protocol
+    stored = Results.read(like)
+    about, protocol = dict(stored.about), BENCHMARKS[stored.protocol.benchmark].protocol
     seconds = [record["timing"]["seconds"] for record in records]
     speeds = [record["timing"]["images_per_second"] for record in records]
     about |= {
@@ -45,7 +45,7 @@ def main(runs: Path, like: Path, out: Path, notes: list[str]) -> None:
     about["skipped"] = {
         name: "no " + reason.split(" no ", 1)[1].split(". ")[0] for name, reason in about["skipped"].items()
     }
-    write_rows(make_rows(protocol, records), out, about)
+    Results(protocol, make_rows(protocol, records), about).write(out)
 
 
 if __name__ == "__main__":

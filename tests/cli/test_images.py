@@ -138,7 +138,7 @@ def test_chips_without_a_usable_pixel_are_said_once_before_the_runs(
         "--test", "Bolivia,Mekong",
     )  # fmt: skip
     assert done.code == 0, done.err
-    line = f"toporo: left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)"
+    line = f"toporo: Left out, without a usable pixel: {chip} (no measurement: every pixel is NaN)."
     lines = done.err.splitlines()
     assert lines.count(line) == 1
     assert lines.index(line) < lines.index("sen1floods11: 0/2 runs (starting)")
@@ -228,7 +228,8 @@ def test_show_prints_a_table_without_running_anything(toporo: Run, stored: Path,
         ("pacs", "{", "is not a results file of toporo"),
         ("pacs", "5", "is not a results file of toporo"),
         ("pacs", '{"rows": [{"benchmark": "pacs"}]}', "is not a results file of toporo"),
-        ("pacs", '{"about": 3, "rows": []}', "has no rows: expected those of pacs."),
+        ("pacs", '{"about": 3, "rows": []}', "expected a mapping, found a whole number"),
+        ("pacs", '{"rows": []}', "has no rows: expected those of pacs."),
     ],
 )
 def test_what_is_no_results_file_of_the_benchmark_is_refused(

@@ -17,7 +17,7 @@ from toporo.groups import name_to_json
 from toporo.paper import BENCHMARKS
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import PENALTIES
-from toporo.paper.results import Outcome, make_rows
+from toporo.paper.results import Results, make_rows
 from toporo.paper.runs import Run, Store
 from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
@@ -120,7 +120,7 @@ ACCURACY = {"erm": 0.80, "group-dro": 0.79, "coral": 0.81, "sd": 0.805, "tro-dat
 
 def image_outcome(
     domains: tuple[str, ...] = DOMAINS, methods: tuple[str, ...] = tuple(ACCURACY), seeds: int = 3
-) -> Outcome:
+) -> Results:
     protocol = BENCHMARKS["pacs"].protocol
     benchmarks = {domain: image_benchmark(domain) for domain in domains}
     jobs, records = [], []
@@ -137,7 +137,7 @@ def image_outcome(
                 samples = image_samples(benchmark, method.name)
                 records.append(record(job, benchmark, test=test, validation=0.95, metrics=metrics, samples=samples))
                 jobs.append(job)
-    return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
+    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records, jobs)
 
 
 def image_samples(benchmark: BenchmarkData, method: str) -> dict[str, Any]:
@@ -204,7 +204,7 @@ IOU = {"erm": 0.43, "group-dro": 0.42, "coral": 0.40, "tro-data": 0.45, "tro-uni
 
 def flood_outcome(
     out: Path, events: tuple[str, ...] = ("Bolivia", "Spain"), methods: tuple[str, ...] = (*IOU, *SWEPT), seeds: int = 3
-) -> Outcome:
+) -> Results:
     protocol = BENCHMARKS["sen1floods11"].protocol
     benchmarks = {event: flood_benchmark(event) for event in events}
     jobs, records = [], []
@@ -234,10 +234,10 @@ def flood_outcome(
                 path = Store(out).path(job, "safetensors")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_file({"sample.water": water}, path)
-    return Outcome(protocol, benchmarks, make_rows(protocol, records), records, jobs, 0)
+    return Results(protocol, make_rows(protocol, records), {}, benchmarks, records, jobs, store=Store(out))
 
 
-def only(outcome: Outcome, *methods: str) -> Outcome:
+def only(outcome: Results, *methods: str) -> Results:
     """What is left of an outcome with these methods alone."""
     return replace(
         outcome,

@@ -21,14 +21,14 @@ from toporo.pages.pictures import LAND, MISSED, MISSING, WATER, Tile, _compare, 
 from toporo.paper import sections
 from toporo.paper import sen1floods11 as floods
 from toporo.paper.report import write_report
-from toporo.paper.results import Outcome
+from toporo.paper.results import Results
 from toporo.paper.runs import Store
 
 EACH = ("scores", "learned", "weights", "groups", "steps", "lambda", "map", "tiles")
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     folder = tmp_path_factory.mktemp("floods")
     found = flood_outcome(folder, ("Bolivia", "Spain"), ("erm", "tro-data", "tro-uniform", *SWEPT[::2]), seeds=2)
     write_report(found, folder)
@@ -42,7 +42,7 @@ def texts(svg: str) -> list[str]:
 # ---------------------------------------------------------------- the page
 
 
-def test_the_page_holds_every_figure_of_each_event(outcome: tuple[Outcome, Path]) -> None:
+def test_the_page_holds_every_figure_of_each_event(outcome: tuple[Results, Path]) -> None:
     folder = outcome[1]
     html = (folder / "report.html").read_text(encoding="utf-8")
     page = Page()
@@ -59,37 +59,37 @@ def test_the_page_holds_every_figure_of_each_event(outcome: tuple[Outcome, Path]
     assert len(set(identifiers)) == len(identifiers)
 
 
-def test_a_subset_is_marked_at_the_top_and_in_every_chapter(outcome: tuple[Outcome, Path]) -> None:
+def test_a_subset_is_marked_at_the_top_and_in_every_chapter(outcome: tuple[Results, Path]) -> None:
     found, folder = outcome
     html = (folder / "report.html").read_text(encoding="utf-8")
     notice = html.index("A subset: 14 of the 446 hand-labelled chips were at hand.")
     left_out = html.index("Left out, without a usable pixel: Paraguay_34417 (no measurement).")
     assert notice < left_out < html.index("<table")
-    whole = {name: replace(b, about={**b.about, "subset": False}) for name, b in found.loaded.items()}
-    complete = replace(found, loaded=whole)
-    assert floods.notices(complete) == ["Left out, without a usable pixel: Paraguay_34417 (no measurement)."]
-    none = {name: replace(b, about={**b.about, "dropped": {}}) for name, b in whole.items()}
-    assert floods.notices(replace(found, loaded=none)) == []
+    whole = {name: replace(b, about={**b.about, "subset": False}) for name, b in found.data.items()}
+    assert floods.remarks(list(whole.values())) == [
+        "Left out, without a usable pixel: Paraguay_34417 (no measurement)."
+    ]
+    none = [replace(each, about={**each.about, "dropped": {}}) for each in whole.values()]
+    assert floods.remarks(none) == []
 
 
-def test_erm_alone_has_a_map_without_edges(outcome: tuple[Outcome, Path]) -> None:
-    found, folder = outcome
-    part = only(found, "erm").parts[0]
-    by_name = {section.name.split("-")[0]: section for section in floods.sections(part, folder)}
+def test_erm_alone_has_a_map_without_edges(outcome: tuple[Results, Path]) -> None:
+    part = only(outcome[0], "erm").parts[0]
+    by_name = {section.name.split("-")[0]: section for section in floods.sections(part)}
     assert list(by_name) == ["scores", "groups", "steps", "map", "tiles"]
     assert "Lines join" not in by_name["map"].text
     assert not any("edge in" in text for text in texts(by_name["map"].svg))
 
 
-def test_values_that_are_not_defined_are_dashes(outcome: tuple[Outcome, Path]) -> None:
-    (section,) = sections.groups_section(outcome[0].parts[0], "event", "IoU")
+def test_values_that_are_not_defined_are_dashes(outcome: tuple[Results, Path]) -> None:
+    (section,) = sections.groups_section(outcome[0].parts[0])
     (table,) = section.tables
     assert sum(row.count("–") for row in table.rows) == 3, "Ghana, for each method"
     assert set(EVENTS) <= {column.removesuffix(" (held out)") for column in table.columns}
 
 
-def test_lambda_is_on_a_line_with_the_others_as_levels(outcome: tuple[Outcome, Path]) -> None:
-    (section,) = sections.penalty_section(outcome[0].parts[0], "IoU", "event")
+def test_lambda_is_on_a_line_with_the_others_as_levels(outcome: tuple[Results, Path]) -> None:
+    (section,) = sections.penalty_section(outcome[0].parts[0])
     shown = texts(section.svg)
     assert {"0.001", "0.1", "1", "10"} <= set(shown)
     assert {"ERM, test", "TRO-data, test", "TRO-data, validation, training events"} <= set(shown)
@@ -98,9 +98,8 @@ def test_lambda_is_on_a_line_with_the_others_as_levels(outcome: tuple[Outcome, P
 # ---------------------------------------------------------------- tiles
 
 
-def test_tiles_with_water_come_first_and_say_how_well_it_was_found(outcome: tuple[Outcome, Path]) -> None:
-    found, folder = outcome
-    (section,) = floods._tiles(found.parts[0], folder)
+def test_tiles_with_water_come_first_and_say_how_well_it_was_found(outcome: tuple[Results, Path]) -> None:
+    (section,) = floods._tiles(outcome[0].parts[0])
     shown = texts(section.svg)
     assert {"radar, VV", "label", "water missed", "land taken for water"} <= set(shown)
     assert sum(text.startswith("IoU 0.") for text in shown) == 6
@@ -108,15 +107,15 @@ def test_tiles_with_water_come_first_and_say_how_well_it_was_found(outcome: tupl
     assert shown.index("Bolivia_137") < shown.index("Bolivia_136"), "the one without water is last"
 
 
-def test_a_run_without_its_tiles_is_named(outcome: tuple[Outcome, Path], tmp_path: Path) -> None:
-    part = outcome[0].parts[0]
+def test_a_run_without_its_tiles_is_named(outcome: tuple[Results, Path], tmp_path: Path) -> None:
+    part = replace(outcome[0].parts[0], store=Store(tmp_path))
     with pytest.raises(DataError, match=r"is missing.*erm-s0-.*run it again"):
-        floods._tiles(part, tmp_path)
+        floods._tiles(part)
     path = Store(tmp_path).path(next(run for run in part.runs if run.method.name == "erm"), "safetensors")
     path.parent.mkdir()
     save_file({"other": np.zeros(1, np.float32)}, path)
     with pytest.raises(DataError, match=r"no tensor 'sample.water'"):
-        floods._tiles(part, tmp_path)
+        floods._tiles(part)
 
 
 def test_tiles_of_another_size_are_refused() -> None:

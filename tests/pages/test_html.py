@@ -11,7 +11,7 @@ import pytest
 from tests.pages.page import figures, loads_nothing
 from toporo.paper import BENCHMARKS
 from toporo.paper.report import write_report
-from toporo.paper.results import Outcome
+from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -38,7 +38,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TOPORO_DATA", raising=False)
@@ -48,7 +48,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
         return outcome, folder
 
 
-def test_the_page_holds_the_table_and_every_figure(outcome: tuple[Outcome, Path]) -> None:
+def test_the_page_holds_the_table_and_every_figure(outcome: tuple[Results, Path]) -> None:
     found, folder = outcome
     html = (folder / "report.html").read_text(encoding="utf-8")
     page = Page()
@@ -63,18 +63,18 @@ def test_the_page_holds_the_table_and_every_figure(outcome: tuple[Outcome, Path]
     assert "not the published file" in html
 
 
-def test_the_page_loads_nothing_from_anywhere(outcome: tuple[Outcome, Path]) -> None:
+def test_the_page_loads_nothing_from_anywhere(outcome: tuple[Results, Path]) -> None:
     html = (outcome[1] / "report.html").read_text(encoding="utf-8")
     assert loads_nothing(html)
 
 
-def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> None:
+def test_the_same_results_give_the_same_bytes(outcome: tuple[Results, Path]) -> None:
     found, folder = outcome
     before = (folder / "report.html").read_bytes()
     assert write_report(found, folder).read_bytes() == before
 
 
-def test_a_few_methods_give_a_smaller_page(outcome: tuple[Outcome, Path], tmp_path: Path) -> None:
+def test_a_few_methods_give_a_smaller_page(outcome: tuple[Results, Path], tmp_path: Path) -> None:
     found, folder = outcome
     keep = {"erm"}
     part = replace(

@@ -22,19 +22,19 @@ from toporo.pages.pictures import Guess, Photo, photo_samples
 from toporo.paper import BENCHMARKS, sections, sentences
 from toporo.paper import domainbed as images
 from toporo.paper.report import write_report
-from toporo.paper.results import Outcome
+from toporo.paper.results import Results
 from toporo.topology.graph import GroupGraph, Origin
 
 EACH = ("scores", "learned", "weights", "groups", "steps", "samples")
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def outcome() -> Results:
     return image_outcome(("art_painting", "photo"))
 
 
 @pytest.fixture(scope="module")
-def page(outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(outcome: Results, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(replace(outcome, about={"skipped": {"sketch": "No images."}}), tmp_path_factory.mktemp("pacs"))
 
 
@@ -46,7 +46,7 @@ def written(figure: Figure) -> list[str]:
 # ---------------------------------------------------------------- the page
 
 
-def test_the_page_holds_every_figure_of_each_domain(outcome: Outcome, page: Path) -> None:
+def test_the_page_holds_every_figure_of_each_domain(outcome: Results, page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     parsed = Page()
     parsed.feed(html)
@@ -78,16 +78,16 @@ def test_a_page_of_steps_speaks_of_no_epochs(page: Path) -> None:
     assert "with averaged weights" in html
 
 
-def test_the_same_results_give_the_same_bytes(outcome: Outcome, page: Path) -> None:
+def test_the_same_results_give_the_same_bytes(outcome: Results, page: Path) -> None:
     part = outcome.parts[0]
-    for section in (*images._samples(part), *sections.learned_section(part, "domain")):
+    for section in (*images._samples(part), *sections.learned_section(part)):
         assert section.svg == (page.parent / "figures" / f"{section.name}.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("methods", [("erm",), ("group-dro", "tro-uniform")])
-def test_without_tro_data_there_is_no_topology_to_show(methods: tuple[str, ...], outcome: Outcome) -> None:
+def test_without_tro_data_there_is_no_topology_to_show(methods: tuple[str, ...], outcome: Results) -> None:
     found = only(outcome, *methods)
-    names = {section.name.split("-")[0] for section in images.sections(found.parts[0], Path())}
+    names = {section.name.split("-")[0] for section in images.sections(found.parts[0])}
     assert "learned" not in names
     assert ("weights" in names) == ("group-dro" in methods)
     assert ("samples" in names) == ("erm" in methods)
@@ -101,7 +101,7 @@ def test_why_a_domain_was_not_run_is_said(page: Path) -> None:
 # ---------------------------------------------------------------- samples
 
 
-def test_samples_show_every_case_and_who_was_right(outcome: Outcome) -> None:
+def test_samples_show_every_case_and_who_was_right(outcome: Results) -> None:
     part = outcome.parts[0]
     (section,) = images._samples(part)
     assert section.text.endswith(
@@ -121,10 +121,10 @@ def test_samples_show_every_case_and_who_was_right(outcome: Outcome) -> None:
     assert pairs == {("✓", "✓"), ("✓", "✗"), ("✗", "✓"), ("✗", "✗")}
 
 
-def test_samples_need_the_pixels(outcome: Outcome) -> None:
+def test_samples_need_the_pixels(outcome: Results) -> None:
     part = outcome.parts[0]
     with pytest.raises(DataError, match="no store of images"):
-        images._samples(replace(part, loaded=replace(part.loaded, store=None)))
+        images._samples(replace(part, data={part.variant.name: replace(part.loaded, store=None)}))
 
 
 def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
@@ -136,18 +136,18 @@ def test_a_picture_is_shown_as_it_is_and_marked_by_its_guesses() -> None:
 # ---------------------------------------------------------------- sentences
 
 
-def test_sentences_say_whether_seeds_agree_on_the_topology(outcome: Outcome) -> None:
+def test_sentences_say_whether_seeds_agree_on_the_topology(outcome: Results) -> None:
     part = outcome.parts[0]
-    (sentence,) = sentences.topology_words(part, "domain")
+    (sentence,) = sentences.topology_words(part)
     assert sentence.startswith("The learned topology differs among seeds (2 kinds in 3); its prior gives photo 0.45 of")
     agreeing = replace(part, records=[record for record in part.records if record["seed"] < 2])
-    assert "is the same in all 2 seeds" in sentences.topology_words(agreeing, "domain")[0]
+    assert "is the same in all 2 seeds" in sentences.topology_words(agreeing)[0]
     alone = replace(part, records=[record for record in part.records if record["seed"] == 0])
-    assert "comes from one seed" in sentences.topology_words(alone, "domain")[0]
+    assert "comes from one seed" in sentences.topology_words(alone)[0]
 
 
 @pytest.mark.filterwarnings("ignore:the prior is flat")
-def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
+def test_a_flat_prior_is_said_to_be_flat(outcome: Results) -> None:
     part = outcome.parts[0]
     names = part.loaded.train
     ring = GroupGraph(names, {(names[0], names[1]): 1.0, (names[1], names[2]): 1.0, (names[0], names[2]): 1.0})
@@ -157,10 +157,10 @@ def test_a_flat_prior_is_said_to_be_flat(outcome: Outcome) -> None:
         else record
         for record in part.records
     ]
-    assert "its prior is flat" in sentences.topology_words(replace(part, records=records), "domain")[0]
+    assert "its prior is flat" in sentences.topology_words(replace(part, records=records))[0]
 
 
-def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcome) -> None:
+def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Results) -> None:
     part = outcome.parts[0]
     names = part.loaded.train
     line, bent = ({(names[i], names[j]): 1.0 for i, j in pairs} for pairs in (((0, 1), (1, 2)), ((0, 1), (0, 2))))
@@ -175,13 +175,13 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
 
     records = [run(record) if record["method"] == "tro-data" else record for record in part.records]
     now = replace(part, records=records)
-    assert sentences.topology_words(now, "domain")[1:] == [
+    assert sentences.topology_words(now)[1:] == [
         "The prior was trusted in 2 of 3 seeds: resampling the rows moves it by at most 0.00, and it is at least 0.30 "
         "from uniform.",
         "The prior was not trusted in 1 of 3 seeds, and is uniform there: resampling the points moves the learned "
         "prior by 0.36, and it is 0.30 from uniform: it is not distinguishable from chance.",
     ]
-    (section,) = sections.learned_section(now, "domain")
+    (section,) = sections.learned_section(now)
     a, b, c = names
     assert f"so many join two: {a}–{b} 100 %, {b}–{c} 83 %, {a}–{c} 17 %." in section.text
 
@@ -189,11 +189,11 @@ def test_sentences_say_whether_the_prior_was_trusted_and_why_not(outcome: Outcom
 # ---------------------------------------------------------------- penalties
 
 
-def test_a_sweep_of_images_has_its_figure(outcome: Outcome) -> None:
+def test_a_sweep_of_images_has_its_figure(outcome: Results) -> None:
     (part,) = image_outcome(("photo",), ("erm", "tro-data", "tro-data-0.1", "tro-data-10"), seeds=1).parts
-    (section,) = sections.penalty_section(part, "accuracy (%)", "domain")
-    assert section.title == "Accuracy (%) against λ"
-    assert sections.penalty_section(outcome.parts[0], "accuracy (%)", "domain") == [], "one λ is no curve"
+    (section,) = sections.penalty_section(part)
+    assert section.title == "Test accuracy (%) against λ"
+    assert sections.penalty_section(outcome.parts[0]) == [], "one λ is no curve"
 
 
 def test_the_fake_outcome_is_one_of_the_real_protocol() -> None:

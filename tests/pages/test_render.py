@@ -63,7 +63,7 @@ def test_a_benchmark_has_chapters_only_where_there_are_several(several: bool) ->
     table = Table(("method", Cell("last", "oracle")), (("ERM", Cell("0.5", "best")),), row_styles={0: "control"})
     chapter = SimpleNamespace(title="N→S", caption="Seen.", table=table, findings=["Level."], sections=[SECTION])
     page = render(
-        "benchmark.html", title="T", verdict=Verdict("Level."), metric="error", moment="epoch",
+        "benchmark.html", title="T", verdict=Verdict("Level."), metric="error", oracle="Oracle.",
         when="after the last epoch", several=several,
         notices=["A subset."], overview=table if several else None, shared=[], chapters=[chapter], notes=["Not run."],
         settings=[],

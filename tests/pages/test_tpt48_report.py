@@ -14,7 +14,7 @@ from tests.paper.conftest import shrink_tpt48
 from tests.paper.fake_nclimdiv import write_fake
 from toporo.paper import tpt48
 from toporo.paper.report import write_report
-from toporo.paper.results import Outcome
+from toporo.paper.results import Results
 from toporo.paper.runner import reproduce
 from toporo.paper.tables import mean_sd
 
@@ -26,7 +26,7 @@ EACH = ("scores", "states", "importance", "epochs", "learned")
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     root = tmp_path_factory.mktemp("tpt48")
     write_fake(root / "data/tpt48/climdiv-tmpcst-v1.0.0-20200106")
     with pytest.MonkeyPatch.context() as patch:
@@ -36,7 +36,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
         return found, root / "out"
 
 
-def test_the_page_holds_a_table_and_every_figure_of_each_variant(outcome: tuple[Outcome, Path]) -> None:
+def test_the_page_holds_a_table_and_every_figure_of_each_variant(outcome: tuple[Results, Path]) -> None:
     found, folder = outcome
     html = (folder / "report.html").read_text(encoding="utf-8")
     page = Page()
@@ -60,13 +60,13 @@ def test_the_page_holds_a_table_and_every_figure_of_each_variant(outcome: tuple[
     assert "an easier task than the paper&#39;s" in html
 
 
-def test_the_page_loads_nothing_and_stays_small(outcome: tuple[Outcome, Path]) -> None:
+def test_the_page_loads_nothing_and_stays_small(outcome: tuple[Results, Path]) -> None:
     html = (outcome[1] / "report.html").read_text(encoding="utf-8")
     assert loads_nothing(html)
     assert len(html.encode()) < 2_800_000  # three of six variants
 
 
-def test_identifiers_are_unique_over_all_figures(outcome: tuple[Outcome, Path]) -> None:
+def test_identifiers_are_unique_over_all_figures(outcome: tuple[Results, Path]) -> None:
     """Two figures with the same clip path would cut each other."""
     html = (outcome[1] / "report.html").read_text(encoding="utf-8")
     for figure in re.findall(r"<svg.*?</svg>", html, flags=re.DOTALL):
@@ -76,9 +76,9 @@ def test_identifiers_are_unique_over_all_figures(outcome: tuple[Outcome, Path]) 
     assert len(set(names)) == len(names)
 
 
-def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> None:
+def test_the_same_results_give_the_same_bytes(outcome: tuple[Results, Path]) -> None:
     found, folder = outcome
-    part = replace(found, loaded={"north-south/season": found.loaded["north-south/season"]})
+    part = replace(found, rows=[row for row in found.rows if row.variant == "north-south/season"])
     again = write_report(part, folder / "again")
     assert b"All variants" not in again.read_bytes(), "one variant needs no overview"
     drawn = {path.name: path.read_bytes() for path in (folder / "again" / "figures").iterdir()}
@@ -89,14 +89,15 @@ def test_the_same_results_give_the_same_bytes(outcome: tuple[Outcome, Path]) -> 
 
 
 @pytest.mark.parametrize("method", ["climatology", "linear-erm", "erm"])
-def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Outcome, Path], tmp_path: Path) -> None:
+def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Results, Path], tmp_path: Path) -> None:
     found, _ = outcome
     part = replace(
         found,
-        loaded=found.loaded
-        if method == "climatology"
-        else {name: found.loaded[name] for name in ["north-south/season"]},
-        rows=[row for row in found.rows if row.method == method],
+        rows=[
+            row
+            for row in found.rows
+            if row.method == method and (method == "climatology" or row.variant == "north-south/season")
+        ],
         records=[record for record in found.records if record["method"] == method],
         runs=[job for job in found.runs if job.method.name == method],
     )
@@ -106,7 +107,7 @@ def test_a_single_method_gives_a_smaller_page(method: str, outcome: tuple[Outcom
     assert ("Error over the epochs" in html) == (method == "erm")
 
 
-def test_paths_are_written_short(outcome: tuple[Outcome, Path]) -> None:
+def test_paths_are_written_short(outcome: tuple[Results, Path]) -> None:
     """Six decimals a coordinate would make a page of maps twice as large."""
     for figure in (outcome[1] / "figures").iterdir():
         paths = re.findall(r' d="([^"]*)"', figure.read_text(encoding="utf-8"))

@@ -9,9 +9,8 @@ import pytest
 
 from toporo.paper import BENCHMARKS
 from toporo.paper.protocols import BENCH_METHODS, TOPOLOGY, WORST_CASE
-from toporo.paper.results import Row
+from toporo.paper.results import Results, Row
 from toporo.paper.sentences import headline
-from toporo.paper.tables import stored_table
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -23,8 +22,8 @@ def row(method: str, mean: float, sd: float | None = 0.1) -> Row:
 
 def stored(name: str, variant: str) -> str:
     """The headline of one variant of a stored table."""
-    protocol, rows, _ = stored_table(name, RESULTS / f"{name}.json")
-    return headline(protocol, [row for row in rows if row.variant == variant]).text
+    (part,) = (part for part in Results.read(RESULTS / f"{name}.json").parts if part.variant.name == variant)
+    return headline(part).text
 
 
 def test_the_headline_of_dg15_compares_tro_with_erm_and_then_says_what_the_prior_alone_reaches() -> None:
@@ -43,8 +42,7 @@ def test_the_headline_of_tpt48_counts_the_chosen_linear_model_as_tro_and_group_d
 
 
 def test_the_headline_of_several_variants_counts_them() -> None:
-    protocol, rows, _ = stored_table("tpt48", RESULTS / "tpt48.json")
-    verdict = headline(protocol, rows)
+    verdict = headline(Results.read(RESULTS / "tpt48.json"))
     assert verdict.tone == ""
     assert verdict.text.startswith(
         "Against ERM, the best TRO method of each variant is better in 3 of 6 (E→W, season-aligned windows; E→W, "
@@ -72,7 +70,7 @@ def test_the_headline_of_several_variants_counts_them() -> None:
 )  # fmt: skip
 def test_what_the_headline_says_follows_from_the_rows(means: dict[str, float], said: str, tone: str) -> None:
     rows = [row("erm", 50.0), *(row(method, mean) for method, mean in means.items())]
-    verdict = headline(BENCHMARKS["dg15"].protocol, rows)
+    verdict = headline(Results(BENCHMARKS["dg15"].protocol, rows))
     assert said in verdict.text
     assert verdict.tone == tone
 

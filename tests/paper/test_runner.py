@@ -33,7 +33,7 @@ from toporo.errors import (
 from toporo.paper import BENCHMARKS, fits, runner
 from toporo.paper.protocols import Protocol
 from toporo.paper.report import write_report
-from toporo.paper.results import make_rows, read_rows
+from toporo.paper.results import Results, make_rows
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Store
 from toporo.training import Batches, TrainingPlan
@@ -57,7 +57,7 @@ def test_every_method_runs_and_every_row_says_what_it_saw(small: Protocol, tmp_p
         assert row["mean"] <= mean[row["method"], "oracle"]
         assert row["source"] == "generated"
         assert row["paper"] == small.paper("", row["method"], row["metric"])
-    assert [row.__dict__ for row in read_rows(tmp_path / "results.json")] == rows
+    assert [row.__dict__ for row in Results.read(tmp_path / "results.json").rows] == rows
     assert make_rows(outcome.protocol, outcome.records[::-1]) == outcome.rows
     assert outcome.resumed == 0
 
@@ -275,10 +275,10 @@ def test_bad_requests_are_refused_before_anything_is_written(small: Protocol, tm
 
 def test_reading_results_that_are_not_there_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="run `toporo reproduce`"):
-        read_rows(tmp_path / "results.json")
+        Results.read(tmp_path / "results.json")
     (tmp_path / "results.json").write_text("[{]")
     with pytest.raises(DataError, match="not a results file"):
-        read_rows(tmp_path / "results.json")
+        Results.read(tmp_path / "results.json")
 
 
 def test_published_dg15_reaches_the_papers_figure_under_the_fixed_protocol(real_data: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_table_keeps_the_methods_that_were_run_in_its_folder_before(small: Pro
     first = reproduce("dg15", tmp_path, seeds=2, methods=["erm", "tro-physical"])
     second = reproduce("dg15", tmp_path, seeds=1, methods=["sd"])
     assert [row for row in second.rows if row.method != "sd"] == first.rows, "with all their seeds"
-    assert {row.method for row in read_rows(tmp_path / "results.json")} == {"erm", "tro-physical", "sd"}
+    assert {row.method for row in Results.read(tmp_path / "results.json").rows} == {"erm", "tro-physical", "sd"}
     assert write_report(second, tmp_path).read_text(encoding="utf-8").count("TRO-physical")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BENCHMARKS["dg15"], "protocol", replace(small, learning_rate=0.5))

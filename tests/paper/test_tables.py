@@ -14,9 +14,10 @@ from toporo.errors import DataError
 from toporo.pages.table import Cell, Table
 from toporo.paper import BENCHMARKS
 from toporo.paper.protocols import Protocol
-from toporo.paper.results import AVERAGE, Row, pair_up, read_about, read_rows
+from toporo.paper.results import AVERAGE, Results, Row
 from toporo.paper.search import read_search, search_table
-from toporo.paper.tables import caption, mean_sd, overview_table, paired_table, print_rows, scores_table, stored_table
+from toporo.paper.sentences import caption
+from toporo.paper.tables import mean_sd, overview_table, paired_table, print_results, scores_table
 
 ROOT = Path(__file__).parents[2]
 ROW = Row("dg15", "erm", "test accuracy (%)", "last", 50.0, 1.234, [49.0, 51.0], 58.0, [], "generated", False)
@@ -34,7 +35,7 @@ def best(table: Table) -> list[set[int]]:
 
 def make_table(rows: list[Row], protocol: Protocol | None = None) -> Table:
     """The table of one variant under the benchmark's protocol."""
-    return scores_table(protocol or BENCHMARKS[rows[0].benchmark].protocol, rows)
+    return scores_table(Results(protocol or BENCHMARKS[rows[0].benchmark].protocol, rows))
 
 
 def test_the_best_mean_of_each_rule_is_marked() -> None:
@@ -61,7 +62,7 @@ def test_a_single_seed_has_no_spread() -> None:
     ("source", "words"), [("generated", "not the published file"), ("published", "the published data file")]
 )
 def test_the_caption_says_where_the_data_came_from(source: str, words: str) -> None:
-    assert words in caption(BENCHMARKS["dg15"].protocol, [replace(ROW, source=source)])
+    assert words in caption(Results(BENCHMARKS["dg15"].protocol, [replace(ROW, source=source)]))
 
 
 TPT = Row(
@@ -126,7 +127,7 @@ def test_a_terminal_shows_wide_tables_in_parts_of_its_width(capsys: pytest.Captu
             *errors("erm", 0.5, variant=name, paper=protocol.paper(name, "erm", "all"), saw=["test adjacency"]),
         ]
     ]
-    print_rows(protocol, rows)
+    print_results(Results(protocol, rows))
     text = capsys.readouterr().out
     assert max(len(line) for line in text.splitlines()) <= 132
     words = " ".join(text.split())
@@ -149,7 +150,7 @@ def test_an_overview_has_a_column_per_variant_and_the_papers_after_those_that_ha
             *errors("erm", 0.5, variant=name, paper=protocol.paper(name, "erm", "all")),
         ]
     ]
-    overview = overview_table(protocol, rows)
+    overview = overview_table(Results(protocol, rows))
     assert [i for i, title in enumerate(overview.columns) if title == "paper"] == [4, 8]
     assert [row[0] for row in overview.rows] == ["Linear ERM", "MLP ERM"]
     assert overview.rows[0][1:] == (*["0.300", "0.300", "0.300", "–"], *["0.300", "0.300", "0.300", "–"])
@@ -168,7 +169,7 @@ def test_one_table_shows_one_variant() -> None:
 def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> None:
     """Every variant, method, metric and rule, beside the figures of the paper."""
     protocol = BENCHMARKS[benchmark].protocol
-    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    found = Results.read(ROOT / "results" / f"{benchmark}.json").rows
     assert {(row.variant, row.method, row.metric, row.selection) for row in found} == {
         (variant.name, method.name, metric.name, rule)
         for variant in protocol.variants
@@ -186,7 +187,8 @@ def test_the_committed_results_are_of_the_present_protocol(benchmark: str) -> No
 def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: str) -> None:
     """The methods of the table on every variant that could be run, beside the paper's figures, with their settings."""
     path = ROOT / "results" / f"{benchmark}.json"
-    protocol, found, about = BENCHMARKS[benchmark].protocol, read_rows(path), read_about(path)
+    stored = Results.read(path)
+    protocol, found, about = stored.protocol, stored.rows, stored.about
     ran = [variant.name for variant in protocol.variants if variant.name not in about["skipped"]]
     assert {(row.variant, row.method, row.metric, row.selection) for row in found} >= {
         (variant, method, metric.name, rule)
@@ -213,8 +215,7 @@ def test_the_committed_results_on_images_are_of_the_present_protocol(benchmark: 
 @pytest.mark.parametrize("benchmark", ["pacs", "sen1floods11"])
 def test_the_page_of_results_shows_the_committed_results_on_images(benchmark: str) -> None:
     """As `toporo reproduce BENCHMARK --show results/BENCHMARK.json --markdown` prints them."""
-    found = read_rows(ROOT / "results" / f"{benchmark}.json")
-    assert overview_table(BENCHMARKS[benchmark].protocol, found).to_markdown() in (
+    assert overview_table(Results.read(ROOT / "results" / f"{benchmark}.json")).to_markdown() in (
         ROOT / "docs" / "results.md"
     ).read_text(encoding="utf-8")
 
@@ -223,26 +224,26 @@ def test_the_page_of_results_says_how_tro_fares_on_pacs() -> None:
     """In the figures of the committed results: what averaging does, and that no method then differs from ERM."""
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     text = " ".join(page.split())
-    rows = read_rows(ROOT / "results" / "pacs.json")
+    stored = Results.read(ROOT / "results" / "pacs.json")
     erm = {
         r.selection: mean_sd(r.mean, r.sd, 1)
-        for r in rows
+        for r in stored.rows
         if (r.variant, r.metric, r.method) == (AVERAGE, "test accuracy (%)", "erm")
     }
     assert f"ERM has {erm['averaged']} with averaged weights and {erm['last']} with the last ones" in text
     assert f"at the step that validation chooses it has {erm['validation']}" in text
-    protocol = BENCHMARKS["pacs"].protocol
-    paired = paired_table(protocol, rows)
+    paired = paired_table(stored)
     assert paired is not None
     assert paired.to_markdown() in page
-    for pair in pair_up(protocol, rows):
+    for pair in stored.pairs():
         for of_variants in (False, True):
             low, high = pair.interval(of_variants=of_variants)
             assert low < 0 < high
-    ours = {pair.method: pair for pair in pair_up(protocol, rows)}["tro-data"]
+    ours = {pair.method: pair for pair in stored.pairs()}["tro-data"]
     low, high = ours.interval(of_variants=False)
     assert f"TRO-data is {-ours.mean:.1f} points below ERM (−{-low:.1f} to +{high:.1f})" in text
-    last = {pair.method: pair for pair in pair_up(replace(protocol, headline="last"), rows)}["tro-data"]
+    by_last = replace(stored, protocol=replace(stored.protocol, headline="last"))
+    last = {pair.method: pair for pair in by_last.pairs()}["tro-data"]
     low, high = last.interval(of_variants=False)
     assert (
         f"TRO-data is then {last.mean:.1f} points *above* ERM, with an interval from −{-low:.1f} to +{high:.1f}" in text
@@ -264,7 +265,7 @@ def test_pairs_are_of_the_same_variant_and_seed() -> None:
         row("photo", "sd", [11.0, 23.0]), row("sketch", "sd", [32.0, 46.0]),
         row("photo", "coral", [11.0, 23.0]), row("photo", "irm", [1.0]), row("sketch", "irm", [1.0]),
     ]  # fmt: skip
-    (pair,) = pair_up(protocol, rows)
+    (pair,) = Results(protocol, rows).pairs()
     assert pair.method == "sd"
     assert pair.differences.tolist() == [[1.0, 3.0], [2.0, 6.0]]
     assert pair.mean == 3.0
@@ -272,15 +273,15 @@ def test_pairs_are_of_the_same_variant_and_seed() -> None:
     assert pair.interval(of_variants=False) == pytest.approx((3 - half, 3 + half))
     half = 12.706205 * np.std([2, 4], ddof=1) / 2**0.5
     assert pair.interval(of_variants=True) == pytest.approx((3 - half, 3 + half))
-    assert [p.mean for p in pair_up(replace(protocol, better="lower"), rows)] == [-3.0]
-    assert pair_up(protocol, rows[2:]) == []
-    assert paired_table(replace(protocol, average=None), rows) is None
+    assert [p.mean for p in Results(replace(protocol, better="lower"), rows).pairs()] == [-3.0]
+    assert Results(protocol, rows[2:]).pairs() == []
+    assert paired_table(Results(replace(protocol, average=None), rows)) is None
 
 
 @pytest.mark.parametrize("benchmark", ["dg15", "dg60"])
 def test_the_page_of_results_shows_the_committed_results(benchmark: str) -> None:
     """The table in docs/results.md is what `toporo reproduce --markdown` printed when results/*.json was written."""
-    found = read_rows(ROOT / "results" / f"{benchmark}.json")
+    found = Results.read(ROOT / "results" / f"{benchmark}.json").rows
     assert {row.source for row in found} == {"published"}
     assert make_table(found).to_markdown() in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
@@ -289,7 +290,8 @@ def test_the_page_of_results_shows_the_committed_results(benchmark: str) -> None
 def test_under_the_papers_protocol_its_figures_come_back(benchmark: str) -> None:
     """Within two points, as `toporo reproduce BENCHMARK --protocol paper --markdown` printed them for the page."""
     path = ROOT / "results" / f"{benchmark}-paper.json"
-    protocol, found, about = stored_table(benchmark, path)
+    stored = Results.read(path, benchmark)
+    protocol, found, about = stored.protocol, stored.rows, stored.about
     assert about == {"protocol": "paper"}
     assert {row.source for row in found} == {"published"}
     assert {row.method for row in found} == set(protocol.methods)
@@ -305,7 +307,7 @@ def test_the_page_says_which_of_the_papers_claims_stand() -> None:
     for benchmark in ("dg15", "dg60"):
         last = {
             row.method: row.mean
-            for row in read_rows(ROOT / "results" / f"{benchmark}-paper.json")
+            for row in Results.read(ROOT / "results" / f"{benchmark}-paper.json").rows
             if row.selection == "last"
         }
         claims = [line for line in text.splitlines() if line.startswith(f"| {BENCHMARKS[benchmark].protocol.title}:")]
@@ -322,10 +324,10 @@ def _papers(benchmark: str) -> list[float]:
 
 def test_the_page_of_results_shows_the_committed_overview_of_tpt48() -> None:
     """As `toporo reproduce tpt48 --markdown` printed it, and what the text says was chosen without test labels."""
-    found = read_rows(ROOT / "results" / "tpt48.json")
+    found = Results.read(ROOT / "results" / "tpt48.json").rows
     assert {row.source for row in found} == {"published"}
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    assert overview_table(BENCHMARKS["tpt48"].protocol, found).to_markdown() in text
+    assert overview_table(Results(BENCHMARKS["tpt48"].protocol, found)).to_markdown() in text
     whole = {(row.variant, row.method): row.mean for row in found if (row.metric, row.selection) == ("all", "last")}
     for split, target in (("east-west", 0.26), ("north-south", 0.21)):
         chosen = whole[f"{split}/season", "linear-chosen"]
@@ -338,7 +340,7 @@ def test_the_page_of_results_shows_tpt48_by_hop_beside_the_paper() -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     section = " ".join(text.split("## TPT-48", 1)[1].split("\n## ", 1)[0].split())
     methods = section.split("--window all-sliding --methods ", 1)[1].split(" ", 1)[0].split(",")
-    rows = read_rows(ROOT / "results" / "tpt48.json")
+    rows = Results.read(ROOT / "results" / "tpt48.json").rows
     paper = {split: variant.paper for variant in BENCHMARKS["tpt48"].protocol.variants if (split := variant.name)}
     for split, nearer in (("east-west", False), ("north-south", True)):
         name = f"{split}/all-sliding"
@@ -361,7 +363,7 @@ def test_the_best_of_a_column_has_as_many_seeds_as_any() -> None:
     row = Row("pacs", "erm", "test accuracy (%)", "averaged", 80.0, 1.0, [79.0, 81.0], None, [], "file", False, "photo")
     lucky = replace(row, method="sd", mean=90.0, sd=None, per_seed=[90.0])
     assert [bool(places) for places in best(make_table([row, lucky]))] == [True, False]
-    overview = overview_table(BENCHMARKS["pacs"].protocol, [row, lucky])
+    overview = overview_table(Results(BENCHMARKS["pacs"].protocol, [row, lucky]))
     assert [bool(places) for places in best(overview)] == [True, False]
     assert [bool(places) for places in best(make_table([lucky]))] == [True]
 

@@ -16,7 +16,7 @@ from toporo.errors import DatasetNotFoundError, SettingError, UnknownNameError
 from toporo.paper import BENCHMARKS
 from toporo.paper.nclimdiv import read_temperatures
 from toporo.paper.protocols import Protocol
-from toporo.paper.results import Outcome, Row, VariantOutcome, read_rows
+from toporo.paper.results import Results, Row
 from toporo.paper.runner import reproduce
 from toporo.paper.tpt48 import SPLITS, WINDOWS, hop_classes
 from toporo.topology.graph import GroupGraph
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def outcome(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def outcome(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
     """One run of everything, for the tests that only look."""
     out = tmp_path_factory.mktemp("tpt48")
     with pytest.MonkeyPatch.context() as patch:
@@ -46,11 +46,11 @@ def by_key(rows: list[Row]) -> dict[tuple[str, str, str, str], Row]:
     return {(row.variant, row.method, row.metric, row.selection): row for row in rows}
 
 
-def first(part: VariantOutcome, method: str) -> dict[str, Any]:
+def first(part: Results, method: str) -> dict[str, Any]:
     return next(record for record in part.records if record["method"] == method)
 
 
-def test_every_method_has_rows_of_every_variant_metric_and_rule(outcome: tuple[Outcome, Path]) -> None:
+def test_every_method_has_rows_of_every_variant_metric_and_rule(outcome: tuple[Results, Path]) -> None:
     found, out = outcome
     protocol = BENCHMARKS["tpt48"].protocol
     expected = {
@@ -63,10 +63,12 @@ def test_every_method_has_rows_of_every_variant_metric_and_rule(outcome: tuple[O
     assert set(by_key(found.rows)) == expected
     assert len(found.rows) == len(expected)
     assert all(math.isfinite(row.mean) and row.mean > 0 for row in found.rows)
-    assert [row.__dict__ for row in read_rows(out / "results.json")] == json.loads((out / "results.json").read_text())
+    assert [row.__dict__ for row in Results.read(out / "results.json").rows] == json.loads(
+        (out / "results.json").read_text()
+    )
 
 
-def test_all_is_the_mean_over_states_and_hops_are_the_means_of_their_states(outcome: tuple[Outcome, Path]) -> None:
+def test_all_is_the_mean_over_states_and_hops_are_the_means_of_their_states(outcome: tuple[Results, Path]) -> None:
     found = outcome[0]
     rows = by_key(found.rows)
     for part in found.parts:
@@ -80,7 +82,7 @@ def test_all_is_the_mean_over_states_and_hops_are_the_means_of_their_states(outc
                 assert value == pytest.approx(np.mean(chosen), abs=1e-6)
 
 
-def test_rows_say_what_they_saw_and_the_papers_figures(outcome: tuple[Outcome, Path]) -> None:
+def test_rows_say_what_they_saw_and_the_papers_figures(outcome: tuple[Results, Path]) -> None:
     rows = by_key(outcome[0].rows)
     saw = {(method, rule): row.saw for (_, method, _, rule), row in rows.items()}
     assert saw["erm", "last"] == []
@@ -98,7 +100,7 @@ def test_rows_say_what_they_saw_and_the_papers_figures(outcome: tuple[Outcome, P
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_persistence_and_climatology_as_computed_from_the_file(
-    split: str, window: str, outcome: tuple[Outcome, Path], folder: Path
+    split: str, window: str, outcome: tuple[Results, Path], folder: Path
 ) -> None:
     """The last month repeated, and the training states' mean of the same months, in units of their months."""
     temperatures = {state: years.ravel() for state, years in read_temperatures(folder / FILE).items()}
@@ -120,7 +122,7 @@ def test_persistence_and_climatology_as_computed_from_the_file(
         assert found["test"] == pytest.approx(np.mean(list(expected.values())), rel=1e-9)
 
 
-def test_priors_are_what_their_methods_claim(outcome: tuple[Outcome, Path]) -> None:
+def test_priors_are_what_their_methods_claim(outcome: tuple[Results, Path]) -> None:
     for part in outcome[0].parts:
         graph, train, test = part.loaded.graph, part.loaded.train, part.loaded.test
         physical = graph.prior(train, test, measure="betweenness", normalization="sum")
@@ -135,7 +137,7 @@ def test_priors_are_what_their_methods_claim(outcome: tuple[Outcome, Path]) -> N
             assert set(learned.names) == set(train)
 
 
-def test_a_choice_is_stored_with_all_its_candidates(outcome: tuple[Outcome, Path]) -> None:
+def test_a_choice_is_stored_with_all_its_candidates(outcome: tuple[Results, Path]) -> None:
     for part in outcome[0].parts:
         for method, rule in (("linear-chosen", "regions"), ("linear-chosen-id", "in-distribution")):
             record = first(part, method)
@@ -146,7 +148,7 @@ def test_a_choice_is_stored_with_all_its_candidates(outcome: tuple[Outcome, Path
         assert first(part, "linear-erm")["choice"] is None
 
 
-def test_the_same_networks_are_tested_on_both_kinds_of_windows(outcome: tuple[Outcome, Path]) -> None:
+def test_the_same_networks_are_tested_on_both_kinds_of_windows(outcome: tuple[Results, Path]) -> None:
     """What windows there are in test states takes no part in training."""
     for split in SPLITS:
         sliding, everywhere = (

@@ -29,11 +29,12 @@ from toporo.groups import Groups
 from toporo.paper import BENCHMARKS, vision
 from toporo.paper.domainbed import SPECS
 from toporo.paper.flood_chips import standardize
-from toporo.paper.results import AVERAGE, Outcome, Row, read_about
+from toporo.paper.results import AVERAGE, Results, Row
 from toporo.paper.runner import reproduce
 from toporo.paper.runs import Run, Store
-from toporo.paper.sen1floods11 import left_out, validation_rows
-from toporo.paper.tables import caption, overview_table
+from toporo.paper.sen1floods11 import remarks, validation_rows
+from toporo.paper.sentences import caption
+from toporo.paper.tables import overview_table
 from toporo.paper.vision import VisionChoices, settle
 from toporo.topology.graph import GroupGraph
 from toporo.topology.learn import learn_topology
@@ -63,7 +64,7 @@ def _small() -> Iterator[None]:
 class Trainings:
     """Rows that each training was given, in order."""
 
-    outcome: Outcome
+    outcome: Results
     out: Path
     data: Path
     rows: list[GroupedData]
@@ -154,7 +155,7 @@ def test_each_domain_is_tested_in_turn_and_the_others_are_trained_on(pacs: Train
     assert len(pacs.rows) == len(jobs) == 4 * (6 * 2 + 2)
     for job, rows in zip(jobs, pacs.rows, strict=True):
         assert set(rows.groups) == set(DOMAINS) - {job.variant}
-        store = pacs.outcome.loaded[job.variant].store
+        store = pacs.outcome.data[job.variant].store
         assert isinstance(store, ImageStore)
         assert {store.names[row].split("/")[0] for row in rows.x} == set(rows.groups)
 
@@ -220,7 +221,7 @@ def test_tro_data_has_the_topology_of_the_erm_network_of_its_seed(pacs: Training
     for seed in (0, 1):
         erm, _ = record_of(pacs, "erm", seed, "photo")
         _, record = record_of(pacs, "tro-data", seed, "photo")
-        benchmark = pacs.outcome.loaded["photo"]
+        benchmark = pacs.outcome.data["photo"]
         assert isinstance(benchmark.store, ImageStore)
         rows = benchmark.data.select(benchmark.train).split(0.2, seed).train
         network = stored_network(erm, pacs.out, SmallNet(3, channels=3, seed=99))
@@ -267,7 +268,7 @@ def test_a_prior_that_is_not_trusted_is_uniform_and_the_record_says_why(pacs: Tr
 def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
     """By hand: the last evaluation is of the network that was kept."""
     job, record = record_of(pacs, "coral", 1, "sketch")
-    benchmark = pacs.outcome.loaded["sketch"]
+    benchmark = pacs.outcome.data["sketch"]
     assert isinstance(benchmark.store, ImageStore)
     network = stored_network(job, pacs.out, SmallNet(3, channels=3, seed=99))
 
@@ -296,7 +297,7 @@ def test_accuracies_are_those_of_the_stored_network(pacs: Trainings) -> None:
 
 def test_the_iou_is_that_of_the_stored_network_over_all_valid_pixels(floods: Trainings) -> None:
     job, record = record_of(floods, "erm", 0, "India")
-    benchmark = floods.outcome.loaded["India"]
+    benchmark = floods.outcome.data["India"]
     store = benchmark.store
     assert isinstance(store, TileStore)
     split = validation_rows(benchmark, 0, 0.2)
@@ -339,7 +340,7 @@ def test_averages_are_over_the_domains_seed_by_seed(pacs: Trainings) -> None:
 
 def test_the_step_that_validation_chose_stands_for_a_method(pacs: Trainings) -> None:
     """Of several equal ones the first, as everywhere."""
-    overview = overview_table(pacs.outcome.protocol, pacs.outcome.rows)
+    overview = overview_table(pacs.outcome)
     row = next(row for row in overview.rows if row[0] == "Group DRO")
     values = []
     for seed in (0, 1):
@@ -412,7 +413,7 @@ def test_a_setting_out_of_range_is_an_error_not_the_default(wrong: dict[str, Any
 
 
 def test_results_say_how_they_came_about(pacs: Trainings) -> None:
-    about = read_about(pacs.out / "results.json")
+    about = Results.read(pacs.out / "results.json").about
     assert about["hardware"] == ["CPU"]
     assert about["runs"] == len(pacs.outcome.records)
     assert about["seconds"] == pytest.approx(sum(r["timing"]["seconds"] for r in pacs.outcome.records), abs=0.1)
@@ -437,7 +438,7 @@ class Stop(Exception):
 
 
 def test_a_table_goes_on_run_by_run_and_gives_the_same_rows(pacs: Trainings, tmp_path: Path) -> None:
-    def run(progress: Callable[..., None] | None = None) -> Outcome:
+    def run(progress: Callable[..., None] | None = None) -> Results:
         return reproduce("pacs", tmp_path, seeds=2, methods=TABLE, data=pacs.data, vision=CHOICES, progress=progress)
 
     def stop(done: int, total: int, run: Run | None) -> None:
@@ -519,28 +520,28 @@ def test_networks_are_made_again_where_they_are_wanted_and_were_not_kept(pacs: T
 
 
 def test_events_that_cannot_be_tested_are_skipped_with_the_reason(floods: Trainings) -> None:
-    assert list(floods.outcome.loaded) == ["Bolivia", "India", "Mekong"]
-    skipped = read_about(floods.out / "results.json")["skipped"]
+    assert list(floods.outcome.data) == ["Bolivia", "India", "Mekong"]
+    skipped = Results.read(floods.out / "results.json").about["skipped"]
     assert "no water" in skipped["Ghana"]
     assert "no measurement" in skipped["Spain"]
     assert "name no chip" in skipped["Nigeria"]
-    assert set(floods.outcome.loaded) | set(skipped) == {v.name for v in BENCHMARKS["sen1floods11"].protocol.variants}
+    assert set(floods.outcome.data) | set(skipped) == {v.name for v in BENCHMARKS["sen1floods11"].protocol.variants}
     assert {row.variant for row in floods.outcome.rows} == {"Bolivia", "India", "Mekong", AVERAGE}
 
 
 def test_chips_left_out_are_named_in_the_results(floods: Trainings) -> None:
     """Whatever event they are of, and whichever event was held out first."""
-    dropped = read_about(floods.out / "results.json")["data"]["dropped"]
+    dropped = Results.read(floods.out / "results.json").about["data"]["dropped"]
     spain = [chip for chip in chip_names() if chip.startswith("Spain")]
     assert dropped == dict.fromkeys(spain, "no measurement: every pixel is NaN")
 
 
 def test_of_many_chips_left_out_some_are_said(floods: Trainings) -> None:
     chips = [f"Spain_{number}" for number in range(10, 22)]
-    one = replace(floods.outcome.loaded["India"], about={"dropped": dict.fromkeys(chips, "no label")})
-    said = left_out([one])
+    one = replace(floods.outcome.data["India"], about={"dropped": dict.fromkeys(chips, "no label")})
+    (said,) = remarks([one])
     assert said.count("Spain_") == 5
-    assert said.endswith("Spain_14 (no label), … (12 in all; results.json names them)")
+    assert said.endswith("Spain_14 (no label), … (12 in all; results.json names them).")
 
 
 @pytest.mark.parametrize("per_class", [1, 2, 3])
@@ -580,21 +581,19 @@ def test_too_few_images_or_tiles_to_validate_on_are_an_error_before_the_first_ru
 
 
 def test_captions_say_how_much_of_the_data_there_was(pacs: Trainings, floods: Trainings) -> None:
-    about: dict[str, Any] = dict(pacs.outcome.about or {})
-    part = pacs.outcome.parts[0]
-    assert "a folder of 60 images, not as many as were published." in caption(part.protocol, part.rows, about)
-    about["data"] = {**about["data"], "complete": True}
-    assert "60 images, as many per domain as were published." in caption(part.protocol, part.rows, about)
-    about["data"] = {**about["data"], "complete": None}
-    assert caption(part.protocol, part.rows, about).endswith("5 steps; from a folder of 60 images.")
-    assert "checksum is not the published one" not in caption(part.protocol, part.rows)
-    event, flooded = floods.outcome.parts[0], dict(floods.outcome.about or {})
-    assert "all 20 chips of lists that are not the official ones" in caption(event.protocol, event.rows, flooded)
-    flooded["data"] = {**flooded["data"], "chips": {"found": 14, "listed": 446}}
-    assert "a subset of the data, 14 of 446 chips." in caption(event.protocol, event.rows, flooded)
-    flooded["data"]["chips"] = {"found": 446, "listed": 446}
-    published = [replace(row, source="published") for row in event.rows]
-    assert "all 446 chips of the official lists." in caption(event.protocol, published, flooded)
+    part, event = pacs.outcome.parts[0], floods.outcome.parts[0]
+
+    def captioned(part: Results, **data: object) -> str:
+        return caption(replace(part, about={"data": {**part.about["data"], **data}}))
+
+    assert "a folder of 60 images, not as many as were published." in caption(part)
+    assert "60 images, as many per domain as were published." in captioned(part, complete=True)
+    assert captioned(part, complete=None).endswith("5 steps; from a folder of 60 images.")
+    assert "checksum is not the published one" not in caption(replace(part, about={}))
+    assert "all 20 chips of lists that are not the official ones" in caption(event)
+    assert "a subset of the data, 14 of 446 chips." in captioned(event, chips={"found": 14, "listed": 446})
+    published = replace(event, rows=[replace(row, source="published") for row in event.rows])
+    assert "all 446 chips of the official lists." in captioned(published, chips={"found": 446, "listed": 446})
 
 
 # ---------------------------------------------------------------------- the other refusals

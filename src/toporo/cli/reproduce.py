@@ -22,8 +22,9 @@ from toporo.cli.common import (
 from toporo.cluster import LOCAL
 from toporo.paper.base import ALL, BENCHMARKS, BOTH
 from toporo.paper.report import write_report
+from toporo.paper.results import Results
 from toporo.paper.runner import reproduce as run
-from toporo.paper.tables import methods_text, print_rows, stored_table
+from toporo.paper.tables import methods_text, print_results
 from toporo.paper.tpt48 import SPLITS, WINDOWS
 from toporo.training.plan import PRECISIONS
 
@@ -219,7 +220,7 @@ def reproduce(
 
             print_search(read_search(show, benchmark), style=style_of_rows)
             return
-        print_rows(*stored_table(benchmark, show), style=style_of_rows)
+        print_results(Results.read(show, benchmark), style_of_rows)
         return
     usual = benchmark if protocol == "fair" else f"{benchmark}-{protocol}"
     folder = out or Path("runs") / (usual if search is None else f"{usual}-search")
@@ -250,13 +251,13 @@ def reproduce(
                 from toporo.paper.vision import VisionChoices  # it loads networks that other benchmarks do not need
 
                 vision = VisionChoices(**chosen)
-            outcome = run(benchmark, folder, workers=workers, vision=vision, test=test, **asked)
+            results = run(benchmark, folder, workers=workers, vision=vision, test=test, **asked)
     if search is not None:
         print_search(searched, style=style_of_rows)
         say(f"results: {folder / 'search.json'}", err=as_json or as_markdown)
         return
-    report = write_report(outcome, folder)
-    for name, why in (outcome.about or {}).get("skipped", {}).items():
+    report = write_report(results, folder)
+    for name, why in results.about.get("skipped", {}).items():
         say(f"toporo: not run: {name}. {why}", err=True)
-    print_rows(outcome.protocol, outcome.rows, outcome.about, style=style_of_rows)
+    print_results(results, style_of_rows)
     say(f"results: {folder / 'results.json'}\nreport:  {report}", err=as_json or as_markdown)

@@ -13,18 +13,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from toporo import pages
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
 from toporo.paper.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
-from toporo.paper.results import Outcome, VariantOutcome
-from toporo.paper.sections import any_sections
-from toporo.paper.sentences import any_findings
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
+
+if TYPE_CHECKING:
+    from toporo.pages.render import Section
+    from toporo.paper.results import Results
 
 #: Values of an option that stand for all others, of two or of more.
 BOTH, ALL = "both", "all"
@@ -43,7 +43,7 @@ class Vision:
     Attributes
     ----------
     networks : names in :data:`toporo.vision.NETWORKS` that fit.
-    row, group : names of a row and of a group in messages.
+    row : name of a row in messages.
     side : option of ``load`` for the size of pictures.
     cached : whether ``load`` takes a folder for decoded pictures.
     pretrained : whether networks may start from given weights.
@@ -52,7 +52,6 @@ class Vision:
 
     networks: tuple[str, ...]
     row: str = "image"
-    group: str = "domain"
     side: str = "size"
     cached: bool = False
     pretrained: bool = False
@@ -83,6 +82,7 @@ class Benchmark:
     protocol : its table: methods, settings, published figures. Its ``benchmark`` is the name of the benchmark.
     load : ``(folder=None, *, source="auto", **options)`` to the data; a variant's options are among its options.
     how_to_get : how to get data that no command can fetch, in one sentence.
+    group : name of a group in messages, such as ``"state"``.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
     others : further protocols by name.
     fetch : ``(folder, *, url=None, report=None, say)`` for ``toporo data get``: see
@@ -95,11 +95,11 @@ class Benchmark:
     rules : predictions of methods whose model is ``"rule"``, from the training rows, by name.
     vision : networks on images; None if rows are plain numbers.
     origin : from ``source`` and the ``data`` of a results file to words for a caption.
-    left_out : a line for the terminal about data that could not be used; empty if all could.
-    told : the ``data`` of a results file from that of all variants.
+    remarks : sentences for the terminal and the top of the report about data that is missing or cannot be used.
+    facts : from the data of all variants to the ``data`` of a results file.
     options : names of options of ``load`` in messages, if they differ.
-    sections, findings : a variant's figures and sentences for the report.
-    overall, notices : figures over all variants, and remarks at the top of the report.
+    sections : a variant's figures for the report; None stands for :func:`toporo.paper.sections.any_sections`.
+    overall : figures over all variants.
     """
 
     title: str
@@ -107,6 +107,7 @@ class Benchmark:
     load: Callable[..., BenchmarkData]
     how_to_get: str
     files: Callable[[Path | None], list[FileState]]
+    group: str = "group"
     others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Callable[..., Fetched] | None = None
     table: Callable[[BenchmarkData], TableRows] | None = None
@@ -116,13 +117,11 @@ class Benchmark:
     rules: Mapping[str, Callable[[GroupedData, BenchmarkData], RuleOfThumb]] = field(default_factory=dict)
     vision: Vision | None = None
     origin: Callable[[str, Mapping[str, Any]], str] = _known_source
-    left_out: Callable[[Sequence[BenchmarkData]], str] = lambda loaded: ""
-    told: Callable[[Sequence[BenchmarkData]], dict[str, Any]] = lambda loaded: {}
+    remarks: Callable[[Sequence[BenchmarkData]], list[str]] = lambda loaded: []
+    facts: Callable[[Sequence[BenchmarkData]], dict[str, Any]] = lambda loaded: {}
     options: Mapping[str, str] = field(default_factory=dict)
-    sections: Callable[[VariantOutcome, Path], list[pages.render.Section]] = any_sections
-    findings: Callable[[VariantOutcome], list[str]] = any_findings
-    overall: Callable[[Outcome], list[pages.render.Section]] = lambda outcome: []
-    notices: Callable[[Outcome], list[str]] = lambda outcome: []
+    sections: Callable[[Results], list[Section]] | None = None
+    overall: Callable[[Results], list[Section]] = lambda results: []
 
     @property
     def name(self) -> str:

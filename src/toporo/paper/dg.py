@@ -37,7 +37,7 @@ from toporo.paper.loaded import (
     find_file,
 )
 from toporo.paper.protocols import BENCH_METHODS, TRO_USES, BenchMethod, Metric, Protocol, Variant
-from toporo.paper.results import VariantOutcome
+from toporo.paper.results import Results
 from toporo.paper.safe_pickle import read_arrays
 from toporo.paper.sections import Sections, any_sections, lowest_seeds, section
 from toporo.topology.centrality import centrality
@@ -376,12 +376,12 @@ SHOWN_BOUNDARIES = ("erm", "group-dro", "iw-erm", "tro-physical", "tro-data", "t
 GRID = 160
 
 
-def sections(part: VariantOutcome, out: Path) -> Sections:
+def sections(part: Results) -> Sections:
     """Return the figures, in the order of the page."""
-    return [*any_sections(part, out), *_boundaries(part, out)]
+    return [*any_sections(part), *_boundaries(part)]
 
 
-def _boundaries(part: VariantOutcome, out: Path) -> Sections:
+def _boundaries(part: Results) -> Sections:
     """Draw the classes that the networks predict in the plane."""
     from toporo.paper.fits import class_probabilities  # torch takes seconds that loading a data set need not wait for
 
@@ -394,7 +394,7 @@ def _boundaries(part: VariantOutcome, out: Path) -> Sections:
     for name in SHOWN_BOUNDARIES:
         if name in runs:
             title = runs[name].method.title
-            planes[title] = class_probabilities(runs[name], part.loaded, out, points)[:, 1].reshape(GRID, GRID)
+            planes[title] = class_probabilities(runs[name], part.loaded, part.store, points)[:, 1].reshape(GRID, GRID)
             accuracy[title] = 100 * first[name]["history"][-1]["metrics"]["test"]
     if not planes:
         return []

@@ -23,9 +23,8 @@ from toporo.errors import DataError, DatasetNotFoundError, SettingError, Unknown
 from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.loaded import BenchmarkData, FileState, check_source, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES_EXTRA, WARM_UP_SHARE, Metric, Protocol, Variant
-from toporo.paper.results import VariantOutcome
+from toporo.paper.results import Results
 from toporo.paper.sections import Sections, any_sections, lowest_seeds, section, shown_samples
-from toporo.paper.sentences import any_findings
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Record
@@ -419,12 +418,12 @@ def _protocol(name: str) -> Protocol:
 SHOWN_SAMPLES = 8
 
 
-def sections(part: VariantOutcome, out: Path) -> Sections:
+def sections(part: Results) -> Sections:
     """Return the figures of one domain held out, in the order of the page."""
-    return [*any_sections(part, out, "domain"), *_samples(part)]
+    return [*any_sections(part), *_samples(part)]
 
 
-def _samples(part: VariantOutcome) -> Sections:
+def _samples(part: Results) -> Sections:
     """Show pictures of the domain held out, and the classes that ERM and TRO-data predict."""
     first = lowest_seeds(part.records)
     guesses = {
@@ -489,9 +488,9 @@ for _spec in SPECS.values():
             files=partial(file_states, _spec),
             vision=Vision(networks=("resnet18", "resnet50"), cached=True, pretrained=True),
             origin=_origin,
-            told=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
+            group="domain",
+            facts=lambda loaded: {key: loaded[0].about[key] for key in ("size", "complete")},
             options={"test": "test domain or event"},
             sections=sections,
-            findings=partial(any_findings, what="domain"),
         )
     )

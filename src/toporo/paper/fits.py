@@ -269,9 +269,9 @@ def build_model(protocol: Protocol, loaded: BenchmarkData, seed: int) -> MLP:
     return MLP(data.x.shape[1], TARGETS[protocol.task].outputs(data), protocol.hidden, seed=seed, **protocol.network)
 
 
-def class_probabilities(run: Run, loaded: BenchmarkData, out: Path, points: npt.NDArray[Any]) -> Array:
+def class_probabilities(run: Run, loaded: BenchmarkData, store: Store, points: npt.NDArray[Any]) -> Array:
     """Return the class probabilities of a stored network for these inputs, of shape ``(points, classes)``."""
-    store, model = Store(out), build_model(run.protocol, loaded, run.seed)
+    model = build_model(run.protocol, loaded, run.seed)
     try:
         model.load_state_dict({name: torch.as_tensor(value) for name, value in store.tensors(run).items()})
     except RuntimeError as error:

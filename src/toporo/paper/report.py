@@ -11,11 +11,10 @@ from typing import Any
 
 from toporo.files import write_text
 from toporo.pages.render import render
-from toporo.paper.base import BENCHMARKS
-from toporo.paper.results import Outcome, VariantOutcome
-from toporo.paper.sections import when
-from toporo.paper.sentences import headline
-from toporo.paper.tables import caption, overview_table, scores_table
+from toporo.paper.results import Results
+from toporo.paper.sections import any_sections
+from toporo.paper.sentences import caption, comparisons, headline, oracle, topology_words, when
+from toporo.paper.tables import overview_table, scores_table
 from toporo.text import many
 from toporo.types import Record
 
@@ -25,40 +24,40 @@ UNLISTED = ("angles", "hops", "positions", "counts")
 NO_SETTINGS = ("title", "methods", "extra", "metrics", "variants", "changes", "digits", "notes", "average")
 
 
-def write_report(outcome: Outcome, out: Path) -> Path:
+def write_report(results: Results, out: Path) -> Path:
     """Write ``out/report.html`` and each figure as ``out/figures/*.svg``, and return the report's path.
 
     The page is one file that opens offline: it has every figure inside and no links.
     """
-    benchmark, protocol = BENCHMARKS[outcome.protocol.benchmark], outcome.protocol
+    benchmark, protocol = results.benchmark, results.protocol
     chapters: list[dict[str, Any]] = [
         {
             "title": part.title,
-            "caption": caption(part.protocol, part.rows, outcome.about),
-            "table": scores_table(protocol, part.rows),
-            "findings": benchmark.findings(part),
-            "sections": benchmark.sections(part, out),
+            "caption": caption(part),
+            "table": scores_table(part),
+            "findings": [*comparisons(part), *topology_words(part)],
+            "sections": (benchmark.sections or any_sections)(part),
         }
-        for part in outcome.parts
+        for part in results.parts
     ]
-    shared = benchmark.overall(outcome)
+    shared = benchmark.overall(results)
     for section in [*shared, *(section for chapter in chapters for section in chapter["sections"])]:
         if section.svg:
             write_text(out / "figures" / f"{section.name}.svg", section.svg)
     page = render(
         "benchmark.html",
         title=f"{protocol.title}: topology-aware robust optimisation",
-        verdict=headline(protocol, outcome.rows),
+        verdict=headline(results),
         metric=protocol.metric,
-        moment=protocol.moment,
+        oracle=oracle(protocol),
         when=when(protocol),
-        notices=benchmark.notices(outcome),
+        notices=benchmark.remarks(list(results.data.values())),
         several=bool(protocol.variants[0].name),
-        overview=overview_table(protocol, outcome.rows) if len(chapters) > 1 else None,
+        overview=overview_table(results) if len(chapters) > 1 else None,
         shared=shared,
         chapters=chapters,
-        notes=[*protocol.notes, *_skipped(outcome), *_timings(outcome.records), *_warnings(outcome.records)],
-        settings=_settings(outcome),
+        notes=[*protocol.notes, *_skipped(results), *_timings(results.records), *_warnings(results.records)],
+        settings=_settings(results),
     )
     path = out / "report.html"
     write_text(path, page)
@@ -74,9 +73,9 @@ def _warnings(records: Sequence[Record]) -> list[str]:
     return [f"Warned in {', '.join(who)}: {text}" for text, who in by_text.items()]
 
 
-def _skipped(outcome: Outcome) -> list[str]:
+def _skipped(results: Results) -> list[str]:
     """List the variants without figures and the reasons."""
-    return [f"Not run: {name}. {why}" for name, why in (outcome.about or {}).get("skipped", {}).items()]
+    return [f"Not run: {name}. {why}" for name, why in results.about.get("skipped", {}).items()]
 
 
 def _timings(records: Sequence[Record]) -> list[str]:
@@ -93,18 +92,18 @@ def _timings(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _settings(outcome: Outcome) -> list[tuple[str, str]]:
-    used = {record["method"] for record in outcome.records}
-    varied = {key for part in outcome.parts for key in part.variant.training}
-    protocol = {k: v for k, v in asdict(outcome.protocol).items() if k not in NO_SETTINGS and k not in varied}
+def _settings(results: Results) -> list[tuple[str, str]]:
+    used = {record["method"] for record in results.records}
+    varied = {key for part in results.parts for key in part.variant.training}
+    protocol = {k: v for k, v in asdict(results.protocol).items() if k not in NO_SETTINGS and k not in varied}
     settings = [(key.replace("_", " "), _text(value)) for key, value in protocol.items()]
-    for method in (method for method in outcome.protocol.get_methods() if method.name in used):
+    for method in (method for method in results.protocol.get_methods() if method.name in used):
         about = {"model": method.model, "objective": method.objective, **method.settings, "prior": method.prior}
         settings.append((method.title, _text({key: value for key, value in about.items() if value is not None})))
-    return [*settings, *(line for part in outcome.parts for line in _data_settings(part))]
+    return [*settings, *(line for part in results.parts for line in _data_settings(part))]
 
 
-def _data_settings(part: VariantOutcome) -> list[tuple[str, str]]:
+def _data_settings(part: Results) -> list[tuple[str, str]]:
     lead = f"{part.variant.title}: " if part.variant.title else ""
     about = {k: v for k, v in part.loaded.about.items() if k not in UNLISTED}
     return [

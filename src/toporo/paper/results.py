@@ -1,12 +1,12 @@
-"""Result rows: evaluations selected by a rule, means over seeds, and results files."""
+"""Results of a table: rows by method, metric and selection rule, comparisons with the baseline, results files."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,17 @@ from scipy.stats import t as student
 
 from toporo.errors import DataError, UnknownNameError
 from toporo.files import read_json, write_text
+from toporo.paper.base import BENCHMARKS, Benchmark
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Metric, Protocol, Variant
-from toporo.paper.runs import Run
+from toporo.paper.runs import Run, Store
 from toporo.schema import Count, as_type
+from toporo.topology.graph import GroupGraph
 from toporo.topology.prior import Prior
 from toporo.types import AVERAGED, Record
+
+if TYPE_CHECKING:
+    from toporo.pages.figures import TopologyRuns
 
 #: In place of a variant's name: all of them.
 AVERAGE = "average"
@@ -184,20 +189,133 @@ def _averages(protocol: Protocol, rows: Sequence[Row]) -> Iterator[Row]:
         )
 
 
-def headlines(protocol: Protocol, rows: Sequence[Row], metric: str | None = None) -> dict[tuple[str, str], Row]:
-    """Return the row that stands for a method by variant and method: that of the protocol's rule, or else the last.
+# ---------------------------------------------------------------------- a table
 
-    Parameters
+
+@dataclass(frozen=True)
+class Results:
+    """The result rows of a benchmark and, if it was run here, the data, records and runs behind them.
+
+    Attributes
     ----------
-    protocol : of the benchmark.
-    rows : of any number of variants.
-    metric : name of a column; by default the one over all test groups.
+    protocol : as it was run.
+    rows : in the order of the tables.
+    about : hardware, time and settings; empty if there is nothing to tell.
+    data : by variant.
+    records, runs : in the order of the tables.
+    resumed : number of runs that were done before.
+    store : the stored runs.
     """
-    column = metric or protocol.whole.name
-    chosen: dict[tuple[str, str], Row] = {}
-    for rule in ("last", protocol.headline):
-        chosen |= {(r.variant, r.method): r for r in rows if (r.metric, r.selection) == (column, rule)}
-    return chosen
+
+    protocol: Protocol
+    rows: list[Row]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, BenchmarkData] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    resumed: int = 0
+    store: Store = field(default_factory=lambda: Store(Path()))
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark's definition."""
+        return BENCHMARKS[self.protocol.benchmark]
+
+    @property
+    def variant(self) -> Variant:
+        """The variant, for results of one."""
+        return self.protocol.variants[0]
+
+    @property
+    def loaded(self) -> BenchmarkData:
+        """The data, for results of one variant."""
+        return self.data[self.variant.name]
+
+    @property
+    def title(self) -> str:
+        """The benchmark's title with the variant's, for results of one."""
+        return f"{self.protocol.title} {self.variant.title}".strip()
+
+    @property
+    def parts(self) -> list[Results]:
+        """The results of each variant that was run."""
+        return [
+            replace(
+                self,
+                protocol=self.protocol.for_variant(variant),
+                rows=rows,
+                records=[record for record in self.records if record["variant"] == variant.name],
+                runs=[run for run in self.runs if run.variant == variant.name],
+            )
+            for variant in self.protocol.variants
+            if (rows := [row for row in self.rows if row.variant == variant.name])
+        ]
+
+    def headlines(self, metric: str | None = None) -> dict[tuple[str, str], Row]:
+        """Return the row that stands for a method by variant and method: that of the protocol's rule, or else the last.
+
+        ``metric`` is the name of a column; by default the one over all test groups.
+        """
+        column = metric or self.protocol.whole.name
+        chosen: dict[tuple[str, str], Row] = {}
+        for rule in ("last", self.protocol.headline):
+            chosen |= {(r.variant, r.method): r for r in self.rows if (r.metric, r.selection) == (column, rule)}
+        return chosen
+
+    def pairs(self) -> list[Paired]:
+        """Compare every method with the baseline, if all variants ran with the same two or more seeds."""
+        values: dict[str, dict[str, list[float]]] = {}
+        for row in self.rows:
+            counts = (row.selection, row.metric) == (self.protocol.headline, self.protocol.whole.name)
+            if counts and row.variant != AVERAGE:
+                values.setdefault(row.method, {})[row.variant] = row.per_seed
+        theirs = values.pop(self.protocol.baseline.name, {}) if self.protocol.baseline is not None else {}
+        seeds = {len(own) for own in theirs.values()}
+        if len(theirs) < 2 or len(seeds) != 1 or seeds == {1}:
+            return []
+        return [
+            Paired(method, self.protocol.sign * np.array([np.subtract(own[name], theirs[name]) for name in theirs]))
+            for method, own in values.items()
+            if own.keys() == theirs.keys() and {len(each) for each in own.values()} == seeds
+        ]
+
+    def learned_topologies(self) -> TopologyRuns | None:
+        """Return the learned topology and prior of every seed, if the method that learns one was run on one variant."""
+        from toporo.pages.figures import TopologyRuns  # tables need no figures
+
+        name = self.protocol.learned.name if self.protocol.learned else ""
+        runs = [r for r in self.records if r["method"] == name and r["topology"] and r["prior"]]
+        if not runs:
+            return None
+        runs.sort(key=lambda run: run["seed"])
+        return TopologyRuns(
+            tuple(GroupGraph.from_json(json.dumps(run["topology"])) for run in runs),
+            tuple(Prior.from_dict(run["prior"]) for run in runs),
+        )
+
+    def write(self, path: Path) -> None:
+        """Write the rows as a JSON array or, if there is something to tell about them, as an object that has both."""
+        rows = [asdict(row) for row in self.rows]
+        content = {"schema": SCHEMA, "about": self.about, "rows": rows} if self.about else rows
+        write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path, benchmark: str | None = None) -> Results:
+        """Read a results file, which must be of the benchmark if one is named."""
+        content = read_results(path)
+        if not isinstance(content, dict):
+            content = {"rows": content}
+        about: dict[str, Any] = content.get("about") or {}
+        rows = as_type(content.get("rows"), list[Row], f"{path} is not a results file of toporo")
+        as_type(about, About, f"{path} is not a results file of toporo")
+        names = sorted({row.benchmark for row in rows})
+        if len(names) != 1 or benchmark not in (None, *names):
+            found = f"results of {', '.join(names)}" if names else "no rows"
+            raise DataError(f"{path} has {found}: expected those of {benchmark or 'one benchmark'}.")
+        protocol = BENCHMARKS[names[0]].under(about.get("protocol", "fair")).protocol
+        settings = about.get("settings", {})
+        rounds = settings.get("rounds", settings.get("steps", protocol.rounds))  # older files call rounds steps
+        return cls(replace(protocol, rounds=rounds), rows, about)
 
 
 @dataclass(frozen=True)
@@ -225,52 +343,16 @@ class Paired:
         return self.mean - half, self.mean + half
 
 
-def pair_up(protocol: Protocol, rows: Iterable[Row]) -> list[Paired]:
-    """Compare every method with the baseline, if all variants ran with the same two or more seeds."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for row in rows:
-        if (row.selection, row.metric) == (protocol.headline, protocol.whole.name) and row.variant != AVERAGE:
-            values.setdefault(row.method, {})[row.variant] = row.per_seed
-    theirs = values.pop(protocol.baseline.name, {}) if protocol.baseline is not None else {}
-    seeds = {len(own) for own in theirs.values()}
-    if len(theirs) < 2 or len(seeds) != 1 or seeds == {1}:
-        return []
-    return [
-        Paired(method, protocol.sign * np.array([np.subtract(own[variant], theirs[variant]) for variant in theirs]))
-        for method, own in values.items()
-        if own.keys() == theirs.keys() and {len(each) for each in own.values()} == seeds
-    ]
-
-
 # ---------------------------------------------------------------------- files
 
 #: What captions read of a results file beside its rows; older files have steps.
 Chips = defstruct("Chips", [("found", Count), ("listed", Count)])
 Data = defstruct("Data", [("rows", Count, 0), ("complete", bool | None, None), ("chips", Chips | None, None)])
 Rounds = defstruct("Rounds", [("rounds", Count, 0), ("steps", Count, 0)])
-About = defstruct("About", [("settings", Rounds, None), ("data", Data, None), ("skipped", dict[str, str], None)])
-
-
-def write_rows(rows: Iterable[Row], path: Path, about: Mapping[str, Any] | None = None) -> None:
-    """Write rows as a JSON array of objects; with ``about``, as an object that has the array under ``"rows"``."""
-    plain = [asdict(row) for row in rows]
-    content = plain if about is None else {"schema": SCHEMA, "about": about, "rows": plain}
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Read the rows of a results file."""
-    content = read_results(path)
-    rows = content.get("rows") if isinstance(content, dict) else content
-    return as_type(rows, list[Row], f"{path} is not a results file of toporo")
-
-
-def read_about(path: Path) -> dict[str, Any]:
-    """Read hardware, time and settings of a results file; empty if it has none."""
-    content = read_results(path)
-    about = content.get("about") if isinstance(content, dict) else None
-    as_type(about, About | None, f"{path} is not a results file of toporo")  # type: ignore[arg-type]  # a union
-    return about or {}
+About = defstruct(
+    "About",
+    [("protocol", str, "fair"), ("settings", Rounds, None), ("data", Data, None), ("skipped", dict[str, str], None)],
+)
 
 
 def read_results(path: Path) -> Any:
@@ -287,61 +369,3 @@ def read_results(path: Path) -> Any:
         raise DataError(f"cannot read {path}: {error.strerror or error}.") from None
     except DataError as error:
         raise DataError(f"{path} is not a results file of toporo: {error}") from None
-
-
-# ---------------------------------------------------------------------- a whole table
-
-
-@dataclass(frozen=True)
-class VariantOutcome:
-    """One variant of an outcome: its own protocol, data, rows, records and runs."""
-
-    variant: Variant
-    protocol: Protocol
-    loaded: BenchmarkData
-    rows: list[Row]
-    records: list[Record]
-    runs: list[Run]
-
-    @property
-    def title(self) -> str:
-        """The benchmark's title with the variant's."""
-        return f"{self.protocol.title} {self.variant.title}".strip()
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a reproduction: rows of all tables, their runs and records, and the data by variant.
-
-    Attributes
-    ----------
-    protocol : as it was run.
-    loaded : data by variant.
-    rows, records, runs : in the order of the tables.
-    resumed : number of runs that were done before.
-    about : hardware, time and settings for the results file, if there is something to tell.
-    """
-
-    protocol: Protocol
-    loaded: Mapping[str, BenchmarkData]
-    rows: list[Row]
-    records: list[Record]
-    runs: list[Run]
-    resumed: int
-    about: Mapping[str, Any] | None = None
-
-    @property
-    def parts(self) -> list[VariantOutcome]:
-        """The variants."""
-        return [
-            VariantOutcome(
-                variant,
-                self.protocol.for_variant(variant),
-                self.loaded[variant.name],
-                [row for row in self.rows if row.variant == variant.name],
-                [record for record in self.records if record["variant"] == variant.name],
-                [run for run in self.runs if run.variant == variant.name],
-            )
-            for variant in self.protocol.variants
-            if variant.name in self.loaded
-        ]

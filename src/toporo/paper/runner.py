@@ -27,7 +27,7 @@ from toporo.paper.base import BENCHMARKS, load_dataset
 from toporo.paper.fits import FITS, Assignment, Runtime
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
-from toporo.paper.results import Outcome, make_rows, write_rows
+from toporo.paper.results import Results, make_rows
 from toporo.paper.runs import SCHEMA, TOPOLOGY, Run, Store, read_sealed, set_aside, write_bytes
 from toporo.text import many
 from toporo.training.checkpoint import read_checkpoint
@@ -60,7 +60,7 @@ def reproduce(
     say: Say | None = None,
     engine: str = LOCAL,
     **options: str | None,
-) -> Outcome:
+) -> Results:
     """Run one of the paper's tables and write ``out/results.json``.
 
     The table has the methods asked for and all others with stored runs in ``out`` that have the same protocol,
@@ -107,8 +107,9 @@ def reproduce(
     loaded, skipped = _load(name, variants, data, source, loading)
     if benchmark.vision is not None:
         images.check_rows(benchmark, loaded.values())
-    if say is not None and (line := benchmark.left_out(list(loaded.values()))):
-        say(line)
+    if say is not None:
+        for remark in benchmark.remarks(list(loaded.values())):
+            say(remark)
     runs = _make_runs(settled, loaded, chosen, seeds)
     store = Store(folder, with_networks=runtime.keep_models)
     place = Workplace(store, runtime, engine, workers, progress, say)
@@ -118,12 +119,13 @@ def reproduce(
             raise DivergedError(f"{run}: {message}")
     kept = list(_stored_runs(settled, loaded, store, {method.name for method in chosen}))
     ordered = [*(records[run.key] for run in runs), *(record for _, record in kept)]
-    rows = make_rows(settled, ordered)
     about = {} if benchmark.protocol is BENCHMARKS[name].protocol else {"protocol": protocol}
     if benchmark.vision is not None:
         about |= images.describe(benchmark, settled, ordered, list(loaded.values()), skipped)
-    write_rows(rows, folder / "results.json", about or None)
-    return Outcome(settled, loaded, rows, ordered, [*runs, *(run for run, _ in kept)], resumed, about or None)
+    every = [*runs, *(run for run, _ in kept)]
+    results = Results(settled, make_rows(settled, ordered), about, loaded, ordered, every, resumed, store)
+    results.write(folder / "results.json")
+    return results
 
 
 def check_request(out: str | os.PathLike[str], *, seeds: int, workers: int | None, engine: str) -> Path:

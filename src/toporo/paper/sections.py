@@ -6,11 +6,9 @@ figures of its own.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,9 +17,8 @@ from toporo import pages
 from toporo.groups import name_from_json
 from toporo.paper.loaded import ByGroup
 from toporo.paper.protocols import WORST_CASE, BenchMethod, Metric, Protocol
-from toporo.paper.results import Row, VariantOutcome, headlines, select
-from toporo.topology.graph import GroupGraph
-from toporo.topology.prior import Prior
+from toporo.paper.results import Results, select
+from toporo.paper.sentences import when
 from toporo.types import Record
 
 if TYPE_CHECKING:
@@ -92,21 +89,9 @@ def number(value: float | None, scale: float = 1.0) -> float:
     return math.nan if value is None else scale * float(value)
 
 
-def when(protocol: Protocol) -> str:
-    """Say at which evaluation of a run its figures were measured."""
-    words = {
-        "last": "after the last {}",
-        "validation": "at the {} that validation chose",
-        "averaged": "with averaged weights",
-    }
-    return words.get(protocol.headline, f"at the {{}} of the rule “{protocol.headline}”").format(protocol.moment)
-
-
-def scores(
-    protocol: Protocol, rows: Sequence[Row], metric: Metric, methods: Sequence[BenchMethod]
-) -> list[pages.figures.Score]:
-    """Return each method's values by seed under the protocol's rule and the paper's figure, from a variant's rows."""
-    chosen = {name: row for (_, name), row in headlines(protocol, rows, metric.name).items()}
+def scores(part: Results, metric: Metric, methods: Sequence[BenchMethod]) -> list[pages.figures.Score]:
+    """Return each method's values by seed under the protocol's rule, and the paper's figure."""
+    chosen = {name: row for (_, name), row in part.headlines(metric.name).items()}
     return [
         pages.figures.Score(
             method.title,
@@ -122,7 +107,7 @@ def scores(
 # ---------------------------------------------------------------------- sections
 
 
-def shown_samples(part: VariantOutcome) -> list[str]:
+def shown_samples(part: Results) -> list[str]:
     """Return the names of the methods whose predictions are shown: the baseline and the one with a learned topology."""
     return [method.name for method in (part.protocol.baseline, part.protocol.learned) if method is not None]
 
@@ -136,7 +121,7 @@ def file_name(figure: str, variant: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"{figure}-{variant}".lower()).strip("-")
 
 
-def section(part: VariantOutcome, name: str, title: str, text: str, figure: Figure | Table) -> Sections:
+def section(part: Results, name: str, title: str, text: str, figure: Figure | Table) -> Sections:
     """Return a section of a variant as a list, so sections without content can be empty lists."""
     return [pages.charts.figure_section(file_name(name, part.variant.name), title, text, figure)]
 
@@ -150,10 +135,10 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def scores_section(part: VariantOutcome, text: str = "") -> Sections:
+def scores_section(part: Results, text: str = "") -> Sections:
     """Show every metric by method, one panel each."""
     protocol, methods = part.protocol, part.protocol.main_methods
-    panels = {metric.name: scores(protocol, part.rows, metric, methods) for metric in protocol.metrics}
+    panels = {metric.name: scores(part, metric, methods) for metric in protocol.metrics}
     panels = {title: each for title, each in panels.items() if any(s.values or s.paper is not None for s in each)}
     if not panels:
         return []
@@ -164,7 +149,7 @@ def scores_section(part: VariantOutcome, text: str = "") -> Sections:
     return section(part, "scores", "Scores by method", words, figure)
 
 
-def topology_section(part: VariantOutcome) -> Sections:
+def topology_section(part: Results) -> Sections:
     """Show the given graph with its prior, if there is one."""
     loaded = part.loaded
     if not loaded.graph.edges:
@@ -178,22 +163,9 @@ def topology_section(part: VariantOutcome) -> Sections:
     return section(part, "topology", "The groups' topology", text, figure)
 
 
-def learned_of(part: VariantOutcome) -> pages.figures.TopologyRuns | None:
-    """Return the learned topology of every seed, if the method that learns one was run."""
-    name = part.protocol.learned.name if part.protocol.learned else ""
-    runs = [r for r in of_method(part.records, name) if r["topology"] and r["prior"]]
-    if not runs:
-        return None
-    runs.sort(key=lambda run: run["seed"])
-    return pages.figures.TopologyRuns(
-        tuple(GroupGraph.from_json(json.dumps(run["topology"])) for run in runs),
-        tuple(Prior.from_dict(run["prior"]) for run in runs),
-    )
-
-
-def learned_section(part: VariantOutcome, what: str) -> Sections:
+def learned_section(part: Results) -> Sections:
     """Show the learned topology and its prior over seeds."""
-    learned = learned_of(part)
+    learned, what = part.learned_topologies(), part.benchmark.group
     if learned is None:
         return []
     text = (
@@ -209,7 +181,7 @@ def learned_section(part: VariantOutcome, what: str) -> Sections:
     return section(part, "learned", f"The topology of the training {what}s", text, figure)
 
 
-def weights_section(part: VariantOutcome, what: str) -> Sections:
+def weights_section(part: Results) -> Sections:
     """Show the weights over training of all methods whose weights move, in the run with the lowest seed."""
     first = lowest_seeds(part.records)
     methods = [m for m in part.protocol.main_methods if m.trained and m.name in first]
@@ -223,16 +195,14 @@ def weights_section(part: VariantOutcome, what: str) -> Sections:
         return []
     at = [entry["round"] for entry in first[methods[0].name]["history"]]
     text = (
-        f"Weight of each training {what} in the run with the lowest seed. Without a prior the weights follow the "
-        "losses; with one they stay closer to it for larger λ."
+        f"Weight of each training {part.benchmark.group} in the run with the lowest seed. Without a prior the weights "
+        "follow the losses; with one they stay closer to it for larger λ."
     )
     figure = pages.figures.weights_over_training(moving, at=at, moment=part.protocol.moment)
     return section(part, "weights", "Group weights over training", text, figure)
 
 
-def curves_section(
-    part: VariantOutcome, panels: Mapping[str, str], title: str, text: str, *, log: bool = False
-) -> Sections:
+def curves_section(part: Results, panels: Mapping[str, str], title: str, text: str, *, log: bool = False) -> Sections:
     """Show metrics (label to key) over the rounds, in the unit of the table."""
     methods = [m for m in part.protocol.main_methods if m.trained and of_method(part.records, m.name)]
     if not methods:
@@ -256,10 +226,10 @@ def curves_section(
     return section(part, part.protocol.unit, title, text, figure)
 
 
-def groups_section(part: VariantOutcome, what: str, label: str) -> Sections:
+def groups_section(part: Results) -> Sections:
     """Show the metric in the groups held out and, on their validation rows, in the others."""
-    protocol = part.protocol
-    scale = protocol.whole.scale
+    protocol, what = part.protocol, part.benchmark.group
+    scale, label = protocol.whole.scale, protocol.whole.name
     values = {
         method.title: {name: scale * value for name, value in _by_group(protocol, runs).items()}
         for method in protocol.main_methods
@@ -284,7 +254,7 @@ def _by_group(protocol: Protocol, runs: Sequence[Record]) -> ByGroup:
     return mean_by_group([{**m.get("validation_by_group", {}), **m.get("by_group", {})} for m in each])
 
 
-def penalty_section(part: VariantOutcome, label: str, what: str) -> Sections:
+def penalty_section(part: Results) -> Sections:
     """Show the metric against λ, if the method with the learned topology was run with several."""
     protocol, metric, learned = part.protocol, part.protocol.whole, part.protocol.learned
     if learned is None:
@@ -300,7 +270,7 @@ def penalty_section(part: VariantOutcome, label: str, what: str) -> Sections:
     if len(penalties) < 2:
         return []
     curves: dict[str, dict[float, list[float]]] = {}
-    for title, key in (("test", "test"), (f"validation, training {what}s", "validation")):
+    for title, key in (("test", "test"), (f"validation, training {part.benchmark.group}s", "validation")):
         values = {
             value: [number(counted(protocol, run).get(key), metric.scale) for run in of_method(part.records, name)]
             for name, value in penalties.items()
@@ -310,32 +280,30 @@ def penalty_section(part: VariantOutcome, label: str, what: str) -> Sections:
     if not any(curves.values()):
         return []
     others = [m for m in protocol.main_methods if m.baseline or m.uses == {WORST_CASE}]
-    references = {
-        f"{score.title}, test": score.mean for score in scores(protocol, part.rows, metric, others) if score.values
-    }
+    references = {f"{score.title}, test": score.mean for score in scores(part, metric, others) if score.values}
     text = (
         f"TRO with the learned topology for several λ, {when(protocol)}, mean ± sd over seeds. λ may be chosen by the "
         "validation line alone; the test line shows how much depends on it."
     )
-    figure = pages.figures.penalty_curve(curves, references, label=label)
-    return section(part, "lambda", f"{_capital(label)} against λ", text, figure)
+    figure = pages.figures.penalty_curve(curves, references, label=metric.name)
+    return section(part, "lambda", f"{_capital(metric.name)} against λ", text, figure)
 
 
-def any_sections(part: VariantOutcome, out: Path, what: str = "group") -> Sections:  # noqa: ARG001  # one signature
-    """Return the figures that suit any benchmark; ``what`` is what its groups are."""
+def any_sections(part: Results) -> Sections:
+    """Return the figures that suit any benchmark."""
     metric, moment = part.protocol.whole.name, part.protocol.moment
     return [
         *scores_section(part),
         *topology_section(part),
-        *learned_section(part, what),
-        *weights_section(part, what),
-        *groups_section(part, what, metric),
+        *learned_section(part),
+        *weights_section(part),
+        *groups_section(part),
         *curves_section(
             part,
-            {f"validation, training {what}s: {metric}": "validation", f"test: {metric}": "test"},
+            {f"validation, training {part.benchmark.group}s: {metric}": "validation", f"test: {metric}": "test"},
             f"{_capital(metric)} over the {moment}s",
             f"Mean over seeds, shaded ± 1 sd. If the curves still move at the end, the number of {moment}s is part of "
             "the result.",
         ),
-        *penalty_section(part, metric, what),
+        *penalty_section(part),
     ]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,8 @@ from toporo.paper.base import Benchmark, Vision, register
 from toporo.paper.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips, require_geotiff
 from toporo.paper.loaded import BenchmarkData, FileState, check_published, check_source, file_state, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
-from toporo.paper.results import Outcome, VariantOutcome
-from toporo.paper.runs import Store
-from toporo.paper.sections import Sections, any_sections, learned_of, lowest_seeds, section, shown_samples
-from toporo.paper.sentences import any_findings
+from toporo.paper.results import Results
+from toporo.paper.sections import Sections, any_sections, lowest_seeds, section, shown_samples
 from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
@@ -274,14 +271,22 @@ def dropped_chips(loaded: Iterable[BenchmarkData]) -> dict[str, str]:
     return dict(sorted({chip: why for each in loaded for chip, why in each.about.get("dropped", {}).items()}.items()))
 
 
-def left_out(loaded: Iterable[BenchmarkData]) -> str:
-    """Return the same as a line; of many chips some."""
+def remarks(loaded: Sequence[BenchmarkData]) -> list[str]:
+    """Return sentences about chips that are missing, and about those that cannot be used; of many some are named."""
+    about, lines = loaded[0].about, []
+    if about.get("subset"):
+        lines.append(
+            f"A subset: {about['chips']['found']} of the {about['chips']['listed']} hand-labelled chips were at hand. "
+            "The figures stand for these chips and are not comparable with published ones."
+        )
     dropped = [f"{chip} ({why})" for chip, why in dropped_chips(loaded).items()]
-    more = f", … ({len(dropped)} in all; results.json names them)" if len(dropped) > _NAMED_FIRST else ""
-    return f"left out, without a usable pixel: {', '.join(dropped[:_NAMED_FIRST])}{more}" if dropped else ""
+    if dropped:
+        more = f", … ({len(dropped)} in all; results.json names them)" if len(dropped) > _NAMED_FIRST else ""
+        lines.append(f"Left out, without a usable pixel: {', '.join(dropped[:_NAMED_FIRST])}{more}.")
+    return lines
 
 
-def _told(loaded: Sequence[BenchmarkData]) -> dict[str, Any]:
+def _facts(loaded: Sequence[BenchmarkData]) -> dict[str, Any]:
     about = loaded[0].about
     return {key: about[key] for key in ("tile", "splits", "subset", "chips")} | {"dropped": dropped_chips(loaded)}
 
@@ -371,28 +376,16 @@ SHOWN_TILES = 4
 WATER = "sample.water"
 
 
-def notices(outcome: Outcome) -> list[str]:
-    """Return what a reader has to know first: the data that is missing, and what could not be used."""
-    loaded = [part.loaded for part in outcome.parts]
-    chips = loaded[0].about.get("chips", {})
-    subset = (
-        f"A subset: {chips['found']} of the {chips['listed']} hand-labelled chips were at hand. The figures stand for "
-        "these chips and are not comparable with published ones."
-    )
-    lines = [subset] * bool(loaded[0].about.get("subset")) + [f"{line}." for line in [left_out(loaded)] if line]
-    return [" ".join(line[:1].upper() + line[1:] for line in lines)] if lines else []
-
-
-def sections(part: VariantOutcome, out: Path) -> Sections:
+def sections(part: Results) -> Sections:
     """Return the figures of one event held out, in the order of the page."""
-    return [*any_sections(part, out, "event"), *_map(part), *_tiles(part, out)]
+    return [*any_sections(part), *_map(part), *_tiles(part)]
 
 
-def _map(part: VariantOutcome) -> Sections:
+def _map(part: Results) -> Sections:
     places: dict[Name, tuple[float, float]] = {name: at for name, at in EVENTS.items() if name in part.loaded.graph}
     if not places:
         return []
-    learned = learned_of(part)
+    learned = part.learned_topologies()
     text = "Floods trained on (circles) and the one held out (square)."
     if learned:
         text += " Lines join events that the learned topology joins; their places took no part in that."
@@ -400,13 +393,11 @@ def _map(part: VariantOutcome) -> Sections:
     return section(part, "map", "Where the floods were", text, figure)
 
 
-def _tiles(part: VariantOutcome, out: Path) -> Sections:
+def _tiles(part: Results) -> Sections:
     """Show tiles of the event held out, in the runs with the lowest seed."""
     first = lowest_seeds(part.records)
     water = {
-        part.protocol.method(name).title: dict(
-            zip(first[name]["samples"]["rows"], _water(part, name, out), strict=True)
-        )
+        part.protocol.method(name).title: dict(zip(first[name]["samples"]["rows"], _water(part, name), strict=True))
         for name in shown_samples(part)
         if first.get(name, {}).get("samples")
     }
@@ -432,13 +423,12 @@ def _tiles(part: VariantOutcome, out: Path) -> Sections:
     return section(part, "tiles", "Water found in the event held out", text, pages.pictures.tile_samples(tiles))
 
 
-def _water(part: VariantOutcome, method: str, out: Path) -> npt.NDArray[Any]:
+def _water(part: Results, method: str) -> npt.NDArray[Any]:
     """Return probabilities of water in the sample tiles of the run with the lowest seed."""
     run = min((run for run in part.runs if run.method.name == method), key=lambda run: run.seed)
-    store = Store(out)
-    tensors = store.tensors(run)
+    tensors = part.store.tensors(run)
     if WATER not in tensors:
-        path = store.path(run, "safetensors")
+        path = part.store.path(run, "safetensors")
         raise DataError(f"{path} has no tensor {WATER!r}, though its run has samples: delete it and run again.")
     return tensors[WATER]
 
@@ -454,16 +444,14 @@ register(
         vision=Vision(
             networks=("fcn18", "fcn50", "unet"),
             row="tile",
-            group="event",
             side="tile",
             too_few="add chips, or cut them into smaller tiles with --size",
         ),
         origin=_origin,
-        left_out=left_out,
-        told=_told,
+        group="event",
+        remarks=remarks,
+        facts=_facts,
         options={"test": "test domain or event"},
         sections=sections,
-        findings=partial(any_findings, what="event"),
-        notices=notices,
     )
 )

@@ -1,22 +1,60 @@
-"""Sentences of a report, computed from result rows and records."""
+"""Sentences about results: captions, the headline, comparisons and what topologies show; for page and terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from toporo.pages.render import Verdict
 from toporo.paper.protocols import TOPOLOGY, TRO_USES, Protocol
-from toporo.paper.results import Row, VariantOutcome, headlines
-from toporo.paper.sections import learned_of, when
+from toporo.paper.results import SELECTIONS, Results, Row
 from toporo.text import many
 from toporo.topology.prior import Prior
 
 #: Relative differences of weights below this count as none.
 FLAT = 0.01
+#: Title of a table of differences to the baseline.
+PAIRED = "Each method less ERM, on the same variant with the same seed:"
+
+
+# ---------------------------------------------------------------------- captions
+
+
+def caption(part: Results) -> str:
+    """Say what the figures of a variant are, and what data they come from."""
+    protocol, seeds = part.protocol, max(len(row.per_seed) for row in part.rows)
+    return (
+        f"{part.title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
+        f"{protocol.rounds} {protocol.unit}; "
+        f"from {part.benchmark.origin(part.rows[0].source, part.about.get('data', {}))}."
+    )
+
+
+def overview_caption(protocol: Protocol) -> str:
+    """Say what the figures of all variants side by side are."""
+    rule = SELECTIONS[protocol.headline].titled(protocol.unit)
+    return f"{protocol.title}, all variants: {protocol.metric}, over all test groups, {rule}."
+
+
+def oracle(protocol: Protocol) -> str:
+    """Say what a column of figures chosen with test labels is for."""
+    return f"Oracle: the {protocol.moment} was chosen with test labels, to show what a column could at best be."
+
+
+def when(protocol: Protocol) -> str:
+    """Say at which evaluation of a run its figures were measured."""
+    words = {
+        "last": "after the last {}",
+        "validation": "at the {} that validation chose",
+        "averaged": "with averaged weights",
+    }
+    return words.get(protocol.headline, f"at the {{}} of the rule “{protocol.headline}”").format(protocol.moment)
+
+
+# ---------------------------------------------------------------------- comparisons
 
 
 @dataclass(frozen=True)
@@ -64,34 +102,23 @@ def _named(protocol: Protocol, row: Row) -> str:
     return f"{protocol.method(row.method).title} ({row.mean:.{protocol.digits}f})"
 
 
-def _finite(protocol: Protocol, rows: Iterable[Row]) -> dict[str, Row]:
+def _finite(part: Results) -> dict[str, Row]:
     """Return the rows of one variant that stand for methods that have a figure, by method."""
-    chosen = headlines(protocol, list(rows)).values()
+    chosen = part.headlines().values()
     return {row.method: row for row in chosen if row.mean is not None and math.isfinite(row.mean)}
 
 
-def comparisons(part: VariantOutcome, compared: Mapping[str, Sequence[str]] | None = None) -> list[str]:
-    """Return a sentence per method with its differences to the methods that it is compared with.
-
-    Parameters
-    ----------
-    part : the variant.
-    compared : by method; by default the baseline and the controls that have the same kind of model.
-    """
-    protocol, rows = part.protocol, _finite(part.protocol, part.rows)
-    if compared is None:
-        methods = protocol.get_methods()
-        compared = {
-            method.name: [m.name for m in methods if m.model == method.model and (m.control or m.baseline)]
-            for method in methods
-            if not (method.control or method.baseline)
-        }
+def comparisons(part: Results) -> list[str]:
+    """Compare each method with the baseline and the controls that have the same kind of model, in a sentence."""
+    protocol, rows = part.protocol, _finite(part)
+    methods = [method for method in protocol.get_methods() if method.name in rows]
     sentences = []
-    for name, references in compared.items():
-        against = [str(Comparison(protocol, rows[name], rows[r])) for r in references if r in rows and name in rows]
-        if against:
-            mean = f"{rows[name].mean:.{protocol.digits}f} {when(protocol)}"
-            sentences.append(f"{protocol.method(name).title} ({mean}) is {', '.join(against)}.")
+    for method in methods:
+        references = [m.name for m in methods if m.model == method.model and (m.control or m.baseline)]
+        if references and not (method.control or method.baseline):
+            ours = rows[method.name]
+            against = ", ".join(str(Comparison(protocol, ours, rows[name])) for name in references)
+            sentences.append(f"{method.title} ({ours.mean:.{protocol.digits}f} {when(protocol)}) is {against}.")
     return sentences
 
 
@@ -161,9 +188,10 @@ class _Contest:
         return f"{reaches}, so the {part} alone explains {share} of the gain."
 
 
-def _contest(protocol: Protocol, rows: Iterable[Row]) -> _Contest | None:
-    """Return the comparison for the rows of one variant; None if TRO or ERM has no score."""
-    ordered = sorted(_finite(protocol, rows).values(), key=lambda row: -protocol.sign * row.mean)
+def _contest(part: Results) -> _Contest | None:
+    """Return the comparison for one variant; None if TRO or ERM has no score."""
+    protocol = part.protocol
+    ordered = sorted(_finite(part).values(), key=lambda row: -protocol.sign * row.mean)
     kinds: dict[str, Row] = {}
     for row in ordered:  # the best comes first
         method = protocol.method(row.method)
@@ -178,13 +206,9 @@ def _contest(protocol: Protocol, rows: Iterable[Row]) -> _Contest | None:
     return _Contest(protocol, kinds["tro"], kinds["erm"], kinds.get("control"), ordered[0])
 
 
-def headline(protocol: Protocol, rows: Sequence[Row]) -> Verdict:
+def headline(results: Results) -> Verdict:
     """Compare TRO with ERM and with the best control, and say what follows; as counts if there are variants."""
-    contests = {
-        variant.title: contest
-        for variant in protocol.variants
-        if (contest := _contest(protocol, [row for row in rows if row.variant == variant.name])) is not None
-    }
+    contests = {part.variant.title: contest for part in results.parts if (contest := _contest(part)) is not None}
     if not contests:
         return Verdict("There is nothing to compare yet: it takes TRO with a topology, and ERM.")
     signs = [each.signs for each in contests.values()]
@@ -224,9 +248,9 @@ def _tally(signs: Mapping[str, int]) -> str:
 # ---------------------------------------------------------------------- topologies
 
 
-def topology_words(part: VariantOutcome, what: str) -> list[str]:
+def topology_words(part: Results) -> list[str]:
     """Say whether seeds agree on the topology, which group the prior favours, and whether resamples confirm that."""
-    learned = learned_of(part)
+    learned, what = part.learned_topologies(), part.benchmark.group
     if learned is None:
         return []
     runs = len(learned.graphs)
@@ -267,8 +291,3 @@ def _trust_words(priors: Sequence[Prior]) -> list[str]:
     if doubts:
         sentences.append(f"The prior was not trusted in {len(doubts)} of {seeds}, and is uniform there: {doubts[0]}.")
     return sentences
-
-
-def any_findings(part: VariantOutcome, what: str = "group") -> list[str]:
-    """Return the sentences that suit any benchmark; ``what`` is what its groups are."""
-    return [*comparisons(part), *topology_words(part, what)]

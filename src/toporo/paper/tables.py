@@ -6,35 +6,29 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from toporo.errors import DataError
 from toporo.pages.table import Cell, Table
-from toporo.paper.base import BENCHMARKS, listed_benchmarks
+from toporo.paper.base import listed_benchmarks
 from toporo.paper.protocols import BenchMethod, Protocol, Variant
-from toporo.paper.results import AVERAGE, SELECTIONS, Row, headlines, pair_up, read_about, read_rows
+from toporo.paper.results import AVERAGE, SELECTIONS, Results, Row
+from toporo.paper.sentences import PAIRED, caption, headline, oracle, overview_caption
 from toporo.progress import make_console
 from toporo.text import write_data
 
 NONE = "–"
-ORACLE = "Oracle: the {} was chosen with test labels, to show what a column could at best be."
-PAIRED = "Each method less ERM, on the same variant with the same seed:"
 METHOD, SAW, NOTHING = "method", "saw of the test groups", "nothing"
 #: Width of a terminal's tables, and the largest width of the methods' titles.
 WIDTH, TITLE_WIDTH = 132, 36
 
 
-def scores_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
+def scores_table(part: Results) -> Table:
     """Return a variant's table: every metric under the protocol's rule, then the last one under the other rules.
 
     Beside them are the paper's figures and what methods saw of the test groups.
-
-    Parameters
-    ----------
-    protocol : the variant's own, if the paper's column is to name that variant's metrics only.
-    rows : of one variant.
     """
+    protocol, rows = part.protocol, part.rows
     if len({row.variant for row in rows}) > 1:
         raise DataError("rows of several variants: a table shows one of them.")
     *parts, whole = protocol.metrics
@@ -62,10 +56,11 @@ def scores_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
     return _table(protocol, [*titles, f"paper{'' if names in ([], [whole.name]) else of}", SAW], lines)
 
 
-def overview_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
+def overview_table(results: Results) -> Table:
     """Return all variants side by side under the protocol's rule, each with the paper's figures if it has some."""
+    protocol = results.protocol
     every = [*protocol.variants, *([Variant(AVERAGE, AVERAGE)] if protocol.average is not None else [])]
-    chosen = headlines(protocol, rows)
+    chosen = results.headlines()
     titles: list[str] = []
     columns: list[dict[str, str]] = []
     for variant in every:
@@ -86,9 +81,10 @@ def overview_table(protocol: Protocol, rows: Sequence[Row]) -> Table:
     return _table(protocol, titles, lines)
 
 
-def paired_table(protocol: Protocol, rows: Sequence[Row]) -> Table | None:
+def paired_table(results: Results) -> Table | None:
     """Return differences to the baseline pair by pair; None unless averages mean something and seeds are several."""
-    pairs = pair_up(protocol, rows) if protocol.average is not None else []
+    protocol = results.protocol
+    pairs = results.pairs() if protocol.average is not None else []
     if not pairs:
         return None
     variants, seeds = pairs[0].differences.shape
@@ -144,72 +140,30 @@ def mean_sd(mean: float, sd: float | None, digits: int = 2) -> str:
     return f"{mean:.{digits}f}" if sd is None else f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
 
-def caption(protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | None = None) -> str:
-    """Return a sentence about a variant's figures.
-
-    Parameters
-    ----------
-    protocol : the variant's own.
-    rows : of the variant.
-    about : of the results file.
-    """
-    seeds = max(len(row.per_seed) for row in rows)
-    title = f"{protocol.title} {protocol.variants[0].title}".strip()
-    origin = BENCHMARKS[protocol.benchmark].origin(rows[0].source, (about or {}).get("data", {}))
-    return (
-        f"{title}: {protocol.metric}, {f'mean ± sd over {seeds} seeds' if seeds > 1 else 'one seed'}, "
-        f"{protocol.rounds} {protocol.unit}; from {origin}."
-    )
-
-
 # ---------------------------------------------------------------------- whole files
 
 
-def stored_table(benchmark: str, path: Path) -> tuple[Protocol, list[Row], Mapping[str, Any]]:
-    """Read a results file: the protocol as it was run, the rows, and hardware, time and settings."""
-    rows = read_rows(path)
-    other = sorted({row.benchmark for row in rows} - {benchmark})
-    if other or not rows:
-        content = f"results of {', '.join(other)}" if other else "no rows"
-        raise DataError(f"{path} has {content}: expected those of {benchmark}.")
-    about = read_about(path)
-    protocol = BENCHMARKS[benchmark].under(about.get("protocol", "fair")).protocol
-    settings = about.get("settings", {})
-    # Older files call rounds steps.
-    rounds = settings.get("rounds", settings.get("steps", protocol.rounds))
-    return replace(protocol, rounds=rounds), rows, about
-
-
-def print_rows(
-    protocol: Protocol, rows: Sequence[Row], about: Mapping[str, Any] | None = None, *, style: str = "terminal"
-) -> None:
-    """Print all tables of a results file: for a ``"terminal"``, as ``"markdown"`` or as ``"json"``."""
-    by_variant = [
-        (protocol.for_variant(variant), own)
-        for variant in protocol.variants
-        if (own := [row for row in rows if row.variant == variant.name])
-    ]
-    titled = [(caption(each, own, about), scores_table(each, own)) for each, own in by_variant]
+def print_results(results: Results, style: str = "terminal") -> None:
+    """Print all tables and the headline: for a ``"terminal"``, as ``"markdown"``, or only the rows as ``"json"``."""
+    parts = results.parts
+    titled = [(caption(part), scores_table(part)) for part in parts]
     summary = []
-    if len(titled) > 1:
-        rule = SELECTIONS[protocol.headline].titled(protocol.unit)
-        title = f"{protocol.title}, all variants: {protocol.metric}, over all test groups, {rule}."
-        summary.append((title, overview_table(protocol, rows)))
-    if (paired := paired_table(protocol, rows)) is not None:
+    if len(parts) > 1:
+        summary.append((overview_caption(results.protocol), overview_table(results)))
+    if (paired := paired_table(results)) is not None:
         summary.append((PAIRED, paired))
-    print_tables(
-        [asdict(row) for row in rows], [*summary, *titled] if style == "markdown" else [*titled, *summary], style
-    )
-    if style == "terminal":
-        make_console(width=None if sys.stdout.isatty() else WIDTH).print(ORACLE.format(protocol.moment))
+    every = [*summary, *titled] if style == "markdown" else [*titled, *summary]
+    notes = [oracle(results.protocol)] * (style == "terminal") + [headline(results).text]
+    print_tables([asdict(row) for row in results.rows], every, style, notes)
 
 
-def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str) -> None:
-    """Print tables below their titles, or ``content`` as JSON; ``style`` is as for :func:`print_rows`."""
+def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str, notes: Sequence[str] = ()) -> None:
+    """Print tables below their titles and notes, or ``content`` as JSON; ``style`` is as in :func:`print_results`."""
     if style == "json":
         write_data(sys.stdout, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     elif style == "markdown":
-        write_data(sys.stdout, "\n\n".join(f"{title}\n\n{table.to_markdown()}" for title, table in titled) + "\n")
+        text = [f"{title}\n\n{table.to_markdown()}" for title, table in titled]
+        write_data(sys.stdout, "\n\n".join([*text, *notes]) + "\n")
     else:
         console = make_console(width=None if sys.stdout.isatty() else WIDTH, highlight=True)
         for title, table in titled:
@@ -218,6 +172,8 @@ def print_tables(content: Any, titled: Iterable[tuple[str, Table]], style: str) 
                 for column, width in zip(shown.columns, widths, strict=True):
                     column.width = width
                 console.print(shown)
+        for note in notes:
+            console.print(note)
 
 
 def _parts(table: Table, room: int) -> list[tuple[Table, list[int]]]:

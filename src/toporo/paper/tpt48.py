@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from toporo.paper.base import Benchmark, TableRows, register
 from toporo.paper.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_published, check_source, find_data
 from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
-from toporo.paper.results import Outcome, VariantOutcome
+from toporo.paper.results import Results
 from toporo.paper.sections import (
     Sections,
     curves_section,
@@ -41,7 +40,6 @@ from toporo.paper.sections import (
     scores_section,
     section,
 )
-from toporo.paper.sentences import any_findings
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name, Record
 
@@ -327,9 +325,9 @@ SHOWN_WEIGHTS = (
 SHOWN_ERRORS = ("erm", "tro-physical", "linear-erm", "linear-chosen")
 
 
-def overall(outcome: Outcome) -> Sections:
+def overall(results: Results) -> Sections:
     """Return a map of the training states by their centrality: one panel per split."""
-    parts = {SPLITS[part.loaded.about["split"]].title: part for part in outcome.parts}
+    parts = {SPLITS[part.loaded.about["split"]].title: part for part in results.parts}
     centrality = {
         title: _by_code(part.loaded.physical_prior(**part.protocol.priors).centrality) for title, part in parts.items()
     }
@@ -342,7 +340,7 @@ def overall(outcome: Outcome) -> Sections:
     return [pages.charts.figure_section("centrality", "Which states the shift passes through", text, figure)]
 
 
-def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # benchmarks share one signature
+def sections(part: Results) -> Sections:
     """Return the figures of one variant, in the order of the page."""
     curves = {"validation MSE, training states": "validation", "test MSE": "test"}
     text = (
@@ -354,11 +352,11 @@ def sections(part: VariantOutcome, out: Path) -> Sections:  # noqa: ARG001  # be
         *_errors_map(part),
         *_weights_map(part),
         *curves_section(part, curves, "Error over the epochs", text, log=True),
-        *learned_section(part, "state"),
+        *learned_section(part),
     ]
 
 
-def _errors_map(part: VariantOutcome) -> Sections:
+def _errors_map(part: Results) -> Sections:
     shown = _shown(part, SHOWN_ERRORS, lambda runs: last_metrics(runs, "by_group"))
     if not shown:
         return []
@@ -367,7 +365,7 @@ def _errors_map(part: VariantOutcome) -> Sections:
     return section(part, "states", "Error in every test state", text, figure)
 
 
-def _weights_map(part: VariantOutcome) -> Sections:
+def _weights_map(part: Results) -> Sections:
     shown = _shown(part, SHOWN_WEIGHTS, last_weights)
     if not shown:
         return []
@@ -378,7 +376,7 @@ def _weights_map(part: VariantOutcome) -> Sections:
 
 
 def _shown(
-    part: VariantOutcome, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]
+    part: Results, methods: Sequence[str], values: Callable[[Sequence[Record]], ByGroup]
 ) -> dict[str, dict[str, float]]:
     """Return values by state from the runs of these methods, by title."""
     runs = {method: of_method(part.records, method) for method in methods}
@@ -395,13 +393,13 @@ register(
         protocol=PROTOCOL,
         load=load,
         how_to_get="toporo data get tpt48 fetches it.",
+        group="state",
         files=nclimdiv.file_states,
         fetch=nclimdiv.fetch,
         table=to_table,
         summary=_mean_by_hop,
         rules=_RULES,
         sections=sections,
-        findings=partial(any_findings, what="state"),
         overall=overall,
     )
 )

@@ -190,7 +190,7 @@ def check_rows(benchmark: Benchmark, loaded: Iterable[BenchmarkData]) -> None:
         raise DataError(
             f"too few {vision.row}s to train on and to set {fraction:.0%} aside: "
             f"{', '.join(f'{name} ({size})' for name, size in few.items())}. Expected at least {least} of every "
-            f"training {vision.group}: {vision.too_few}."
+            f"training {benchmark.group}: {vision.too_few}."
         )
 
 
@@ -471,7 +471,7 @@ def describe(
             # As each run recorded them, not as the protocol has them now.
             "methods": {record["method"]: record["settings"] for record in records},
         },
-        "data": {**benchmark.told(loaded), "source": loaded[0].source, "rows": len(loaded[0].data)},
+        "data": {**benchmark.facts(loaded), "source": loaded[0].source, "rows": len(loaded[0].data)},
         "skipped": dict(skipped),
         "priors": learned_priors(protocol, records),
     }
