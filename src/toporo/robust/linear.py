@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -191,7 +191,7 @@ def solve(
     >>> x, state = np.array([[0.0], [1.0], [2.0], [3.0]] * 2), np.repeat(["NY", "PA"], 4)
     >>> losses = SquaredLosses.from_arrays(x, x[:, 0] * np.where(state == "PA", 3.0, 1.0), state)
     >>> [solve(losses, penalty=0.0, ridge=ridge).predict([[1.0]]).round(2).item() for ridge in (0.0, 0.1)]
-    [2.0, 2.03]
+    [2.0, 2.13]
     """
     return path(losses, prior, penalties=[penalty], radius=radius, **settings)[0]
 
@@ -235,17 +235,15 @@ def path(
         raise SettingError("a radius and the most weight of groups do not go together: give a penalty.")
     with one_thread():
         problem = _problem(losses, prior, divergence, ridge, tol, most)
-        saddle, before = problem.unproven(start), None
+        saddle = None if start is None else problem.from_model(start)
         if radius is not None:
             largest = non_negative(radius, "radius", "a finite number of at least 0 (0 keeps q at the prior)")
             return [_fit(problem, problem.constrained(largest, saddle), ridge, largest)]
         fits: dict[float, RobustFit] = {}
+        before = None
         for value in sorted(set(values), reverse=True):
-            near = saddle
-            if saddle is not None and before is not None:
-                near = replace(saddle, point=problem.extrapolated(value, saddle.point, saddle.point.theta - before))
-            before = saddle.point.theta if fits and saddle is not None else None
-            saddle = problem.penalised(value, near)
+            near = saddle if saddle is None or before is None else problem.extrapolated(value, saddle, before)
+            before, saddle = saddle if fits else None, problem.penalised(value, near)
             fits[value] = _fit(problem, saddle, ridge, None)
     return [fits[value] for value in values]
 

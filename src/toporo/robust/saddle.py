@@ -25,8 +25,7 @@ gradient. The difference of the two bounds is reported, and decides when to stop
   Newton methods). On a ball, each step goes towards the minimiser of the second-order model on the ball.
 - *Proximal point method* (Rockafellar 1976) for l2, and at :math:`\lambda = 0`, where F has kinks: q is the limit of
   problems whose prior is the last q, each solved by Newton's method.
-- *Continuation* for KL and chi-square: through ever smaller penalties, each from the solution of the last.
-- *Nearly free*: for such divergences and a very small penalty, from the solution without a penalty.
+- *Newton's method from the solution without a penalty* for KL and chi-square, which have trouble with small ones.
 
 With a radius, :math:`D(q\|p) \le \tau`, the multiplier :math:`\lambda` is found by a secant search. The certificate is
 that of the constrained problem and holds whatever :math:`\lambda` the search stopped at.
@@ -35,7 +34,6 @@ that of the constrained problem and holds whatever :math:`\lambda` the search st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +47,7 @@ from toporo.robust.weights import constrained_response
 from toporo.types import Array
 
 MAX_STEPS = 200
-#: Newton steps after which another strategy is tried, and the factor between penalties of a continuation.
+#: Newton steps after which another strategy is tried, and the factor between the proximal point method's penalties.
 PATIENCE, SHRINK = 12, 0.1
 #: Where the value is next to nothing, the gap is relative to this share of what a model of zeros loses.
 FLOOR = 1e-12
@@ -145,63 +143,43 @@ class SaddleProblem:
         self.pull = np.full(losses.shape, 2.0 * ridge)
         if losses.intercept:
             self.pull[-1] = 0.0
-        self._zero = losses.at(np.zeros(losses.shape))
-        self.floor = max(FLOOR * float(np.max(self._zero.losses)), float(np.finfo(float).tiny))
+        self.floor = max(FLOOR * float(np.max(losses.at(np.zeros(losses.shape)).losses)), float(np.finfo(float).tiny))
 
     # ------------------------------------------------------------ strategies
 
     def penalised(self, penalty: float, start: Saddle | None = None) -> Saddle:
-        """Solve for a penalty from zero to infinity, from a starting point or the saddle point of a larger penalty."""
-        return self._penalised(penalty, start.point if start else self._zero, start)
-
-    def _penalised(self, penalty: float, start: Point, known: Saddle | None = None) -> Saddle:
+        """Solve for a penalty from zero to infinity, from a model or from the saddle point of another penalty."""
+        start = start or self.from_model(np.zeros(self.losses.shape))
+        if math.isinf(penalty) or not start.point.theta.any():
+            start = self._newton(start.point, self._inner(math.inf))
         if math.isinf(penalty):
-            return self._newton(start, self._inner(penalty))
-        if start is self._zero:
-            start = self._newton(start, self._inner(math.inf)).point
-        if penalty > HUGE * self._spread(start):
-            pinned = self._newton(start, self._inner(math.inf))
+            return start
+        if penalty > HUGE * self._spread(start.point):
+            pinned = self._newton(start.point, self._inner(math.inf))
             if penalty > HUGE * self._spread(pinned.point):
                 return replace(pinned, penalty=penalty)
-        strategies: list[Callable[[], Saddle]] = []
-        if penalty > 0:
-            strategies.append(lambda: self._newton(start, self._inner(penalty), PATIENCE))
-        if penalty == 0 or self.divergence.bounded:
-            strategies.append(lambda: self._proximal(penalty, start, known))
-        else:
-            strategies += [lambda: self._continued(penalty, start), lambda: self._nearly_free(penalty, start)]
-        tried: list[Saddle] = []
-        for solve in strategies:
-            tried.append(solve())
-            if self.certified(tried[-1]):
-                break
-        best = min(tried, key=lambda saddle: saddle.gap)
-        return replace(best, steps=sum(saddle.steps for saddle in tried))
+        if penalty == 0:
+            return self._proximal(penalty, start)
+        first = self._newton(start.point, self._inner(penalty), PATIENCE)
+        if self.certified(first):
+            return first
+        second = (self._proximal if self.divergence.bounded else self._from_free)(penalty, start)
+        return replace(min(first, second, key=lambda saddle: saddle.gap), steps=first.steps + second.steps)
 
-    def _continued(self, penalty: float, start: Point) -> Saddle:
-        """Solve for ever smaller penalties, each from the last one's model."""
-        point, steps, via = start, 0, max(self._spread(start), penalty)
-        while via * SHRINK > penalty:
-            found = self._newton(point, self._inner(via), PATIENCE)
-            point, steps, via = found.point, steps + found.steps, via * SHRINK
-        last = self._newton(point, self._inner(penalty))
-        return replace(last, steps=steps + last.steps)
-
-    def _nearly_free(self, penalty: float, start: Point) -> Saddle:
+    def _from_free(self, penalty: float, start: Saddle) -> Saddle:
         """Start from the solution without a penalty, or return that."""
         free, inner = self._proximal(0.0, start), self._inner(penalty)
         onwards = self._newton(free.point, inner)
         best = min(self._judged(free.point, free.q[self.support], inner), onwards, key=lambda saddle: saddle.gap)
         return replace(best, steps=free.steps + onwards.steps)
 
-    def _proximal(self, penalty: float, start: Point, known: Saddle | None = None) -> Saddle:
+    def _proximal(self, penalty: float, start: Saddle) -> Saddle:
         """Add a vanishing second penalty that keeps q near the last q; both are l2 and make one of their sum."""
         wanted = replace(self._inner(penalty), divergence=DIVERGENCES["l2"])
-        near, centre = max(self._spread(start), self.floor), self.prior
-        if known is not None and self.floor < known.penalty < near:
-            near, centre = known.penalty, known.q[self.support]
-        point, steps = start, 0
-        best = Saddle(start, self.over_all(self.prior), math.inf, math.inf, penalty, 0)
+        near, centre = max(self._spread(start.point), self.floor), self.prior
+        if self.floor < start.penalty < near:
+            near, centre = start.penalty, start.q[self.support]
+        point, steps, best = start.point, 0, replace(start, value=math.inf, gap=math.inf, penalty=penalty)
         for _ in range(MAX_STEPS):
             mixed = (penalty * self.prior + near * centre) / (penalty + near)
             inner = self._newton(point, replace(wanted, centre=mixed, penalty=penalty + near), 4 * PATIENCE)
@@ -215,21 +193,34 @@ class SaddleProblem:
 
     def constrained(self, radius: float, start: Saddle | None = None) -> Saddle:
         """Solve for D(q‖p) at most a radius, by a search for the multiplier."""
-        pinned = self._newton(start.point if start else self._zero, self._inner(math.inf))
+        pinned = self.penalised(math.inf, start)
         if radius == 0:
             return pinned
         widest = max(self._spread(pinned.point), self.floor)
-        search, point, steps = _Search(widest), pinned.point, 0
-        best = Saddle(point, self.over_all(self.prior), math.inf, math.inf, math.inf, 0)
-        while search.tries < MAX_STEPS and not search.settled:
-            found = self._penalised(search.penalty, point)
-            point, q, steps = found.point, found.q[self.support], steps + found.steps
-            best = min([best, *self._within(point, q, radius, search.penalty)], key=lambda saddle: saddle.gap)
-            if self.certified(best):
+        found, steps, best = pinned, 0, replace(pinned, value=math.inf, gap=math.inf)
+        penalty, low, high, before = widest, 0.0, math.inf, None
+        for tries in range(MAX_STEPS):
+            found = self.penalised(penalty, found)
+            q, steps = found.q[self.support], steps + found.steps
+            best = min([best, *self._within(found.point, q, radius, penalty)], key=lambda saddle: saddle.gap)
+            if self.certified(best) or 0 < high <= low * (1.0 + 1e-14):
                 break
-            search = search.after(float(self.divergence.value(q, self.prior)) / radius)
-            if search.penalty < FLOOR * widest:  # even without a penalty q stays inside
-                free = self._penalised(0.0, point)
+            # D falls with the penalty, at most like its inverse square: a secant step in logarithms, between bounds.
+            ratio = float(self.divergence.value(q, self.prior)) / radius
+            low, high = (penalty, high) if ratio > 1 else (low, penalty)
+            here, slope = np.log([penalty, max(ratio, 1e-300)]), -2.0
+            if before is not None and here[0] != before[0]:
+                slope = (here[1] - before[1]) / (here[0] - before[0])
+            guess, before = math.exp(np.clip(here[0] - here[1] / min(slope, -0.1), -700.0, 700.0)), here
+            if low == 0.0:
+                guess = min(max(guess, 1e-3 * penalty), (0.5 if tries < 3 else 0.01) * penalty)
+            elif math.isinf(high):
+                guess = max(guess, 1.01 * penalty)
+            elif not low < guess < high:
+                guess = math.sqrt(low * high)
+            penalty = guess
+            if penalty < FLOOR * widest:  # even without a penalty q stays inside
+                free = self.penalised(0.0, found)
                 steps, own = steps + free.steps, free.q[self.support]
                 if float(self.divergence.value(own, self.prior)) <= radius:
                     return replace(free, steps=steps)
@@ -261,52 +252,65 @@ class SaddleProblem:
         steps = 0
         while True:
             jacobian = point.jacobian[self.support]
-            gradient = q @ jacobian + (self.pull * point.theta).reshape(-1)
+            gradient = self._gradient(point, q)
             if self._promising(gradient, value) or steps >= patience:
                 gap = self._excess(point, q)
                 if gap <= self._allowed(value) or steps >= patience:
                     break
             step = self._direction(point, q, gradient, inner.bend(jacobian, q)).reshape(self.losses.shape)
-            line = point.along(step)
-            move = self._search(line, point.theta, step, inner, value, -float(gradient @ step.reshape(-1)))
-            if move is None:  # no progress that values can show
-                move = self._by_gradient(line, gradient, inner, value)
-            if move is None:
+            found = self._line_search(point, step, inner, value, gradient)
+            if found is None:
                 gap = self._excess(point, q)
                 break
-            t, q, value = move
-            point, steps = line.point(t), steps + 1
+            point, q, value = found
+            steps += 1
         return Saddle(point, self.over_all(q), value, gap, inner.penalty, steps)
 
-    def _search(
-        self, line: Line, theta: Array, step: Array, inner: _Inner, value: float, decrease: float
-    ) -> tuple[float, Array, float] | None:
-        """Find how far to go along the line so that F falls enough (Armijo), with q and F there; None if it does not.
+    def _line_search(
+        self, point: Point, step: Array, inner: _Inner, value: float, gradient: Array
+    ) -> tuple[Point, Array, float] | None:
+        """Go along a step until F falls enough (Armijo): the point, q and F there; None if F does not fall.
 
         Where losses along the line cost next to nothing, several distances are tried at once and the best is taken.
+        The whole step is also taken if F stays where it is but for rounding and its gradient halves, as a proof may
+        need.
         """
-        slope, bend = float(np.sum(self.pull * theta * step)), float(np.sum(self.pull * step**2))
-        ridge = self._ridge(theta)
+        line, decrease = point.along(step), -float(gradient @ step.reshape(-1))
         for first in range(0, 36, line.batch):
             ts: Array = 0.5 ** np.arange(first, first + line.batch, dtype=np.float64)
-            losses = line.losses(ts)[:, self.support]
-            q = inner.respond(losses)
-            reached = (q * losses).sum(axis=1) - inner.cost(q) + ridge + ts * slope + 0.5 * ts**2 * bend
-            best = int(np.argmin(reached))
-            if reached[best] < value - 1e-4 * ts[best] * decrease:
-                return float(ts[best]), q[best], float(reached[best])
+            best, q, reached = self._best_along(line, ts, point.theta, step, inner)
+            if reached < value - 1e-4 * best * decrease:
+                return line.point(best), q, reached
+        there = line.point(1.0)
+        whole, reached_whole = self._worst(there, inner)
+        settled = reached_whole <= value + 1e-13 * abs(value)
+        if settled and np.linalg.norm(self._gradient(there, whole)) <= 0.5 * np.linalg.norm(gradient):
+            return there, whole, reached_whole
         return None
 
-    def _by_gradient(
-        self, line: Line, gradient: Array, inner: _Inner, value: float
-    ) -> tuple[float, Array, float] | None:
-        """Take the whole step if F stays where it is but for rounding and its gradient halves, as a proof may need."""
-        point = line.point(1.0)
-        q, reached = self._worst(point, inner)
-        there = q @ point.jacobian[self.support] + (self.pull * point.theta).reshape(-1)
-        if reached <= value + 1e-13 * abs(value) and np.linalg.norm(there) <= 0.5 * np.linalg.norm(gradient):
-            return 1.0, q, reached
-        return None
+    def _best_along(
+        self, line: Line, ts: Array, theta: Array, step: Array, inner: _Inner
+    ) -> tuple[float, Array, float]:
+        """Return the distance at which F is least, with q and F there."""
+        losses = line.losses(ts)[:, self.support]
+        q = inner.respond(losses)
+        slope, bend = float(np.sum(self.pull * theta * step)), float(np.sum(self.pull * step**2))
+        ridge = self._ridge(theta) + ts * slope + 0.5 * ts**2 * bend
+        reached = (q * losses).sum(axis=1) - inner.cost(q) + ridge
+        best = int(np.argmin(reached))
+        return float(ts[best]), q[best], float(reached[best])
+
+    def extrapolated(self, penalty: float, last: Saddle, before: Saddle) -> Saddle:
+        """Start a penalty from the best model along the line through the last two of a path."""
+        if penalty == 0 or math.isinf(penalty):
+            return last
+        step, theta = last.point.theta - before.point.theta, last.point.theta
+        line = last.point.along(step)
+        t, _, _ = self._best_along(line, np.linspace(0.0, 1.5, 7), theta, step, self._inner(penalty))
+        return replace(last, point=line.point(t)) if t else last
+
+    def _gradient(self, point: Point, q: Array) -> Array:
+        return np.asarray(q @ point.jacobian[self.support] + (self.pull * point.theta).reshape(-1))
 
     def _direction(self, point: Point, q: Array, gradient: Array, bend: Array) -> Array:
         r"""Return Newton's direction, :math:`-(H + U^\top U)^{-1} g`, or that of the model's minimum on the ball."""
@@ -332,18 +336,6 @@ class SaddleProblem:
         inner = np.eye(len(bend)) + bend @ flat[1:].T
         step: Array = _solve(inner, bend @ flat[0]) @ flat[1:] - flat[0]
         return step
-
-    def extrapolated(self, penalty: float, point: Point, step: Array) -> Point:
-        """Return the best starting point for a penalty along the last move of a path."""
-        if penalty == 0 or math.isinf(penalty):
-            return point
-        line, ts = point.along(step), np.array([0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
-        inner = self._inner(penalty)
-        losses = line.losses(ts)[:, self.support]
-        q = inner.respond(losses)
-        ridge = np.array([self._ridge(point.theta + t * step) for t in ts])
-        best = int(np.argmin((q * losses).sum(axis=1) - inner.cost(q) + ridge))
-        return line.point(float(ts[best])) if best else point
 
     # ------------------------------------------------------------ pieces
 
@@ -384,10 +376,8 @@ class SaddleProblem:
     def _allowed(self, value: float) -> float:
         return max(self.tol * abs(value), self.floor)
 
-    def unproven(self, theta: Array | None) -> Saddle | None:
-        """Make a starting point of a model, if there is one."""
-        if theta is None:
-            return None
+    def from_model(self, theta: Array) -> Saddle:
+        """Make a starting point of a model (D × k)."""
         return Saddle(self.losses.at(theta), self.over_all(self.prior), math.inf, math.inf, math.inf, 0)
 
     def certified(self, saddle: Saddle) -> bool:
@@ -402,42 +392,6 @@ class SaddleProblem:
         weights = np.zeros(len(self.losses.groups))
         weights[self.support] = q
         return weights
-
-
-@dataclass(frozen=True)
-class _Search:
-    """Search for the multiplier at which D(q‖p) meets the radius; D falls with it, at most like its inverse square.
-
-    ``low`` is too small, so q lies outside the radius, and ``high`` is too large.
-    """
-
-    penalty: float
-    low: float = 0.0
-    high: float = math.inf
-    before: tuple[float, float] | None = None
-    tries: int = 0
-
-    def after(self, ratio: float) -> _Search:
-        """Continue by a secant step in logarithms, D having been found to be ``ratio`` times the radius."""
-        here = (math.log(self.penalty), math.log(max(ratio, 1e-300)))
-        low = self.penalty if ratio > 1 else self.low
-        high = self.high if ratio > 1 else self.penalty
-        slope = -2.0
-        if self.before is not None and here[0] != self.before[0]:
-            slope = (here[1] - self.before[1]) / (here[0] - self.before[0])
-        guess = math.exp(min(max(here[0] - here[1] / min(slope, -0.1), -700.0), 700.0))
-        if low == 0.0:
-            guess = min(max(guess, 1e-3 * self.penalty), (0.5 if self.tries < 3 else 0.01) * self.penalty)
-        elif math.isinf(high):
-            guess = max(guess, 1.01 * self.penalty)
-        elif not low < guess < high:
-            guess = math.sqrt(low * high)
-        return _Search(guess, low, high, here, self.tries + 1)
-
-    @property
-    def settled(self) -> bool:
-        """Whether nothing is left between the bounds."""
-        return self.low > 0 and self.high <= self.low * (1.0 + 1e-14)
 
 
 def capped_response(losses: Array, prior: Array, penalty: float, most: Array) -> Array:
