@@ -9,7 +9,6 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,6 @@ from threadpoolctl import threadpool_limits
 
 import toporo as tr
 from toporo.topology.build import build
-from toporo.topology.diffusion import GroupDiffusion, group_measures
 from toporo.topology.neighbors import nearest
 from toporo.topology.operator import knn_affinity
 
@@ -197,57 +195,6 @@ def bench_growth() -> list[str]:
 
 def _with_features(points: np.ndarray, kernel: Any, labels: np.ndarray) -> None:
     tr.diffusion_emd(points, labels, affinity=kernel, device="cpu", engine="numba", progress=False)
-
-
-def bench_bandwidth() -> list[str]:
-    """What the fused kernel moves, at least, over what a copy moves in the same time."""
-    lines = [
-        f"1 000 000 points, {GROUPS} groups (56 columns with padding), one thread. Bytes counted are those that must",
-        "move: the entries once, a row of x once, its own row read and written, a filter's row read and written where",
-        "it is added to (four filters here, in every fourth step). Rows of x fetched more than once are not counted.",
-        "",
-        "| data | entries a row | copy (GB/s) | plain step (s) | adding step (s) | bytes in four steps (GB) | GB/s "
-        "| of a copy |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    n, width = 1_000_000, -(-GROUPS // 8) * 8
-    for title, make in (("roll", roll), ("blobs", blobs)):
-        points, labels = make(n)
-        prepared = GroupDiffusion.prepare(points, labels, kernel="knn", engine="numba", device="cpu", progress=False)
-        rows = prepared.filters.truncated(1e-9)[0][-4:]  # the four longest filters
-        entries = prepared.operator.nonzeros
-        measures = group_measures(prepared.ids, prepared.place, prepared.operator)
-        clock = _Clock()
-        prepared.engine.fields(measures, [row[:41] for row in rows], clock.tick)
-        steps = dict(enumerate(clock.steps, start=1))  # by order; the first two also start the filters
-        plain = statistics.median(steps[j] for j in range(3, 41) if j % 4)
-        adding = statistics.median(steps[j] for j in range(3, 41) if j % 4 == 0)
-        state = n * width * 8
-        moved = 4 * (12 * entries + 8 * (n + 1) + 3 * state) + 2 * state * len(rows)
-        copy, reached = statistics.median(clock.copies), moved / (3 * plain + adding)
-        lines.append(
-            f"| {title} | {entries / n:.1f} | {copy / 1e9:.1f} | {plain:.3f} | {adding:.3f} | {moved / 1e9:.1f} | "
-            f"{reached / 1e9:.1f} | **{reached / copy:.0%}** |"
-        )
-        print(lines[-1], flush=True)
-    return lines
-
-
-class _Clock:
-    """Times steps and, between two of them, a copy, so that what else the machine does hits both alike."""
-
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-        self.copies: list[float] = []
-        self._a, self._b = np.zeros(30_000_000), np.ones(30_000_000)
-        self._last = time.perf_counter()
-
-    def tick(self) -> None:
-        self.steps.append(time.perf_counter() - self._last)
-        start = time.perf_counter()
-        np.copyto(self._a, self._b)
-        self._last = time.perf_counter()
-        self.copies.append(2 * self._a.nbytes / (self._last - start))
 
 
 def bench_neighbors() -> list[str]:

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from accuracy import bench_accuracy
 from convex import bench_convex, bench_million, bench_path
-from engine import bench_bandwidth, bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_peers
+from engine import bench_geodesic, bench_growth, bench_large, bench_neighbors, bench_peers
 from kriged_speed import bench_mixed, bench_scale, bench_votes
-from outofcore import bench_costs, bench_outofcore
+from outofcore import bench_outofcore
 from ranks import bench_ranks
 from report import RESULTS, markdown, median_seconds, write_page
 
@@ -90,7 +90,6 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "accuracy": ("Distances between groups against the exact geodesic earth mover's distance", bench_accuracy),
     "geodesic": ("Diffusion EMD against exact EMD with geodesic cost", bench_geodesic),
     "neighbors": ("Nearest neighbours", bench_neighbors),
-    "bandwidth": ("The fused kernel against the machine's memory", bench_bandwidth),
     "growth": ("Diffusion EMD as points and groups grow", bench_growth),
     "large": ("A million points in bounded memory", bench_large),
     "convex": ("The exact convex solver against cvxpy and dro", bench_convex),
@@ -102,7 +101,6 @@ BENCHES: dict[str, tuple[str, Callable[[], list[str]]]] = {
     "tables": ("`toporo fit` on a million rows", bench_tables),
     "stream": ("`toporo predict` on files larger than its memory", bench_stream),
     "outofcore": ("`toporo fit` on tables larger than memory", bench_outofcore),
-    "costs": ("What a cell, a product and a message cost", bench_costs),
     "peers": ("Diffusion EMD against DiffusionEMD (Tong et al. 2021)", bench_peers),
 }
 
