@@ -52,10 +52,14 @@ GENERATOR_SEED = 15
 class DGSpec:
     """The facts of one of the two data sets.
 
-    ``growth`` is g in the radius; both values were read off the published points, all of which lie within radius 1 of
-    the centres they give. ``train`` are the paper's training groups in the published file, in the order in which its
-    code lists them; in generated data, ``one_sided`` takes the groups with the smallest angles, as those of DG-15 are,
-    else the first ones.
+    Attributes
+    ----------
+    name, file, checksum : name of the benchmark, and of the published file with its sha256.
+    groups, arc, cutoff : number of groups, range of their angles, and least probability of an edge.
+    growth : g in the radius, inferred from the published points, which are within radius 1 of the centres it gives.
+    train : the paper's training groups in the published file, in the order of its code.
+    one_sided : whether training groups of generated data have the smallest angles, as in DG-15; else they are the
+        first ones.
     """
 
     name: str
@@ -67,6 +71,24 @@ class DGSpec:
     cutoff: float
     train: tuple[int, ...]
     one_sided: bool
+
+    @property
+    def how_to_get(self) -> str:
+        """Advice for getting the published file."""
+        return f"toporo generates it when needed (--source generated); the published file goes there as dg/{self.file}."
+
+    def find(self, folder: Path) -> Path | None:
+        """Return the published file in a data folder, if it exists."""
+        return find_file(folder, self.file, f"dg/{self.file}")
+
+    def file_states(self, folder: Path | None) -> list[FileState]:
+        """Compare the file in a data folder with its checksum."""
+        path = self.find(folder) if folder is not None else None
+        return [file_state(path, self.checksum) if path else (f"dg/{self.file}", "absent (generated when needed)")]
+
+    def radius(self, angle: float) -> float:
+        """Return the distance of a group's centres from the origin."""
+        return 1.0 + self.growth * angle / math.pi
 
 
 DG15 = DGSpec(
@@ -100,44 +122,35 @@ def load(
 ) -> BenchmarkData:
     """Load the benchmark.
 
-    ``source="published"`` insists on the authors' file (its checksum is looked at before it is read), ``"generated"``
-    on the generator; ``"auto"`` takes a file if the data folder (``folder``, else ``$TOPORO_DATA``) has one. A folder
+    ``source="published"`` requires the authors' file (its checksum is verified before it is read), ``"generated"`` runs
+    the generator; ``"auto"`` takes a file if the data folder (``folder``, else ``$TOPORO_DATA``) has one. A folder
     given in the call must have it.
     """
     check_source(spec.name, source, ("auto", "published", "generated"))
+    if source == "auto" and folder is None:
+        where = data_folder()
+        source = "auto" if where is not None and spec.find(where) else "generated"
     if source == "generated":
         return generate(spec, seed=seed)
-    where = data_folder(folder)
-    if source == "auto" and folder is None and (where is None or _find(spec, where) is None):
-        return generate(spec, seed=seed)
-    path = find_data(spec.name, folder, partial(_find, spec), f"{spec.file} or dg/{spec.file}", how_to_get(spec))
+    path = find_data(spec.name, folder, spec.find, f"{spec.file} or dg/{spec.file}", spec.how_to_get)
     return read_published(spec, path, source)
 
 
-def how_to_get(spec: DGSpec) -> str:
-    """Return what to do for the published file."""
-    return f"toporo generates it when needed (--source generated); the published file goes there as dg/{spec.file}."
-
-
-def _find(spec: DGSpec, folder: Path) -> Path | None:
-    return find_file(folder, spec.file, f"dg/{spec.file}")
-
-
 def generate(spec: DGSpec, *, seed: int = GENERATOR_SEED) -> BenchmarkData:
-    """Draw a data set by the published procedure."""
+    """Generate a data set by the published procedure."""
     rng = np.random.default_rng([seed, spec.groups])
     angles = rng.uniform(0.0, spec.arc, spec.groups)
-    while np.cos(np.diff(np.sort(angles))).min() <= spec.cutoff:  # a gap that no edge could ever bridge
+    while np.cos(np.diff(np.sort(angles))).min() <= spec.cutoff:  # no edge can bridge this gap
         angles = rng.uniform(0.0, spec.arc, spec.groups)
     x, y, ids = [], [], []
     for e, angle in enumerate(angles):
-        center = _radius(spec, angle) * np.array([math.cos(angle), math.sin(angle)])
+        center = spec.radius(angle) * np.array([math.cos(angle), math.sin(angle)])
         for label, sign in ((0, 1.0), (1, -1.0)):
             x.append(sign * center + _truncated_gaussian(rng, POINTS_PER_CLASS))
             y.append(np.full(POINTS_PER_CLASS, label))
             ids.append(np.full(POINTS_PER_CLASS, e))
     closeness = np.cos(angles[:, None] - angles[None, :])
-    while True:  # a data set whose graph falls apart has no topology to speak of: draw the edges again
+    while True:  # until the graph is connected
         drawn = np.triu((closeness > spec.cutoff) & (rng.uniform(size=closeness.shape) < closeness), 1)
         adjacency = (drawn | drawn.T).astype(np.float64)
         graph = GroupGraph.from_adjacency(adjacency, range(spec.groups))
@@ -190,16 +203,12 @@ def _loaded(
 
 
 def _positions(spec: DGSpec, angles: npt.NDArray[Any]) -> dict[Name, tuple[float, float]]:
-    """Return places for drawing: along the spiral in the order of the groups' angles, evenly spaced."""
-    places = np.linspace(0.0, spec.arc * (1.0 - 1.0 / len(angles)), len(angles))
+    """Return positions for drawing: along the spiral in the order of the groups' angles, evenly spaced."""
+    angles_drawn = np.linspace(0.0, spec.arc * (1.0 - 1.0 / len(angles)), len(angles))
     return {
-        int(e): (float(_radius(spec, a) * math.cos(a)), float(_radius(spec, a) * math.sin(a)))
-        for e, a in zip(np.argsort(angles), places, strict=True)
+        int(e): (float(spec.radius(a) * math.cos(a)), float(spec.radius(a) * math.sin(a)))
+        for e, a in zip(np.argsort(angles), angles_drawn, strict=True)
     }
-
-
-def _radius(spec: DGSpec, angle: float) -> float:
-    return 1.0 + spec.growth * angle / math.pi
 
 
 def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
@@ -224,10 +233,9 @@ def to_table(loaded: BenchmarkData) -> TableRows:
 # ---------------------------------------------------------------------- the table
 
 _ACCURACY = "test accuracy (%)"
-# Numbers of epochs and cuts are those of the paper's published code. The other settings were not chosen blind: λ, the
-# network and the learning rate were chosen with test accuracies in view (``benchmarks/results/penalty_sensitivity.md``
-# shows what λ does), and how ``tro-data-inputs`` learns its topology follows an exploration that had seen DG-15's test
-# groups.
+# Numbers of epochs and cuts are those of the paper's published code. λ, the network and the learning rate were chosen
+# with test accuracies in view (``benchmarks/results/penalty_sensitivity.md`` shows the effect of λ), and how
+# ``tro-data-inputs`` learns its topology with those of DG-15's test groups.
 _SHARED: dict[str, Any] = {
     "methods": (
         "erm", "iw-erm", "irm", "vrex", "sd", "group-dro", "tro-physical", "tro-data", "tro-data-inputs", "tro-uniform",
@@ -279,40 +287,35 @@ PROTOCOLS = {
 
 
 # ---------------------------------------------------------------------- the table as the authors ran it
-# From their published code (github.com/joffery/TRO, commit c5bb304), which has no licence and of which nothing is here
-# but these settings. It indexes losses by the training groups in ascending order and the prior by the order in which
-# they are listed; the prior of TRO-data it does not learn, but has written down: all on the last of them.
+# Only the settings are from their published code (github.com/joffery/TRO, commit c5bb304), which has no licence. It
+# indexes losses by the training groups in ascending order and the prior by the order in which they are listed. The
+# prior of TRO-data is not learned there but a constant: all on the last listed group.
 
 
-def _listed(spec: DGSpec, loaded: BenchmarkData) -> list[Any]:
-    """Return the training groups as the authors' code lists them; of data that are not theirs, by their angles."""
+def _published_prior(spec: DGSpec, loaded: BenchmarkData, *, kind: str, aligned: bool) -> Prior:
+    """Return a prior of the authors' code, for its groups or (as in that code) for those at the same positions.
+
+    It is the rounded betweenness of the training groups (``"physical"``) or all on the last listed group (``"data"``).
+    """
     angles = loaded.about["angles"]
-    return list(spec.train) if set(spec.train) == set(loaded.train) else sorted(loaded.train, key=angles.__getitem__)
-
-
-def _as_listed(spec: DGSpec, loaded: BenchmarkData, values: Sequence[float], *, aligned: bool) -> Prior:
-    """Return a prior from values in the order of the list: for these groups, or for those at the same positions."""
-    groups = _listed(spec, loaded) if aligned else sorted(_listed(spec, loaded))
-    return Prior.from_weights(dict(zip(groups, values, strict=True)))
-
-
-def _published_physical(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
-    """Return the betweenness of the training groups, rounded as there, divided by its sum; equal where all are 0."""
-    counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
-    pairs = (spec.groups - 1) * (spec.groups - 2)
-    values = [round(counts[group] / pairs, 3) for group in _listed(spec, loaded)]
-    if not any(values):  # between regions that a search holds out and the groups around them, no path passes a third
-        values = [1.0] * len(values)
-    return replace(_as_listed(spec, loaded, values, aligned=aligned), saw_test_adjacency=True)
-
-
-def _published_data(spec: DGSpec, loaded: BenchmarkData, *, aligned: bool) -> Prior:
-    return _as_listed(spec, loaded, [0.0] * (len(loaded.train) - 1) + [1.0], aligned=aligned)
+    same = set(spec.train) == set(loaded.train)
+    listed_groups: list[Any] = list(spec.train) if same else sorted(loaded.train, key=angles.__getitem__)
+    if kind == "physical":
+        counts = centrality(loaded.graph, loaded.train, loaded.test, measure="betweenness")
+        pairs = (spec.groups - 1) * (spec.groups - 2)
+        values = [round(counts[group] / pairs, 3) for group in listed_groups]
+        if not any(values):  # no shortest path has a training group inside: possible in a search's folds
+            values = [1.0] * len(values)
+    else:
+        values = [0.0] * (len(listed_groups) - 1) + [1.0]
+    groups = listed_groups if aligned else sorted(listed_groups)
+    prior = Prior.from_weights(dict(zip(groups, values, strict=True)))
+    return replace(prior, saw_test_adjacency=kind == "physical")
 
 
 _PRIORS = {
-    f"published-{name}{'-aligned' if aligned else ''}": partial(make, aligned=aligned)
-    for name, make in (("physical", _published_physical), ("data", _published_data))
+    f"published-{kind}{'-aligned' if aligned else ''}": partial(_published_prior, kind=kind, aligned=aligned)
+    for kind in ("physical", "data")
     for aligned in (False, True)
 }
 for _name, _title, _prior in (
@@ -407,11 +410,6 @@ def _boundaries(part: Results) -> Sections:
     return section(part, "boundaries", "Decision boundaries", text, figure)
 
 
-def _files(spec: DGSpec, folder: Path | None) -> list[FileState]:
-    path = _find(spec, folder) if folder is not None else None
-    return [file_state(path, spec.checksum) if path else (f"dg/{spec.file}", "absent (generated when needed)")]
-
-
 for _spec in (DG15, DG60):
     register(
         Benchmark(
@@ -421,8 +419,8 @@ for _spec in (DG15, DG60):
             others={"paper": PAPER[_spec.name]},
             priors={name: partial(make, _spec) for name, make in _PRIORS.items()},
             load=partial(load, _spec),
-            how_to_get=how_to_get(_spec),
-            files=partial(_files, _spec),
+            how_to_get=_spec.how_to_get,
+            files=_spec.file_states,
             table=to_table,
             sections=sections,
         )

@@ -1,4 +1,4 @@
-"""Radar chips of Sen1Floods11: read in parallel, checked, cut into tiles, and scaled by training rows alone."""
+"""Radar chips of Sen1Floods11: reading, checks, tiles, and scaling by training rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,10 +21,10 @@ from toporo.machine import cores
 from toporo.progress import Progress, Report
 
 CHANNELS = ("VV", "VH")
-#: Folders of a bucket.
+#: Folders of images and labels in the bucket.
 IMAGES = Path("data/flood_events/HandLabeled/S1Hand")
 LABELS = Path("data/flood_events/HandLabeled/LabelHand")
-#: A damaged header can ask for all the memory there is; no chip comes near this many bytes, or pages.
+#: Limits far above any chip: a damaged header can claim any size and number of pages.
 _MOST_BYTES, _MOST_PAGES = 2**27, 32
 
 Pixels: TypeAlias = npt.NDArray[Any]
@@ -33,7 +34,7 @@ Pixels: TypeAlias = npt.NDArray[Any]
 
 
 def require_geotiff() -> Any:
-    """Return the module ``tifffile``, or raise an error that says how to install what reading needs."""
+    """Return the module ``tifffile``, or raise an error that says how to install it and its codecs."""
     try:
         import imagecodecs  # noqa: F401
         import tifffile
@@ -46,9 +47,9 @@ def require_geotiff() -> Any:
 
 
 def read_geotiff(path: str | os.PathLike[str]) -> Pixels:
-    """Read the pixels of a file's first image: ``(channels, height, width)``, in the file's own type of numbers.
+    """Read the first image of a file: ``(channels, height, width)``, in the data type of the file.
 
-    Floating point numbers that the file declares to mean "no data" become NaN.
+    The floating point number that the file declares as "no data" becomes NaN.
     """
     tifffile, file = require_geotiff(), Path(path)
     if not file.is_file():
@@ -80,9 +81,9 @@ def read_geotiff(path: str | os.PathLike[str]) -> Pixels:
 
 
 def _check_header(file: Path, tiff: Any) -> None:
-    """Check the number of images, their size, and that the file has all of them.
+    """Check the number of images, their size, and that the file contains all their bytes.
 
-    A list of pages may run in a circle, which tifffile would follow for hours; some decoders fill what is missing with
+    A list of pages may be circular, which tifffile would follow for hours, and some decoders fill missing bytes with
     zeros.
     """
     for number in range(_MOST_PAGES + 1):
@@ -94,12 +95,12 @@ def _check_header(file: Path, tiff: Any) -> None:
             raise DataError(f"{file} says that it holds more than {_MOST_PAGES} images: it is damaged, or not a chip.")
     series = tiff.series[0]
     pages = [page for page in series.pages if page is not None]
-    ends = [sum(place) for page in pages for place in zip(page.dataoffsets, page.databytecounts, strict=True)]
-    size, wanted = file.stat().st_size, max(series.nbytes, math.prod(series.keyframe.chunks) * series.dtype.itemsize)
-    if wanted > _MOST_BYTES:
+    ends = [sum(part) for page in pages for part in zip(page.dataoffsets, page.databytecounts, strict=True)]
+    size, claimed = file.stat().st_size, max(series.nbytes, math.prod(series.keyframe.chunks) * series.dtype.itemsize)
+    if claimed > _MOST_BYTES:
         raise DataError(
-            f"{file} says that its image has shape {series.shape} and takes {wanted / 2**30:.3g} GiB, expected at most "
-            f"{_MOST_BYTES / 2**30:g}: it is damaged, or not a chip."
+            f"{file} says that its image has shape {series.shape} and takes {claimed / 2**30:.3g} GiB, expected at "
+            f"most {_MOST_BYTES / 2**30:g}: it is damaged, or not a chip."
         )
     if max(ends, default=0) > size:
         raise DataError(f"{file} is truncated: it has {size} bytes, expected at least {max(ends)}. Fetch it again.")
@@ -139,36 +140,32 @@ def _read_label(path: Path) -> npt.NDArray[np.int8]:
 
 @dataclass(frozen=True, eq=False)
 class ChipTiles:
-    """Usable tiles of chips, and why other chips have none."""
+    """Usable tiles of chips, and the reasons why other chips have none."""
 
     store: TileStore
     dropped: Mapping[str, str]
 
 
-#: The chips that were read last and the state of their files: the variants of a table, one per test event, share them.
-_LAST: dict[tuple[Any, ...], ChipTiles] = {}
-
-
 def read_chips(root: Path, roles: Mapping[str, str], tile: int, shown: bool | Report | None, note: str) -> ChipTiles:
-    """Read all chips (chip to its role), again only if a file has changed; at most 1 GB is kept.
+    """Read chips (chip to role). The last result (1 GB for all chips) is reused if no file has changed.
 
-    ``shown`` is as :class:`toporo.progress.Progress` takes it, and ``note`` a line for it.
+    ``shown`` is as in :class:`toporo.progress.Progress`, and ``note`` a line for it.
     """
     stamps = [path.stat() for chip in roles for path in chip_paths(root, chip)]
-    key = (root, tile, tuple(roles.items()), tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps))
-    if key not in _LAST:
-        _LAST.clear()
-        with Progress("reading chips", len(roles), shown) as progress:
-            if note:
-                progress.say(note)
-            _LAST[key] = _read_all(root, roles, tile, progress)
-    return _LAST[key]
+    changes = tuple((stamp.st_size, stamp.st_mtime_ns) for stamp in stamps)
+    return _read_all(root, tuple(roles.items()), tile, changes, shown, note)
 
 
-def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progress) -> ChipTiles:
-    x, y, corners, names, dropped = [], [], [], [], {}
-    with ThreadPoolExecutor(max_workers=min(8, cores())) as pool:
-        for chip, (image, label) in zip(roles, pool.map(lambda chip: _read_chip(root, chip, tile), roles), strict=True):
+@lru_cache(maxsize=1)  # the variants of a table, one per test event, share the chips
+def _read_all(
+    root: Path, roles: tuple[tuple[str, str], ...], tile: int, _changes: object, shown: bool | Report | None, note: str
+) -> ChipTiles:
+    x, y, corners, names, used, dropped = [], [], [], [], [], {}
+    with Progress("reading chips", len(roles), shown) as progress, ThreadPoolExecutor(min(8, cores())) as pool:
+        if note:
+            progress.say(note)
+        read = pool.map(lambda entry: _read_chip(root, entry[0], tile), roles)
+        for (chip, role), (image, label) in zip(roles, read, strict=True):
             missing = ~np.isfinite(image).all(axis=0)
             image[:, missing], label[missing] = np.nan, -1
             tiles = _cut(label[None], tile)[:, 0]
@@ -179,13 +176,13 @@ def _read_all(root: Path, roles: Mapping[str, str], tile: int, progress: Progres
             y.append(tiles[usable])
             corners.append(tile * np.indices([side // tile for side in label.shape]).reshape(2, -1).T[usable])
             names += [chip] * len(usable)
+            used += [role] * len(usable)
             progress.step()
     arrays = np.concatenate(x), np.concatenate(y), np.concatenate(corners)
-    used = tuple(roles[chip] for chip in names)
-    digest = hashlib.sha256(repr((arrays[0].shape, tuple(names), used)).encode())
+    digest = hashlib.sha256(repr((arrays[0].shape, tuple(names), tuple(used))).encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
-    return ChipTiles(TileStore(arrays[0], arrays[1], tuple(names), arrays[2], used, digest.hexdigest()), dropped)
+    return ChipTiles(TileStore(arrays[0], arrays[1], tuple(names), arrays[2], tuple(used), digest.hexdigest()), dropped)
 
 
 def _read_chip(root: Path, chip: str, tile: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
@@ -217,8 +214,8 @@ def standardize(x: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]) -> npt.
 
     Parameters
     ----------
-    x : tiles, ``(n, channels, height, width)``, with NaN where there is no measurement; these pixels become 0.
-    rows : the tiles that mean and standard deviation are of: those to train on.
+    x : tiles, ``(n, channels, height, width)``; NaN marks a missing measurement and becomes 0.
+    rows : the tiles that mean and standard deviation are computed from: those to train on.
     """
     scaled = np.empty_like(x)
     for number, channel in enumerate(np.moveaxis(x, 1, 0)):

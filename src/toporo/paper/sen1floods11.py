@@ -1,16 +1,16 @@
-"""Sen1Floods11: which pixels of a radar image are under water, in floods that training has not seen.
+"""Sen1Floods11: segmentation of water in radar images, in flood events that are absent from training.
 
 Sentinel-1 chips (backscatter in decibels, two polarisations: VV and VH) of eleven flood events, labelled by hand
 (Bonafilia et al., 2020). Groups are the events; a chip's event is its name up to the first underscore. Bolivia is the
 publishers' held-out event and is never trained on. Chips are cut into square tiles, the rows of the benchmark.
 
-A pixel without a measurement is NaN in both channels and has the label −1; a pixel that nobody could label (clouds in
-the optical image) has the label −1 and keeps its measurement, which a network may use and the loss must not. Inputs
-are scaled with :func:`~toporo.paper.flood_chips.standardize` by the measurements of training rows alone.
+A pixel without a measurement is NaN in both channels and has the label −1; a pixel without a label (clouds in the
+optical image) has the label −1 and keeps its measurement, which a network may use and the loss must not. Inputs are
+scaled with :func:`~toporo.paper.flood_chips.standardize` by the measurements of training rows alone.
 
-The folder is the bucket's own: ``v1.1/splits/flood_handlabeled/flood_*_data.csv`` and
-``v1.1/data/flood_events/HandLabeled/{S1Hand,LabelHand}/*.tif``. Part of the chips is enough: those that are missing
-are counted in ``about["chips"]``.
+The folder has the layout of the bucket: ``v1.1/splits/flood_handlabeled/flood_*_data.csv`` and
+``v1.1/data/flood_events/HandLabeled/{S1Hand,LabelHand}/*.tif``. Some of the chips are enough: ``about["chips"]`` counts
+them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toporo.data.grouped import GroupedData, Split
 from toporo.data.images import TileStore
 from toporo.errors import DataError, NothingToTestError, UnknownNameError, listed
 from toporo.paper.base import Benchmark, Vision, register
-from toporo.paper.flood_chips import CHANNELS, IMAGES, LABELS, chip_paths, read_chips, require_geotiff
+from toporo.paper.flood_chips import IMAGES, LABELS, chip_paths, read_chips, require_geotiff
 from toporo.paper.loaded import BenchmarkData, FileState, check_published, check_source, file_state, find_data
 from toporo.paper.protocols import MILD_TRO, ON_IMAGES, ON_IMAGES_EXTRA, Metric, Protocol, Variant
 from toporo.paper.results import Results
@@ -39,7 +39,7 @@ from toporo.progress import Report
 from toporo.topology.graph import GroupGraph
 from toporo.types import Name
 
-#: The events of the hand-labelled chips, with the longitude and latitude of their middle.
+#: The events of the hand-labelled chips, with longitude and latitude.
 EVENTS = {
     "Bolivia": (-65.0, -13.7),
     "Ghana": (-1.0, 9.1),
@@ -55,11 +55,11 @@ EVENTS = {
 }
 #: The event that is never trained on.
 HELD_OUT = "Bolivia"
-#: The bucket, its place in a data folder, and the folder of its lists.
+#: The bucket, its folder in a data folder, and the folder of its lists.
 BUCKET = "gs://sen1floods11"
 FOLDER = "sen1floods11/v1.1"
 LISTS = Path("splits/flood_handlabeled")
-#: Checksums of the publishers' lists, by what they use chips for. There are none for the chips.
+#: Checksums of the publishers' lists by role. Chips have no published checksums.
 CHECKSUMS = {
     "train": "57be4dc440bf8a526effa77e06d4b8cb7a8484589c0bffa201d8e0f49e994beb",
     "valid": "04999b82b93e393c32a54ac85b2bf8a18b671f7a6f43a9478b340e8a9b9647fb",
@@ -69,7 +69,7 @@ CHECKSUMS = {
 HOW_TO_GET = f"Copy {BUCKET}/v1.1 with Google Cloud's tools; it goes into the data folder as {FOLDER}."
 _EXPECTED = f"Expected the layout of the bucket {BUCKET}, folder v1.1."
 _PAIR = re.compile(r"([^_/\\,]+_[^_/\\,]+)_S1Hand\.tif,\1_LabelHand\.tif")
-#: Unusable chips that are named on the terminal.
+#: Number of unusable chips that are named on the terminal.
 _NAMED_FIRST = 5
 
 
@@ -77,8 +77,8 @@ _NAMED_FIRST = 5
 
 
 def _find(folder: Path) -> Path | None:
-    places = (folder / "sen1floods11" / "v1.1", folder / "sen1floods11", folder / "v1.1", folder)
-    return next((root for root in places if (root / LISTS).is_dir() or (root / IMAGES).is_dir()), None)
+    candidates = (folder / FOLDER, folder / "sen1floods11", folder / "v1.1", folder)
+    return next((root for root in candidates if (root / LISTS).is_dir() or (root / IMAGES).is_dir()), None)
 
 
 def list_path(root: Path, role: str) -> Path:
@@ -99,27 +99,28 @@ def read_lists(root: Path) -> dict[str, str]:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError:
             raise DataError(f"{path} is not text, expected a list of file names. {_EXPECTED}") from None
-        for number, line in enumerate(lines, 1):
-            match = _PAIR.fullmatch(line.strip())
-            if line.strip() and match is None:
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line:
+                continue
+            match = _PAIR.fullmatch(line)
+            if match is None:
                 raise DataError(
                     f"{path}, line {number}: found {line[:80]!r}, expected the image and the label of one chip, such "
                     "as 'Ghana_103272_S1Hand.tif,Ghana_103272_LabelHand.tif'."
                 )
-            if match and match[1] in roles:
+            if match[1] in roles:
                 raise DataError(
                     f"{path}, line {number}: chip {match[1]} is already in flood_{roles[match[1]]}_data.csv. Expected "
                     "every chip once, so that none is both trained on and tested on."
                 )
-            if match:
-                roles[match[1]] = role
+            roles[match[1]] = role
     if not roles:
         raise DataError(f"the lists in {root / LISTS} name no chip. {_EXPECTED}")
     return dict(sorted(roles.items()))
 
 
-def _at_hand(root: Path, roles: Mapping[str, str]) -> dict[str, str]:
-    """Return the chips whose image and label are there, with their roles."""
+def _existing(root: Path, roles: Mapping[str, str]) -> dict[str, str]:
+    """Return the chips whose image and label exist, with their roles."""
     return {chip: role for chip, role in roles.items() if all(path.is_file() for path in chip_paths(root, chip))}
 
 
@@ -142,11 +143,11 @@ def load(
 
     Parameters
     ----------
-    source : ``"auto"`` takes the lists and the chips that are there; ``"published"`` insists on the official lists
-        (checksums verified) and on every chip in them.
+    source : ``"auto"`` takes the existing lists and chips; ``"published"`` requires the official lists (by checksum)
+        and every chip in them.
     test : the event to test on. All others are trained on, except Bolivia.
     tile : side of the tiles in pixels; a divisor of the chips' side.
-    progress : as :class:`toporo.progress.Progress` takes it.
+    progress : see :class:`toporo.progress.Progress`.
     """
     check_source("sen1floods11", source, ("auto", "published"), HOW_TO_GET)
     whole(tile, "tile", 1)
@@ -159,17 +160,17 @@ def load(
         if test in EVENTS:
             raise NothingToTestError(f"the lists in {root / LISTS} name no chip of the test event {test!r}.")
         raise UnknownNameError("test event", test, events)
-    there = _at_hand(root, roles)
-    if not there or (source == "published" and len(there) < len(roles)):
-        missing = [chip for chip in roles if chip not in there]
+    existing = _existing(root, roles)
+    subset = len(existing) < len(roles)
+    if not existing or (source == "published" and subset):
+        missing = [chip for chip in roles if chip not in existing]
         raise DataError(
-            f"{len(there)} of the {len(roles)} chips in the lists are in {root / IMAGES} with their labels in "
+            f"{len(existing)} of the {len(roles)} chips in the lists are in {root / IMAGES} with their labels in "
             f"{root / LABELS}; missing: {listed(missing, 3)}. Copy the rest of the bucket, or use --source auto to "
             f"take those that are there. {_EXPECTED}"
         )
-    subset = len(there) < len(roles)
-    note = f"sen1floods11: {len(there)} of {len(roles)} chips are there; this is a subset" if subset else ""
-    read = read_chips(root, there, tile, progress, note)
+    note = f"sen1floods11: {len(existing)} of {len(roles)} chips are there; this is a subset" if subset else ""
+    read = read_chips(root, existing, tile, progress, note)
     wanted = {event for event in events if event == test or event != HELD_OUT}
     rows = np.array([i for i, chip in enumerate(read.store.chips) if _event(chip) in wanted], dtype=np.int64)
     names = [_event(read.store.chips[i]) for i in rows]
@@ -188,10 +189,8 @@ def load(
         about={
             "tile": tile,
             "splits": _splits(train, read.store),
-            "classes": ("land", "water"),
-            "channels": CHANNELS,
             "subset": subset,
-            "chips": {"listed": len(roles), "found": len(there)},
+            "chips": {"listed": len(roles), "found": len(existing)},
             "dropped": dropped,
             "empty_events": sorted(wanted - set(names)),
         },
@@ -231,9 +230,9 @@ def _splits(train: Iterable[str], store: TileStore) -> str:
 def validation_rows(loaded: BenchmarkData, seed: int, fraction: float = 0.2) -> Split:
     """Split the rows of the training events into those to train on and to validate on.
 
-    If ``loaded.about["splits"]`` is ``"official"``, these are chips of the lists train and valid, in any seed; those of
-    the list test are in neither part. Else ``fraction`` of every event's tiles validates, chosen by the seed, so that
-    neighbouring tiles of one chip may lie on both sides.
+    If ``loaded.about["splits"]`` is ``"official"``, these are chips of the lists train and valid, for any seed; those
+    of the list test are in neither part. Else a ``fraction`` of every event's tiles, chosen by the seed, is for
+    validation, and neighbouring tiles of one chip may be in both parts.
     """
     data = loaded.data.select(loaded.train)
     if loaded.about["splits"] == "tiles":
@@ -243,7 +242,7 @@ def validation_rows(loaded: BenchmarkData, seed: int, fraction: float = 0.2) -> 
 
 
 def tiles_of(loaded: BenchmarkData) -> TileStore:
-    """Return the tiles of a benchmark."""
+    """Return the tiles of the loaded benchmark."""
     if not isinstance(loaded.store, TileStore):
         raise DataError(f"benchmark {loaded.name!r} has no tiles: expected one that sen1floods11.load gave.")
     return loaded.store
@@ -253,13 +252,13 @@ def tiles_of(loaded: BenchmarkData) -> TileStore:
 
 
 def file_states(folder: Path | None) -> list[FileState]:
-    """Return the states of the folder of radar chips, with how many there are, and of the official lists."""
+    """Return the states of the folder, with the number of its chips, and of the official lists."""
     root = _find(folder) if folder is not None else None
     if root is None:
         return [(FOLDER, "absent (toporo data get sen1floods11 says how to get it)")]
     try:
         roles = read_lists(root)
-        state = f"found ({len(_at_hand(root, roles))} of {len(roles)} chips)"
+        state = f"found ({len(_existing(root, roles))} of {len(roles)} chips)"
     except DataError as error:
         state = f"damaged ({error})"
     lists = [(list_path(root, role), checksum) for role, checksum in CHECKSUMS.items()]
