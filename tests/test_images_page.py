@@ -12,7 +12,8 @@ import pytest
 
 from tests.commands import options_of
 from toporo.paper import BENCHMARKS
-from toporo.paper.domainbed import SPECS, ImageFolder
+from toporo.paper.domainbed import SPECS
+from toporo.paper.image_folder import ImageFolder
 from toporo.vision import NETWORKS, STYLES
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +52,7 @@ def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pyt
     from tests.paper.tiny_images import write_tiny
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", ("photos",), cameras))
     monkeypatch.chdir(tmp_path)
     (lines,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names: dict[str, Any] = {}

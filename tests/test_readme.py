@@ -119,14 +119,14 @@ def test_the_stub_for_pytorch_runs() -> None:
 def test_the_stub_for_images_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("PIL")
     from tests.paper.tiny_images import write_tiny
-    from toporo.paper.domainbed import ImageFolder
+    from toporo.paper.image_folder import ImageFolder
 
     cameras = ("new_camera", "old_camera", "other_camera")
-    write_tiny(tmp_path, ImageFolder("photos", "Photos", "", ("photos",), cameras))
+    write_tiny(tmp_path, ImageFolder("photos", "Photos", ("photos",), cameras))
     monkeypatch.chdir(tmp_path)
     names = rows_of_states()
     exec(block("If you have images", "python"), names)
-    assert names["pixels"].x.shape == (27, 224, 224, 3)
+    assert names["images"].shape == (27, 224, 224, 3)
     assert set(names["train"].groups) == set(names["objective"].weights) == set(cameras[1:])
 
 

@@ -30,7 +30,7 @@ from toporo.data.images import (
     verify,
 )
 from toporo.errors import DataError
-from toporo.paper.domainbed import SPECS, load
+from toporo.paper.domainbed import SPECS
 
 SIZE = 16
 
@@ -87,9 +87,9 @@ def test_packed_pixels_are_those_of_the_files(cache: Path, source: Path, monkeyp
 
 
 def test_a_benchmark_is_the_same_with_a_cache_and_without(tmp_path: Path, source: Path) -> None:
-    plain = load(SPECS["pacs"], source, size=SIZE, progress=False)
+    plain = SPECS["pacs"].load(source, size=SIZE, progress=False)
     for _ in range(2):
-        cached = load(SPECS["pacs"], source, size=SIZE, cache=tmp_path / "c", progress=False)
+        cached = SPECS["pacs"].load(source, size=SIZE, cache=tmp_path / "c", progress=False)
         assert cached.fingerprint == plain.fingerprint
         assert cached.store is not None
         assert plain.store is not None
@@ -110,7 +110,7 @@ def test_sizes_and_data_sets_share_a_cache(tmp_path: Path, source: Path, decoded
     write_tiny(tmp_path / "data", SPECS["vlcs"])
     for _ in range(2):
         for name, size in (("pacs", 16), ("pacs", 20), ("vlcs", 16)):
-            load(SPECS[name], source.parent, size=size, cache=tmp_path / "c", progress=False)
+            SPECS[name].load(source.parent, size=size, cache=tmp_path / "c", progress=False)
     assert len(decoded) == 3 * 36
 
 
@@ -413,7 +413,7 @@ def test_too_little_room_is_said_before_decoding(
 def test_a_cache_that_is_a_file_is_refused(tmp_path: Path, source: Path) -> None:
     (tmp_path / "c").write_text("mine")
     with pytest.raises(DataError, match="cannot pack images into"):
-        load(SPECS["pacs"], source, size=SIZE, cache=tmp_path / "c", progress=False)
+        SPECS["pacs"].load(source, size=SIZE, cache=tmp_path / "c", progress=False)
     assert (tmp_path / "c").read_text() == "mine"
 
 

@@ -20,8 +20,9 @@ from tests.paper.tiny_images import CLASSES, write_tiny
 from toporo.data import images
 from toporo.data.images import Decoded, ImageStore, decode
 from toporo.errors import DataError, DatasetNotFoundError, SettingError, TopoRoWarning, UnknownNameError
-from toporo.paper import domainbed
-from toporo.paper.domainbed import SPECS, ImageFolder, load, load_images
+from toporo.paper import image_folder, load_images
+from toporo.paper.domainbed import SPECS
+from toporo.paper.image_folder import ImageFolder
 from toporo.paper.loaded import BenchmarkData
 
 PACS = SPECS["pacs"]
@@ -40,7 +41,7 @@ def store_of(benchmark: BenchmarkData) -> ImageStore:
 
 
 def tiny(folder: Path, **options: object) -> BenchmarkData:
-    return load(PACS, folder, **{"size": 16, "progress": False, **options})  # type: ignore[arg-type]
+    return PACS.load(folder, **{"size": 16, "progress": False, **options})  # type: ignore[arg-type]
 
 
 def refused(folder: Path, **options: object) -> str:
@@ -63,7 +64,7 @@ def test_each_data_set_in_its_published_layout(name: str, tmp_path: Path) -> Non
     spec = SPECS[name]
     write_tiny(tmp_path, spec, per_class=2)
     for number, test in enumerate(spec.domains):
-        found = load(spec, tmp_path, test=test, size=16, progress=False)
+        found = spec.load(tmp_path, test=test, size=16, progress=False)
         assert (found.name, found.task, found.source) == (name, "images", "file")
         assert found.test == (test,)
         assert found.train == spec.domains[:number] + spec.domains[number + 1 :]
@@ -234,9 +235,9 @@ def test_wrong_options_are_errors(data: Path, options: dict[str, object], error:
 @pytest.mark.usefixtures("no_data")
 def test_a_data_set_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match=f"no terra_incognita/ in {tmp_path}. .*location_100"):
-        load(SPECS["terra"], tmp_path)
+        SPECS["terra"].load(tmp_path)
     with pytest.raises(DatasetNotFoundError, match="there is none"):
-        load(SPECS["terra"])
+        SPECS["terra"].load()
 
 
 # ---------------------------------------------------------------------- one's own pictures
@@ -245,7 +246,7 @@ def test_a_data_set_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     """Pictures of birds, cars and dogs by three cameras and one to come, with what else lies about in folders."""
-    spec = ImageFolder("signs", "Signs", "", ("signs",), ("east", "north", "west", "south"))
+    spec = ImageFolder("signs", "Signs", ("signs",), ("east", "north", "west", "south"))
     folder = write_tiny(tmp_path, spec)
     (folder / ".cache" / "dog").mkdir(parents=True)
     (folder / "readme.md").write_text("mine")
@@ -290,8 +291,8 @@ def test_the_real_pacs_is_complete(real_data: Path, monkeypatch: pytest.MonkeyPa
     def blank(files: list[images.ImageFile], size: int, **options: object) -> Decoded:
         return Decoded(np.broadcast_to(np.uint8(0), (len(files), size, size, 3)), "")
 
-    monkeypatch.setattr(domainbed, "decode_all", blank)
-    found = load(PACS, real_data, test="sketch")
+    monkeypatch.setattr(image_folder, "decode_all", blank)
+    found = PACS.load(real_data, test="sketch")
     assert found.data.sizes == {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
     assert len(found.data) == 9991
     assert found.about["complete"] is True
@@ -307,7 +308,7 @@ def test_a_part_of_the_real_pacs(real_data: Path, tmp_path: Path) -> None:
         target.mkdir(parents=True)
         for file in sorted(place.iterdir())[:2]:
             (target / file.name).symlink_to(file.resolve())
-    found = load(PACS, tmp_path, progress=False)
+    found = PACS.load(tmp_path, progress=False)
     store = store_of(found)
     assert store.images.shape == (4 * 7 * 2, 224, 224, 3)
     for row in range(0, len(store), 9):

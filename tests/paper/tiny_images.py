@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from toporo.paper.domainbed import ImageFolder
+from toporo.paper.image_folder import ImageFolder
 
 CLASSES = ("bird", "car", "dog")
 #: A ground, a colour and an ending a domain; the published data sets mix formats too.

@@ -2,8 +2,8 @@
 
 from toporo.paper import dg, domainbed, sen1floods11, tpt48
 from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset, register
-from toporo.paper.domainbed import load_images
 from toporo.paper.frame import load
+from toporo.paper.image_folder import load_images
 from toporo.paper.loaded import BenchmarkData
 
 __all__ = [
