@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ def public() -> Iterator[tuple[str, Any]]:
     for where in (toporo, *(getattr(toporo, package) for package in toporo._PACKAGES)):
         for name in getattr(where, "__all__", ()):
             thing = getattr(where, name)
-            if isinstance(thing, ModuleType) or not callable(thing) or id(thing) in seen:
+            if isinstance(thing, ModuleType | GenericAlias) or not callable(thing) or id(thing) in seen:
                 continue
             seen.add(id(thing))
             yield f"{where.__name__}.{name}", thing

@@ -59,7 +59,7 @@ def test_the_lines_for_pictures_of_ones_own_run(tmp_path: Path, monkeypatch: pyt
     exec(lines.replace('"cuda"', '"cpu"'), names)
     assert names["benchmark"].train == cameras[1:]
     assert len(names["train"]) == 2 * 3 * 3
-    assert names["data"].x.shape == (3 * 3 * 3, 224, 224, 3)
+    assert names["images"].shape == (3 * 3 * 3, 224, 224, 3)
     assert (tmp_path / "decoded" / "photos-224").is_dir()
 
 

@@ -127,6 +127,7 @@ def test_the_stub_for_images_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     names = rows_of_states()
     exec(block("If you have images", "python"), names)
     assert names["images"].shape == (27, 224, 224, 3)
+    assert names["classes"].shape == (27,)
     assert set(names["train"].groups) == set(names["objective"].weights) == set(cameras[1:])
 
 

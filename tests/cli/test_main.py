@@ -96,7 +96,7 @@ def test_reproduce_prints_a_table_and_writes_the_files(
         (("reproduce", "dg-15"), "unknown benchmark 'dg-15'. Did you mean 'dg15'? Valid names: dg15, dg60, "),
         (("reproduce", "dg15", "--methods", "erm,foo"), "unknown method 'foo'"),
         (("reproduce", "dg15", "--data", "absent"), "no such data folder: absent (from --data"),
-        (("reproduce", "dg15", "--source", "published"), "Put the published file there"),
+        (("reproduce", "dg15", "--source", "published"), "file goes there as dg/toy_d15"),
     ],
 )
 def test_a_users_mistake_is_one_message_and_exit_code_1(

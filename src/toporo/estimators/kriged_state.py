@@ -252,8 +252,10 @@ def _checked(arrays: Arrays, stored: StoredKriged, places: int, graph: bool) -> 
         shapes |= {"modes.values": (modes,), "modes.vectors": (places, modes)}
     check_arrays(arrays, shapes)
     positive = ["spread.between", "spread.within", "modes.values"]
-    positive += [f"factors.{name}" for name in ("rows", "squares", "residual")]
+    positive += ["factors.squares", "factors.residual"]
     wrong = [key for key in positive if key in arrays and (arrays[key] < 0).any()]
+    if (arrays["factors.rows"] < 1).any():
+        wrong.append("factors.rows")
     if wrong or (arrays["range.low"] > arrays["range.high"]).any():
         raise DataError(f"its array {(wrong or ['range.low'])[0]!r} holds numbers beyond what it may.")
     return {key: np.array(arrays[key], order="C") for key in shapes}

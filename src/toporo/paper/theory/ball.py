@@ -211,7 +211,13 @@ def project_ball(theta: Array, radius: float) -> Array:
 
 
 class DualityGap(NamedTuple):
-    """An upper bound of a duality gap, and the most by which it may exceed the true one."""
+    """An upper bound of a duality gap.
+
+    Attributes
+    ----------
+    value : the bound.
+    accuracy : the most by which the bound may exceed the true gap.
+    """
 
     value: Array
     accuracy: Array
@@ -234,7 +240,7 @@ def duality_gap(problem: BallProblem, theta: Array, q: Array, *, tol: float = 1e
     >>> data = GroupedData.from_arrays([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 5.0], ["a", "a", "b", "b"])
     >>> problem = BallProblem.from_data(data, loss="squared", ball_radius=2.0)
     >>> solution = solve_saddle(problem)
-    >>> duality_gap(problem, solution.point.theta[:, 0], solution.q).value < 1e-6
+    >>> bool(duality_gap(problem, solution.point.theta[:, 0], solution.q).value < 1e-6)
     True
     """
     theta, q = _checked_points(problem, theta, q)

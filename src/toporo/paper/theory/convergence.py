@@ -97,6 +97,10 @@ def certified_constants(problem: BallProblem) -> Constants:
 
     .. math:: \sqrt{E\|g_q\|^2} \le \Big(\sum_e \frac1{n_e}\sum_{i \in e} L_i^2\Big)^{1/2}
               + \lambda \max_e \|1_e - p\| = G_q .
+
+    Parameters
+    ----------
+    problem : the problem.
     """
     loss = LOSSES[problem.loss]
     norms = np.linalg.norm(problem.x, axis=1)
@@ -120,6 +124,10 @@ def estimated_constants(problem: BallProblem) -> Constants:
 
     They are smaller than the certified constants, which cover the whole ball, and no guarantee:
     :func:`measure_convergence` records whether they covered the gradients of its own runs.
+
+    Parameters
+    ----------
+    problem : the problem.
     """
     certified = certified_constants(problem)
     pilots = averaged_iterates(problem, certified, PILOT_STEPS, range(PILOT_RUNS), stream=(PILOT_STREAM,))

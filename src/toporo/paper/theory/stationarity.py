@@ -60,7 +60,13 @@ from toporo.types import Array
 
 
 class Stationarity(NamedTuple):
-    """Both quantities of Theorem 2, or bounds on them."""
+    r"""Both quantities of Theorem 2, or bounds on them.
+
+    Attributes
+    ----------
+    gradient_norm : :math:`\|\nabla_\theta R(\theta, q)\|`.
+    dual_suboptimality : :math:`\max_{q'} R(\theta, q') - R(\theta, q)`.
+    """
 
     gradient_norm: float
     dual_suboptimality: float
