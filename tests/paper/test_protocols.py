@@ -23,11 +23,11 @@ def test_a_protocol_speaks_only_of_what_exists(protocol: Protocol) -> None:
     assert protocol.model in FITS
     assert protocol.model != "mlp" or protocol.task in TARGETS
     assert protocol.better in ("higher", "lower")
-    assert set(protocol.known) <= set(BENCH_METHODS)
-    assert set(protocol.changes) <= set(protocol.known)
-    assert set(protocol.average or ()) <= set(protocol.known)
+    assert set(protocol.method_names) <= set(BENCH_METHODS)
+    assert set(protocol.changes) <= set(protocol.method_names)
+    assert set(protocol.average or ()) <= set(protocol.method_names)
     for variant in protocol.variants:
-        assert set(variant.paper) <= set(protocol.known)
+        assert set(variant.paper) <= set(protocol.method_names)
         for figures in variant.paper.values():
             assert set(figures) <= {metric.name for metric in protocol.metrics}
 

@@ -262,7 +262,7 @@ def test_bad_requests_are_refused_before_anything_is_written(small: Protocol, tm
         reproduce("dg15", target, methods=["nope"])
     with pytest.raises(UnknownNameError, match="unknown source"):
         reproduce("dg15", target, source="somewhere")
-    with pytest.raises(SettingError, match="seeds=0"):
+    with pytest.raises(SettingError, match="seeds is 0"):
         reproduce("dg15", target, seeds=0)
     with pytest.raises(DatasetNotFoundError, match="no such data folder"):
         reproduce("dg15", target, data=tmp_path / "absent")

@@ -145,7 +145,7 @@ def test_what_looks_equally_good_counts_as_its_mean(few: Protocol) -> None:
         mine = run.method.settings == own
         return [[2, 1.0, 0.1], [4, 1.0, 0.9 if mine else 0.5]] if not fold else [[2, 1.0, 0.2], [4, 1.0, 0.7 + mine]]
 
-    one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
+    one = search.evaluate_rules(plan, histories(plan, figure)).methods["tro-physical"]
     assert one.rules["validation"].values == pytest.approx([100 * np.mean([0.9, 0.5])])
     assert one.rules["validation"].taken[0]["equal"] == 2
     assert one.epochs["validation"].values == pytest.approx([100 * np.mean([0.1, 0.1, 0.9, 0.5])])
@@ -165,7 +165,7 @@ def test_a_setting_that_diverged_is_not_chosen(few: Protocol) -> None:
             return good
         return [] if fold == 1 else [[2, 1.0, 1.0], [4, 1.0, 1.0]]
 
-    one = search.judge(plan, histories(plan, figure)).methods["tro-physical"]
+    one = search.evaluate_rules(plan, histories(plan, figure)).methods["tro-physical"]
     assert {rule: choice.values for rule, choice in one.rules.items()} == {rule: [60.0] for rule in one.rules}
 
 

@@ -611,4 +611,4 @@ def test_protocols_on_images_name_the_domains_of_their_data(name: str) -> None:
     protocol = BENCHMARKS[name].protocol
     assert Groups([variant.options["test"] for variant in protocol.variants]).names == SPECS[name].domains
     for variant in protocol.variants:
-        assert set(variant.paper) <= set(protocol.known)
+        assert set(variant.paper) <= set(protocol.method_names)

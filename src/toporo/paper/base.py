@@ -59,13 +59,35 @@ class Vision:
 
 
 @dataclass(frozen=True)
-class TableRows:
-    """A benchmark's rows as a table: names of the columns, cells, and the columns with group and target."""
+class BenchmarkTable:
+    """A benchmark as files like those of a user's own data.
 
-    header: Sequence[str]
-    rows: Iterable[Sequence[Any]]
+    Attributes
+    ----------
+    table, edges, test : text of a CSV of rows, of a CSV of edges, and of a list of the test groups, one per line.
+    group, target : names of two of the table's columns.
+    """
+
+    table: str
+    edges: str
+    test: str
     group: str
     target: str
+
+    @classmethod
+    def from_rows(
+        cls, loaded: BenchmarkData, header: Sequence[str], rows: Iterable[Sequence[Any]], *, group: str, target: str
+    ) -> BenchmarkTable:
+        """Make the files from the names of the columns and the cells of all rows."""
+        edges = [*loaded.graph.edges, *([name, ""] for name in loaded.graph.isolates)]
+        test = "".join(f"{name}\n" for name in loaded.test)
+        return cls(_csv([header, *rows]), _csv([["source", "target"], *edges]), test, group, target)
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _known_source(source: str, about: Mapping[str, Any]) -> str:  # noqa: ARG001  # benchmarks may look at more
@@ -87,7 +109,7 @@ class Benchmark:
     others : further protocols by name.
     fetch : ``(folder, *, url=None, report=None, say)`` for ``toporo data get``: see
         :func:`toporo.paper.nclimdiv.fetch`.
-    table : writes the rows for ``toporo data table``, if they are a table.
+    table : makes the files of ``toporo data table``, if the rows are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
         are the values it was computed from. Columns of the protocol name further ones.
@@ -110,7 +132,7 @@ class Benchmark:
     group: str = "group"
     others: Mapping[str, Protocol] = field(default_factory=dict)
     fetch: Callable[..., Fetched] | None = None
-    table: Callable[[BenchmarkData], TableRows] | None = None
+    table: Callable[[BenchmarkData], BenchmarkTable] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups
     priors: Mapping[str, Callable[[BenchmarkData], Prior]] = field(default_factory=dict)
@@ -209,26 +231,6 @@ def load_dataset(
     return load(folder, source=source, **options)
 
 
-# ---------------------------------------------------------------------- as a table
-
-
-@dataclass(frozen=True)
-class BenchmarkTable:
-    """A benchmark as files like those of a user's own data.
-
-    Attributes
-    ----------
-    table, edges, test : text of a CSV of rows, of a CSV of edges, and of a list of the test groups, one per line.
-    group, target : names of two of the table's columns.
-    """
-
-    table: str
-    edges: str
-    test: str
-    group: str
-    target: str
-
-
 def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: str = "auto") -> BenchmarkTable:
     """Return a benchmark as files; parameters as for :func:`load_dataset`."""
     benchmark = BENCHMARKS[name]
@@ -238,18 +240,4 @@ def export(name: str, folder: str | os.PathLike[str] | None = None, *, source: s
         raise SettingError(
             f"{name} is {what}. To write as one: {able}; to load the pictures in Python: toporo.load_dataset({name!r})."
         )
-    loaded = load_dataset(name, folder, source=source)
-    rows = benchmark.table(loaded)
-    return BenchmarkTable(
-        table=_csv([rows.header, *rows.rows]),
-        edges=_csv([["source", "target"], *loaded.graph.edges, *([name, ""] for name in loaded.graph.isolates)]),
-        test="".join(f"{name}\n" for name in loaded.test),
-        group=rows.group,
-        target=rows.target,
-    )
-
-
-def _csv(rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    return benchmark.table(load_dataset(name, folder, source=source))

@@ -25,7 +25,7 @@ from toporo import pages
 from toporo.data.grouped import GroupedData
 from toporo.errors import DataError, listed
 from toporo.files import sha256
-from toporo.paper.base import Benchmark, TableRows, register
+from toporo.paper.base import Benchmark, BenchmarkTable, register
 from toporo.paper.loaded import (
     BenchmarkData,
     FileState,
@@ -220,14 +220,14 @@ def _truncated_gaussian(rng: np.random.Generator, count: int) -> npt.NDArray[np.
     return kept[:count]
 
 
-def to_table(loaded: BenchmarkData) -> TableRows:
+def to_table(loaded: BenchmarkData) -> BenchmarkTable:
     """Return one point per row, with its class as ``label``."""
     data = loaded.data
     rows = (
         [domain, *point.tolist(), ("blue", "red")[int(label)]]
         for domain, point, label in zip(data.ids.names, data.x, data.y, strict=True)
     )
-    return TableRows(["domain", "x1", "x2", "label"], rows, group="domain", target="label")
+    return BenchmarkTable.from_rows(loaded, ["domain", "x1", "x2", "label"], rows, group="domain", target="label")
 
 
 # ---------------------------------------------------------------------- the table

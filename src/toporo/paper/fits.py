@@ -86,6 +86,13 @@ class Assignment:
         return self.run.seed
 
     @property
+    def baseline(self) -> BenchMethod:
+        """The method whose features topologies are learned from."""
+        if self.protocol.baseline is None:
+            raise SettingError(f"{self.protocol.benchmark} has no baseline whose features a topology is learned from.")
+        return self.protocol.baseline
+
+    @property
     def benchmark(self) -> Benchmark:
         """The benchmark's definition."""
         return BENCHMARKS[self.protocol.benchmark]
@@ -322,10 +329,8 @@ def _network_prior(given: Assignment, split: Split) -> PriorAndGraph:
     """Return the prior of a network's method; if it is learned from features, train the baseline for them."""
 
     def learn(**settings: Any) -> GroupGraph:
-        if given.protocol.baseline is None:
-            raise SettingError(f"{given.protocol.benchmark} has no baseline whose features a topology is learned from.")
         model = build_model(given.protocol, given.loaded, given.seed)
-        _train(given, split, model, given.protocol.baseline, None, "features")
+        _train(given, split, model, given.baseline, None, "features")
         features = outputs_of(model, split.train, given.runtime.device, features=True)
         return learn_topology(features, split.train.ids, resamples=0, **settings)
 

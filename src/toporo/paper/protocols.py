@@ -67,12 +67,12 @@ class BenchMethod:
 
     @property
     def trained(self) -> bool:
-        """Whether it is trained round by round from a random start, so there is a round to choose."""
+        """True if it is trained round by round from a random start, so there is a round to choose."""
         return self.objective is not None
 
     @property
     def seeded(self) -> bool:
-        """Whether the result depends on the seed; other methods run once."""
+        """True if the result depends on the seed; other methods run once."""
         return self.trained or self.prior == "shuffled"
 
 
@@ -268,7 +268,7 @@ class Protocol:
     code_version: int = 1
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def method_names(self) -> tuple[str, ...]:
         """Names of all methods, in the order of the table; those of other packages come last."""
         return tuple(dict.fromkeys((*self.methods, *self.extra, *further_methods())))
 
@@ -310,17 +310,17 @@ class Protocol:
         elif name in (further := further_methods()):
             method = further[name]
         else:
-            raise UnknownNameError("method", name, self.known)
+            raise UnknownNameError("method", name, self.method_names)
         model = self.model if method.model == "mlp" else method.model
         return replace(method, **{"model": model, **self.changes.get(name, {})})
 
     def get_methods(self, names: Iterable[str] | None = None) -> list[BenchMethod]:
         """Return methods by name in the order of the table; all of them for None."""
         if names is None:
-            return [self.method(name) for name in self.known]
+            return [self.method(name) for name in self.method_names]
         wanted = [self.method(name.strip()) for name in names if name.strip()]
         if not wanted:
-            raise SettingError(f"no method named: choose from {', '.join(self.known)}.")
+            raise SettingError(f"no method named: choose from {', '.join(self.method_names)}.")
         return [method for method in self.get_methods() if method in wanted]
 
     def for_variant(self, variant: Variant) -> Protocol:

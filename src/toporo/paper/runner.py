@@ -1,4 +1,4 @@
-"""Reproduction of a table: runs in parallel, resumable and shared between processes; rows; files."""
+"""Run a table: in parallel, resumable, and shared between processes and machines."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from safetensors.torch import save
 
+from toporo.checks import whole
 from toporo.cluster import LOCAL, Cluster, RayCluster, check_engine, cluster
 from toporo.errors import DataError, DivergedError, NothingToTestError, SettingError, TopoRoError, TopoRoWarning
 from toporo.files import Claims
@@ -45,6 +46,10 @@ Done: TypeAlias = tuple[Record, bytes, bytes | None]
 LOOK_EVERY = 0.5
 
 
+def quiet(*_: object) -> None:
+    """Show nothing: the default for progress and remarks."""
+
+
 def reproduce(
     name: str,
     out: str | os.PathLike[str],
@@ -55,9 +60,9 @@ def reproduce(
     data: str | os.PathLike[str] | None = None,
     source: str = "auto",
     workers: int | None = 1,
-    progress: Progress | None = None,
+    progress: Progress = quiet,
     vision: VisionChoices | None = None,
-    say: Say | None = None,
+    say: Say = quiet,
     engine: str = LOCAL,
     **options: str | None,
 ) -> Results:
@@ -98,22 +103,16 @@ def reproduce(
         )
     # As they are settled: a user's choices are in them too.
     chosen = settled.get_methods(settled.methods if methods is None else methods)
-    if engine != LOCAL and runtime.device != "cpu":
-        raise SettingError(
-            f"--engine {engine} with --device {runtime.device}: a cluster's runs are done on CPUs. Use --device cpu, "
-            "or this command without --engine on every machine with a GPU, and one folder for all."
-        )
-    folder = check_request(out, seeds=seeds, workers=workers, engine=engine)
+    whole(seeds, "seeds", 1)
+    store = Store(Path(out), with_networks=runtime.keep_models)
+    runner = Runner(store, runtime, engine, workers, progress, say)
     loaded, skipped = _load(name, variants, data, source, loading)
     if benchmark.vision is not None:
         images.check_rows(benchmark, loaded.values())
-    if say is not None:
-        for remark in benchmark.remarks(list(loaded.values())):
-            say(remark)
+    for remark in benchmark.remarks(list(loaded.values())):
+        say(remark)
     runs = _make_runs(settled, loaded, chosen, seeds)
-    store = Store(folder, with_networks=runtime.keep_models)
-    place = Workplace(store, runtime, engine, workers, progress, say)
-    records, resumed = place.run_all(runs, {each.fingerprint: each for each in loaded.values()})
+    records, resumed = runner.do(runs, loaded.values())
     for run in runs:
         if (message := records[run.key].get("diverged")) is not None:
             raise DivergedError(f"{run}: {message}")
@@ -124,19 +123,8 @@ def reproduce(
         about |= images.describe(benchmark, settled, ordered, list(loaded.values()), skipped)
     every = [*runs, *(run for run, _ in kept)]
     results = Results(settled, make_rows(settled, ordered), about, loaded, ordered, every, resumed, store)
-    results.write(folder / "results.json")
+    results.write(Path(out, "results.json"))
     return results
-
-
-def check_request(out: str | os.PathLike[str], *, seeds: int, workers: int | None, engine: str) -> Path:
-    """Check settings of a table or a search before anything is read or written; return the folder for results."""
-    check_engine(engine)
-    if seeds < 1 or (workers is not None and workers < 1):
-        raise SettingError(f"seeds={seeds}, jobs={workers}: expected at least 1 of each.")
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder} is a file: give a folder for the results.")
-    return folder
 
 
 def _make_runs(
@@ -234,12 +222,12 @@ def _do_in_scratch(run: Run, loaded: BenchmarkData, runtime: Runtime, topology: 
 
 
 @dataclass(frozen=True)
-class Workplace:
-    """Where and how runs are done.
+class Runner:
+    """Does the runs that a store does not have yet; wrong settings are errors before anything is read or written.
 
     Attributes
     ----------
-    store : holds their results.
+    store : holds the results of runs.
     runtime : device and initial weights.
     engine : ``"local"``, ``"ray"`` or the address of a Ray cluster; see :mod:`toporo.cluster`.
     workers : runs at a time; None for as many as the engine has room for.
@@ -251,29 +239,39 @@ class Workplace:
     runtime: Runtime = field(default_factory=Runtime)
     engine: str = LOCAL
     workers: int | None = 1
-    progress: Progress | None = None
-    say: Say | None = None
+    progress: Progress = quiet
+    say: Say = quiet
 
-    def run_all(self, runs: Sequence[Run], data: Mapping[str, BenchmarkData]) -> tuple[dict[str, Record], int]:
-        """Do the runs that are not stored yet; return all records by key and the number of those found.
+    def __post_init__(self) -> None:
+        check_engine(self.engine)
+        if self.workers is not None:
+            whole(self.workers, "jobs", 1)
+        out, device = self.store.folder.parent, self.runtime.device
+        if out.exists() and not out.is_dir():
+            raise DataError(f"{out} is a file: give a folder for the results.")
+        if self.engine != LOCAL and device != "cpu":
+            raise SettingError(
+                f"--engine {self.engine} with --device {device}: a cluster's runs are done on CPUs. Use --device cpu, "
+                "or this command without --engine on every machine with a GPU, and one folder for all."
+            )
 
-        ``data`` are by fingerprint.
-        """
-        store, progress = self.store, self.progress or (lambda done, total, run: None)
+    def do(self, runs: Sequence[Run], data: Iterable[BenchmarkData]) -> tuple[dict[str, Record], int]:
+        """Do the runs that are not stored yet; return all records by key, and the number of those found."""
+        store, by_fingerprint = self.store, {each.fingerprint: each for each in data}
         records = {run.key: record for run in runs if (record := store.read(run)) is not None}
         found, pending = len(records), [run for run in runs if run.key not in records]
         with cluster(self.engine if pending else LOCAL) as machines:
             store.folder.mkdir(parents=True, exist_ok=True)
-            progress(found, len(runs), None)
+            self.progress(found, len(runs), None)
             for run in pending:
                 _set_aside_damaged(run, store)
-            with closing(self._each(pending, data, machines)) as ended:
-                for run, record in ended:
+            with closing(self._finished(pending, by_fingerprint, machines)) as finished:
+                for run, record in finished:
                     records[run.key] = record
-                    progress(len(records), len(runs), run)
+                    self.progress(len(records), len(runs), run)
         return records, found
 
-    def _each(
+    def _finished(
         self, pending: list[Run], data: Mapping[str, BenchmarkData], machines: Cluster
     ) -> Generator[tuple[Run, Record], None, None]:
         """Yield runs with records as they end, done here or by another process at work on this folder."""
@@ -293,7 +291,7 @@ class Workplace:
                     pending.remove(run)
                     yield run, stored
             if pending:
-                if not waited and self.say is not None:
+                if not waited:
                     self.say(f"{many(len(pending), 'run')} under way in another process on {store.folder}: waiting.")
                 waited = True
                 time.sleep(LOOK_EVERY)

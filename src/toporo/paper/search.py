@@ -1,4 +1,4 @@
-"""Search over settings: what every rule for choosing settings gets, and what it misses.
+"""Search over settings: the figures that each rule for choosing settings reaches, and the best of all settings.
 
 Rules that may not see the labels of the test groups choose by rows of the training groups that were set aside, or by
 regions of training groups held out, as far from the others as the test groups are from the training groups.
@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct, to_builtins
 from scipy.stats import spearmanr
 
+from toporo.checks import whole
 from toporo.choice.splits import hop_folds
 from toporo.cluster import LOCAL
 from toporo.errors import DataError, SettingError, UnknownNameError
@@ -27,7 +28,7 @@ from toporo.paper.base import BENCHMARKS, Benchmark, load_dataset
 from toporo.paper.loaded import BenchmarkData
 from toporo.paper.protocols import PENALTIES, BenchMethod, Protocol, Variant
 from toporo.paper.results import read_results
-from toporo.paper.runner import Progress, Say, Workplace, check_request
+from toporo.paper.runner import Progress, Runner, Say, quiet
 from toporo.paper.runs import Run, Store
 from toporo.paper.tables import METHOD, NONE, mean_sd, print_tables
 from toporo.schema import as_type
@@ -60,8 +61,8 @@ SEARCHES: dict[str, dict[str, tuple[dict[str, Any], ...]]] = {
 FOLDS, EVALUATIONS = 3, 20
 #: Rules without test labels; and all: the table's own settings, then those best on validation rows of the training
 #: groups, in regions held out, and on the test groups.
-HONEST = ("validation", "regions")
-RULES = ("own", *HONEST, "oracle")
+LABEL_FREE = ("validation", "regions")
+RULES = ("own", *LABEL_FREE, "oracle")
 #: Scores of each rule by setting (as JSON) and round.
 _Scores: TypeAlias = dict[tuple[str, int], dict[str, float]]
 
@@ -174,7 +175,7 @@ class Choice(Struct):
     taken: list[dict[str, Any]]
 
 
-class Searched(Struct):
+class MethodSearch(Struct):
     """Results for a method.
 
     Attributes
@@ -204,7 +205,7 @@ class VariantSearch(Struct):
     digits: int
     runs: int
     folds: list[dict[str, Any]]
-    methods: dict[str, Searched]
+    methods: dict[str, MethodSearch]
 
 
 class Search(Struct):
@@ -238,8 +239,8 @@ def search_settings(
     source: str = "auto",
     workers: int | None = 1,
     engine: str = LOCAL,
-    progress: Progress | None = None,
-    say: Say | None = None,
+    progress: Progress = quiet,
+    say: Say = quiet,
     **options: str | None,
 ) -> Search:
     """Try a grid of settings for every method, and write the result of every rule to ``out/search.json``.
@@ -255,7 +256,8 @@ def search_settings(
     protocol, seeds, data, source, workers, engine, progress, say, options : see
         :func:`toporo.paper.runner.reproduce`.
     """
-    folder = check_request(out, seeds=seeds, workers=workers, engine=engine)
+    whole(seeds, "seeds", 1)
+    runner = Runner(Store(Path(out)), engine=engine, workers=workers, progress=progress, say=say)
     benchmark = BENCHMARKS[name].under(protocol)
     wanted = list(methods) if methods is not None else None
     plans = [
@@ -270,24 +272,22 @@ def search_settings(
         for variant in benchmark.get_variants(**options)
     ]
     runs = [run for plan in plans for run in plan.runs]
-    if say is not None:
-        say(f"{len(runs):,} runs: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s).")
-    place = Workplace(Store(folder), engine=engine, workers=workers, progress=progress, say=say)
-    records, _ = place.run_all(runs, {part.fingerprint: part for plan in plans for part in plan.data})
-    outcome = Search(SCHEMA, name, protocol, search, seeds, [judge(plan, records) for plan in plans])
-    write_text(folder / "search.json", json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
+    say(f"{len(runs):,} runs: {len(plans[0].data) - 1} folds and all training groups, {seeds} seed(s).")
+    records, _ = runner.do(runs, [part for plan in plans for part in plan.data])
+    outcome = Search(SCHEMA, name, protocol, search, seeds, [evaluate_rules(plan, records) for plan in plans])
+    write_text(Path(out, "search.json"), json.dumps(to_builtins(outcome), ensure_ascii=False, indent=1))
     return outcome
 
 
-def judge(plan: SearchPlan, records: Mapping[str, Record]) -> VariantSearch:
+def evaluate_rules(plan: SearchPlan, records: Mapping[str, Record]) -> VariantSearch:
     """Return the result of every rule for every method; ``records`` are by key."""
     protocol = plan.protocol
     runs: dict[str, list[Run]] = {}
     for run in plan.runs:
         runs.setdefault(run.method.name, []).append(run)
     methods = {
-        name: _judge_method(protocol.method(name), protocol, runs[name], records)
-        for name in protocol.known
+        name: _evaluate_method(protocol.method(name), protocol, runs[name], records)
+        for name in protocol.method_names
         if name in runs
     }
     folds = [
@@ -299,9 +299,9 @@ def judge(plan: SearchPlan, records: Mapping[str, Record]) -> VariantSearch:
     return VariantSearch(variant.name, title, protocol.digits, len(plan.runs), folds, methods)
 
 
-def _judge_method(
+def _evaluate_method(
     method: BenchMethod, protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Record]
-) -> Searched:
+) -> MethodSearch:
     by_seed = [
         _scores(protocol, [run for run in runs if run.seed == seed], records)
         for seed in sorted({run.seed for run in runs})
@@ -309,14 +309,14 @@ def _judge_method(
     own = _as_key(method.settings)
     order = sorted({key for scores in by_seed for key, _ in scores}, key=lambda key: (key != own, key))
     last = max(epoch for scores in by_seed for _, epoch in scores)
-    at_last = [{place: score for place, score in scores.items() if place[1] == last} for scores in by_seed]
-    return Searched(
+    at_last = [{which: score for which, score in scores.items() if which[1] == last} for scores in by_seed]
+    return MethodSearch(
         method.title,
         [json.loads(key) for key in order],
         [_short(scores[key, last]["oracle"] for scores in by_seed if (key, last) in scores) for key in order],
         {rule: _choose(rule, at_last, protocol, own) for rule in RULES},
-        {rule: _choose(rule, by_seed, protocol, own) for rule in (*HONEST, "oracle")},
-        {rule: _rank(rule, at_last) for rule in HONEST},
+        {rule: _choose(rule, by_seed, protocol, own) for rule in (*LABEL_FREE, "oracle")},
+        {rule: _rank(rule, at_last) for rule in LABEL_FREE},
     )
 
 
@@ -331,16 +331,16 @@ def _scores(protocol: Protocol, runs: Sequence[Run], records: Mapping[str, Recor
     held_out: dict[tuple[str, int], list[float]] = {}
     for run in runs:
         for entry in records[run.key]["history"]:
-            place, metrics = (_as_key(run.method.settings), int(entry["round"])), entry["metrics"]
+            candidate, metrics = (_as_key(run.method.settings), int(entry["round"])), entry["metrics"]
             if run.fold:
-                held_out.setdefault(place, []).append(scale * metrics[key])
+                held_out.setdefault(candidate, []).append(scale * metrics[key])
             else:
-                scores[place] = {"validation": scale * metrics["validation"], "oracle": scale * metrics[key]}
+                scores[candidate] = {"validation": scale * metrics["validation"], "oracle": scale * metrics[key]}
     folds = max(run.fold for run in runs)
     return {
-        place: score | {"regions": float(np.mean(held_out[place]))}
-        for place, score in scores.items()
-        if len(held_out.get(place, ())) == folds
+        candidate: score | {"regions": float(np.mean(held_out[candidate]))}
+        for candidate, score in scores.items()
+        if len(held_out.get(candidate, ())) == folds
     }
 
 
@@ -349,11 +349,11 @@ def _choose(rule: str, by_seed: Sequence[_Scores], protocol: Protocol, own: str)
     values, regrets, taken = [], [], []
     for scores in by_seed:
         if rule == "own":
-            equal = [place for place in scores if place[0] == own]
+            equal = [candidate for candidate in scores if candidate[0] == own]
         else:
             top = best(score[rule] for score in scores.values())
-            equal = [place for place, score in scores.items() if score[rule] == top]
-        value = float(np.mean([scores[place]["oracle"] for place in equal]))
+            equal = [candidate for candidate, score in scores.items() if score[rule] == top]
+        value = float(np.mean([scores[candidate]["oracle"] for candidate in equal]))
         values.append(value)
         regrets.append(abs(best(score["oracle"] for score in scores.values()) - value))
         taken.append({"settings": json.loads(equal[0][0]), "epoch": equal[0][1], "equal": len(equal)})
@@ -387,12 +387,12 @@ def search_table(part: VariantSearch) -> Table:
         ]
 
     digits = part.digits
-    titles = (METHOD, "settings", *RULES, *(f"rank by {rule}" for rule in HONEST))
+    titles = (METHOD, "settings", *RULES, *(f"rank by {rule}" for rule in LABEL_FREE))
     rows = []
     for one in part.methods.values():
         ranks = [NONE if rank is None else f"{rank:.2f}" for rank in one.ranks.values()]
         rows.append((one.title, str(len(one.settings)), *cells(one.rules), *ranks, *cells(one.epochs)))
-    return Table((*titles, *(f"{rule}, epoch too" for rule in (*HONEST, "oracle"))), tuple(rows), (METHOD,))
+    return Table((*titles, *(f"{rule}, epoch too" for rule in (*LABEL_FREE, "oracle"))), tuple(rows), (METHOD,))
 
 
 def print_search(outcome: Search, *, style: str = "terminal") -> None:

@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def gain(self) -> float:
-        """How much better our figure is than theirs."""
+        """Difference of the figures, positive if ours is better."""
         return self.protocol.sign * (self.ours.mean - self.theirs.mean)
 
     @property
@@ -153,7 +153,7 @@ class _Contest:
 
     @property
     def explained(self) -> bool:
-        """Whether the control, with one ingredient, gains as much over ERM as TRO does with both."""
+        """True if the control, with one ingredient, gains as much over ERM as TRO does with both."""
         return self.control is not None and self.sign(self.tro, self.control) < 1 == self.sign(self.control, self.erm)
 
     def text(self) -> str:

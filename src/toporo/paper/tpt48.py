@@ -25,7 +25,7 @@ from toporo.data.grouped import GroupedData
 from toporo.errors import DatasetNotFoundError, UnknownNameError, listed
 from toporo.files import sha256
 from toporo.paper import nclimdiv
-from toporo.paper.base import Benchmark, TableRows, register
+from toporo.paper.base import Benchmark, BenchmarkTable, register
 from toporo.paper.loaded import BenchmarkData, ByGroup, RuleOfThumb, check_published, check_source, find_data
 from toporo.paper.nclimdiv import HOW_TO_GET, MONTHS, STATES, YEARS
 from toporo.paper.protocols import BENCH_METHODS, MILD_TRO, WARM_UP_SHARE, BenchMethod, Metric, Protocol, Variant
@@ -161,7 +161,7 @@ def _release(folder: Path, source: str) -> Path | None:
     return usable[0] if usable else None
 
 
-def to_table(loaded: BenchmarkData) -> TableRows:
+def to_table(loaded: BenchmarkData) -> BenchmarkTable:
     """Return one year of a state per row, in °F, with the mean from July to December as ``rest_of_year``."""
     data, mean, deviation = loaded.data, loaded.about["mean"], loaded.about["sd"]
     years = {state: iter(YEARS) for state in data.groups}
@@ -173,8 +173,8 @@ def to_table(loaded: BenchmarkData) -> TableRows:
         [state, next(years[state]), *degrees(first), *degrees(later.mean(keepdims=True))]
         for state, first, later in zip(data.ids.names, data.x, data.y, strict=True)
     )
-    months = [month.lower() for month in MONTHS[:HALF]]
-    return TableRows(["state", "year", *months, "rest_of_year"], rows, group="state", target="rest_of_year")
+    header = ["state", "year", *(month.lower() for month in MONTHS[:HALF]), "rest_of_year"]
+    return BenchmarkTable.from_rows(loaded, header, rows, group="state", target="rest_of_year")
 
 
 def _mean_by_hop(values: ByGroup, loaded: BenchmarkData) -> dict[str, Any]:

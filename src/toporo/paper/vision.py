@@ -320,10 +320,7 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
     def learn(**_: Any) -> GroupGraph:
         if (stored := read_sealed(shared)) is not None:
             return _as_stored(stored)
-        baseline = given.protocol.baseline
-        if baseline is None:
-            raise SettingError(f"{given.protocol.benchmark} has no baseline whose features a topology is learned from.")
-        return learned(_trained(given, kit, plan, baseline, None, "features")[0])
+        return learned(_trained(given, kit, plan, given.baseline, None, "features")[0])
 
     prior, graph = given.prior(kit.split.train, learn)
     network, trained = _trained(given, kit, plan, given.method, prior, "main")
