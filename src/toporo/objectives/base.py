@@ -54,7 +54,7 @@ class GroupMeans(NamedTuple):
         return (weights * self.values).sum() / share
 
 
-def group_means(values: Tensor, codes: Tensor, m: int, ranks: Ranks | None = None) -> GroupMeans:
+def group_means(values: Tensor, codes: Tensor, m: int) -> GroupMeans:
     """Average per-sample values by group, on the values' device, without waiting for it.
 
     Parameters
@@ -62,7 +62,6 @@ def group_means(values: Tensor, codes: Tensor, m: int, ranks: Ranks | None = Non
     values : (n,), one per sample.
     codes : (n,), the number of each sample's group.
     m : number of groups.
-    ranks : average over the samples of all ranks.
 
     >>> means = group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1]), 3)
     >>> means.values.tolist(), means.mean().item()  # the third is not in this batch
@@ -74,8 +73,6 @@ def group_means(values: Tensor, codes: Tensor, m: int, ranks: Ranks | None = Non
     else:  # on a GPU index_add adds in the order in which threads arrive; a product with the membership does not
         members = membership(codes, m, values.dtype)
         sums, counts = values @ members, members.sum(dim=0)
-    if ranks is not None:
-        sums, counts = ranks.total(sums, counts)
     return GroupMeans(sums / counts.clamp(min=1.0), (counts > 0).to(sums.dtype))
 
 
@@ -139,9 +136,6 @@ class Objective(nn.Module, ABC):
     warm_up: int = 0
     #: Adam's, for the network trained with the method.
     betas: tuple[float, float] = (0.9, 0.999)
-    #: True if ``compute`` joins ranks itself, by :meth:`means`, :meth:`mean` and :meth:`joined`. It is then given the
-    #: rows of its own rank, else those of all ranks. It is not inherited.
-    joins_ranks: ClassVar[bool] = False
     #: Part of the key of stored runs. A package that adds a method raises it by one with every change to what the
     #: method computes; its stored runs are then run again. toporo's own methods rely on ``CODE_VERSION``.
     code_version: ClassVar[int] = 1
@@ -152,7 +146,6 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.groups = groups if isinstance(groups, Groups) else Groups(groups)
         self._ranks: Ranks | None = None
-        self._joining: Ranks | None = None  # while a call's compute joins them
 
     def over_ranks(self, process_group: Any = None) -> Self:
         """Train over all ranks of ``torch.distributed`` as one process would with the rows of all their batches.
@@ -199,23 +192,26 @@ class Objective(nn.Module, ABC):
         if any(buffer.device != losses.device for buffer in self.buffers()):
             self.to(losses.device)
         with _full_precision(losses.device.type):
-            if self._ranks is None or self._ranks.alone or not self.training:
-                return self.compute(losses, codes, **extra)
-            return self._compute_over(self._ranks, losses, codes, extra)
+            logits, features = self.per_row(losses, logits, features)
+            if self._ranks is not None and self.training and not self._ranks.alone:
+                return self.compute(**self._joined(self._ranks, losses, codes, logits, features))
+            return self.compute(losses, codes, logits=logits, features=features)
 
-    def _compute_over(self, ranks: Ranks, losses: Tensor, codes: Tensor, extra: dict[str, Any]) -> Tensor:
-        given = {name: value for name, value in extra.items() if value is not None}
+    def _joined(self, ranks: Ranks, losses: Tensor, codes: Tensor, *extra: Tensor | None) -> dict[str, Any]:
+        """Return the arguments of ``compute`` for the rows of all ranks."""
+        own = dict(zip(("losses", "codes", "logits", "features"), (losses, codes, *extra), strict=True))
+        given = {name: rows for name, rows in own.items() if rows is not None}
         if not ranks.agreed:
-            shapes = {name: [str(value.dtype), *value.shape[1:]] for name, value in {"losses": losses, **given}.items()}
+            shapes = {name: [str(rows.dtype), *rows.shape[1:]] for name, rows in given.items() if name != "codes"}
             ranks.agree(self, self.identity | shapes)
-        if not vars(type(self)).get("joins_ranks"):
-            losses, codes, *joined = ranks.rows(losses, codes, *given.values())
-            return self.compute(losses, codes, **extra | dict(zip(given, joined, strict=True)))
-        self._joining = ranks
-        try:
-            return self.compute(losses, codes, **extra)
-        finally:
-            self._joining = None
+        return own | dict(zip(given, ranks.rows(*given.values()), strict=True))
+
+    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
+        """Return the logits and features that ``compute`` is given; by default they are unchanged.
+
+        The rows of several ranks are joined after this, so a method that differentiates losses by logits does so here.
+        """
+        return logits, features
 
     @abstractmethod
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
@@ -225,40 +221,8 @@ class Objective(nn.Module, ABC):
         ----------
         losses : (n,), in float32 or float64.
         codes : (n,), in the order of :attr:`groups`.
-        logits, features : of the same rows if the method :attr:`needs` them, else None.
+        logits, features : of the same rows, from :meth:`per_row`.
         """
-
-    def means(self, values: Tensor, codes: Tensor) -> GroupMeans:
-        """For ``compute``: :func:`group_means`, over all ranks where it joins them; two numbers per group are sent.
-
-        Parameters
-        ----------
-        values : (n,), one per sample.
-        codes : (n,), the number of each sample's group.
-        """
-        return group_means(values, codes, len(self.groups), self._joining)
-
-    def mean(self, values: Tensor) -> Tensor:
-        """For ``compute``: the mean over samples, over all ranks where it joins them; two numbers are sent.
-
-        Parameters
-        ----------
-        values : (n,), one per sample.
-        """
-        if not self._joining:
-            return values.mean()
-        count = torch.full((), float(len(values)), dtype=values.dtype, device=values.device)
-        total, count = self._joining.total(values.sum(), count)
-        return total / count
-
-    def joined(self, *rows: Tensor) -> tuple[Tensor, ...]:
-        """For ``compute``: the rows of all ranks where it joins them, rank after rank; else unchanged.
-
-        Parameters
-        ----------
-        rows : (n, …) each.
-        """
-        return self._joining.rows(*rows) if self._joining else rows
 
     @property
     def weights(self) -> dict[Name, float]:
@@ -352,7 +316,7 @@ class PenalizedObjective(Objective):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        means = self.means(losses, codes)
+        means = group_means(losses, codes, len(self.groups))
         ready = (self.steps >= self.warm_up).to(losses.dtype)
         factor = ready * self.penalty + (1.0 - ready) * min(1.0, self.penalty)
         value = means.mean() + factor * self.penalise(means, losses, codes, logits)
@@ -395,7 +359,7 @@ class WeightedObjective(Objective):
         self._bind_state_to_groups(weights.tolist())
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        means = self.means(losses, codes)
+        means = group_means(losses, codes, len(self.groups))
         if self.training:
             self._advance(means)
         return means.weighted(self.q.to(means.values.dtype))

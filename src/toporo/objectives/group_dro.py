@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from toporo.errors import UnknownNameError
 from toporo.groups import Groups
@@ -30,8 +29,6 @@ class GroupDRO(WeightedObjective):
     >>> round(objective.weights["PA"], 3)  # e³ / (e + e³)
     0.881
     """
-
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:
         rules = {"mirror": mirror, "projected": ascent}

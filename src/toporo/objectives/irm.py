@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -45,26 +45,25 @@ class IRM(PenalizedObjective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 100.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
 
-    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
+    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
+        """Reduce logits to the derivative of each row's loss by their scale."""
         if not logits.requires_grad or not losses.requires_grad:
             raise DataError("IRM differentiates the losses by the logits: call it with gradients enabled.")
         (slope,) = torch.autograd.grad(losses.sum(), logits, create_graph=True, allow_unused=True)
         if slope is None:
             raise DataError("the losses do not come from these logits: give the tensor they were computed from.")
-        slope, logits = slope.to(losses.dtype), logits.to(losses.dtype)
-        by_scale = slope * logits
-        if logits.ndim > 1:
-            by_scale = by_scale.flatten(1).sum(dim=1)
-        by_scale, codes = self.joined(by_scale, codes)  # a slope is known where its loss is; halves are of all rows
+        by_scale = slope.to(losses.dtype) * logits.to(losses.dtype)
+        return by_scale.flatten(1).sum(dim=1) if logits.ndim > 1 else by_scale, features
+
+    def penalise(self, means: GroupMeans, losses: Tensor, codes: Tensor, logits: Tensor) -> Tensor:
         m = len(self.groups)
         members = membership(codes, m, losses.dtype)
         place = (members.cumsum(dim=0) * members).sum(dim=1).long()  # of a row in its group, from 1
-        halves = group_means(by_scale, 2 * codes + place % 2, 2 * m)
+        halves = group_means(logits, 2 * codes + place % 2, 2 * m)
         pair = halves.values.view(m, 2)
         one, other = pair[:, 0], pair[:, 1]  # prod()'s backward pass would look at values
         both = halves.present.view(m, 2).amin(dim=1)

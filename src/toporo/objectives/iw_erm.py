@@ -29,7 +29,6 @@ class IWERM(WeightedObjective):
     """
 
     takes_prior: ClassVar[bool] = True
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, prior: Prior | Mapping[Any, float], groups: Groups | None = None) -> None:
         super().__init__(prior, exact(math.inf), groups)

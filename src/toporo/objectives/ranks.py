@@ -1,4 +1,4 @@
-"""Batches that lie on several ranks of ``torch.distributed``, as if they were one: totals, and rows, of all of them.
+"""Join the rows of a batch that is spread over several ranks of ``torch.distributed``.
 
 Every rank computes the same value from the same joined numbers, so the gradient by these is the same everywhere. What a
 rank passes on to its own part is known without a message: that gradient, times the number of ranks, because DDP and
@@ -48,18 +48,6 @@ class Ranks:
         #: True once :meth:`agree` has been called.
         self.agreed = False
 
-    def total(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """The sums over ranks of tensors of one type, in one message; differentiable.
-
-        Parameters
-        ----------
-        parts : tensors of the same shapes on every rank.
-        """
-        message = torch.cat([part.flatten() for part in parts])
-        summed: Tensor = _SummedParts.apply(message, self)  # type: ignore[no-untyped-call]  # torch's
-        pieces = torch.split(summed, [part.numel() for part in parts])
-        return tuple(piece.view_as(part) for piece, part in zip(pieces, parts, strict=True))
-
     def rows(self, *parts: Tensor) -> tuple[Tensor, ...]:
         """The rows of all ranks, rank after rank, in one message; differentiable.
 
@@ -106,21 +94,6 @@ class Ranks:
             "an objective that trains over ranks cannot be pickled, because its process group lives in this process "
             "alone: save objective.state_dict()."
         )
-
-
-class _SummedParts(torch.autograd.Function):
-    """A sum over ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, message: Tensor, ranks: Ranks) -> Tensor:
-        ctx.size = ranks.size
-        summed = message.clone()
-        dist.all_reduce(summed, group=ranks.group)
-        return summed
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None]:
-        return slopes[0] * ctx.size, None
 
 
 class _JoinedRows(torch.autograd.Function):

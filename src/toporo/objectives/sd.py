@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -35,12 +35,14 @@ class SD(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 0.1) -> None:
         super().__init__(groups)
         self.penalty = non_negative(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
-        squares = logits.to(losses.dtype) ** 2
-        return self.mean(losses) + self.penalty * self.mean(squares.flatten())
+        return losses.mean() + self.penalty * logits.mean()
+
+    def per_row(self, losses: Tensor, logits: Any, features: Any) -> tuple[Any, Any]:
+        """Reduce logits to their mean square by row."""
+        return (logits.to(losses.dtype) ** 2).reshape(len(logits), -1).mean(dim=1), features

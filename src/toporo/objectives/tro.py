@@ -44,7 +44,6 @@ class TRO(WeightedObjective):
     """
 
     takes_prior: ClassVar[bool] = True
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -29,8 +28,6 @@ class VREx(PenalizedObjective):
     >>> VREx(["NY", "PA"], penalty=1.0, warm_up=0)(torch.tensor([1.0, 3.0]), torch.tensor([0, 1])).item()  # 2 + 1
     3.0
     """
-
-    joins_ranks: ClassVar[bool] = True
 
     def __init__(self, groups: Groups | Iterable[Name], penalty: float = 10.0, warm_up: int = 500) -> None:
         super().__init__(groups, penalty, warm_up)
