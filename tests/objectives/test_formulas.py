@@ -263,7 +263,10 @@ def test_bad_settings_say_what_was_expected(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TRO(PRIOR, update="newton"), "'newton'. Valid names: ascent, constrained, exact, mirror"),
+        (
+            lambda: TRO(PRIOR, update="exakt"),
+            r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact",
+        ),
         (lambda: TRO(PRIOR, divergence="tv"), "'tv'. Valid names: chi2, kl, l2"),
         (lambda: GroupDRO(NAMES, update="exact"), "'exact'. Valid names: mirror, projected"),
     ],

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from toporo.checks import one_of
+from toporo.errors import SettingError
 from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
-from toporo.robust import make_rule
+from toporo.robust import RULES
 from toporo.topology.prior import Prior
 
 #: The rule that suits a divergence: its own geometry's gradient step where there is a stable one.
@@ -61,9 +62,24 @@ class TRO(WeightedObjective):
         if update is None:
             update = "constrained" if radius is not None else DEFAULT_UPDATE.get(divergence, "exact")
         prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
-        smallest = min(weight for weight in prior.weights.values() if weight > 0)
-        rule = make_rule(update, step=step, penalty=penalty, radius=radius, divergence=divergence, smallest=smallest)
-        super().__init__(prior, rule, groups)
+        settings: dict[str, dict[str, Any]] = {
+            "ascent": {
+                "step": step,
+                "penalty": penalty,
+                "smallest": min(weight for weight in prior.weights.values() if weight > 0),
+            },
+            "mirror": {"step": step, "penalty": penalty},
+            "exact": {"penalty": penalty},
+            "constrained": {"radius": radius},
+        }
+        one_of(update, "weight update", settings)
+        if update == "constrained" and radius is None:
+            raise SettingError("update='constrained' needs radius=, the largest D(q‖p) allowed.")
+        if update != "constrained" and radius is not None:
+            raise SettingError(
+                f"radius={radius!r} only goes with update='constrained'; update={update!r} takes penalty=."
+            )
+        super().__init__(prior, RULES[update](divergence=divergence, **settings[update]), groups)
         if start == "uniform":
             self.q.fill_(1.0 / len(self.groups))
         self.penalty, self.step, self.radius = penalty, step, radius

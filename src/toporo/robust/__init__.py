@@ -22,7 +22,6 @@ _HOME = {
     "fit_linear": "toporo.robust.linear",
     "fit_logistic": "toporo.robust.linear",
     "get_divergence": "toporo.robust.divergences",
-    "make_rule": "toporo.robust.weights",
     "mirror": "toporo.robust.weights",
     "path": "toporo.robust.linear",
     "project_simplex": "toporo.robust.simplex",

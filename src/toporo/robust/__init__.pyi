@@ -16,5 +16,4 @@ from toporo.robust.weights import ascent as ascent
 from toporo.robust.weights import constrained as constrained
 from toporo.robust.weights import constrained_response as constrained_response
 from toporo.robust.weights import exact as exact
-from toporo.robust.weights import make_rule as make_rule
 from toporo.robust.weights import mirror as mirror

@@ -16,17 +16,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from array_api_compat import array_namespace
 
-from toporo.checks import number, one_of, penalty_number, positive
-from toporo.errors import SettingError, warn
+from toporo.checks import number, penalty_number, positive
+from toporo.errors import warn
 from toporo.robust.divergences import Divergence, best_response, get_divergence
 from toporo.robust.simplex import project_simplex
 
-#: ``update(q, losses, prior) -> q``, pure.
-WeightRule = Callable[[Any, Any, Any], Any]
+
+class WeightRule(Protocol):
+    """An update rule: a pure function ``rule(q, losses, prior) -> q``."""
+
+    def __call__(self, q: Any, losses: Any, prior: Any, /) -> Any: ...
 
 
 def ascent(
@@ -180,43 +183,13 @@ def constrained_response(losses: Any, prior: Any, radius: float, divergence: str
     return divergence.best_response(losses, prior, scale * 10.0**high)
 
 
-#: Names of the rules.
-RULES = ("ascent", "exact", "mirror", "constrained")
-
-
-def make_rule(
-    name: str,
-    *,
-    step: float = 0.1,
-    penalty: float = 1.0,
-    radius: float | None = None,
-    divergence: str | type[Divergence] = "l2",
-    smallest: float = 1.0,
-) -> WeightRule:
-    """Make a rule by its name, with the settings it takes.
-
-    Parameters
-    ----------
-    name : one of :data:`RULES`.
-    step, penalty, divergence, smallest : as the rule takes them.
-    radius : of ``"constrained"``, and of no other.
-
-    >>> import numpy as np
-    >>> make_rule("exact", penalty=2.0)(np.array([0.5, 0.5]), np.array([1.0, 2.0]), np.array([0.5, 0.5]))
-    array([0.25, 0.75])
-    """
-    one_of(name, "weight update", RULES)
-    if name == "constrained":
-        if radius is None:
-            raise SettingError("update='constrained' needs radius=, the largest D(q‖p) allowed.")
-        return constrained(radius, divergence)
-    if radius is not None:
-        raise SettingError(f"radius={radius!r} only goes with update='constrained'; update={name!r} takes penalty=.")
-    if name == "exact":
-        return exact(penalty, divergence)
-    if name == "mirror":
-        return mirror(step, penalty, divergence)
-    return ascent(step, penalty, divergence, smallest=smallest)
+#: Name to rule.
+RULES: dict[str, Callable[..., WeightRule]] = {
+    "ascent": ascent,
+    "exact": exact,
+    "mirror": mirror,
+    "constrained": constrained,
+}
 
 
 def _warn_if_cycling(step: float, penalty: float, curvature: float) -> None:
