@@ -13,7 +13,6 @@ _HOME = {
     "LogisticLosses": "toporo.robust.logistic",
     "RobustFit": "toporo.robust.linear",
     "SquaredLosses": "toporo.robust.losses",
-    "WeightRule": "toporo.robust.weights",
     "ascent": "toporo.robust.weights",
     "best_response": "toporo.robust.divergences",
     "constrained": "toporo.robust.weights",

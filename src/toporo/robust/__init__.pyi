@@ -11,7 +11,6 @@ from toporo.robust.logistic import LogisticLosses as LogisticLosses
 from toporo.robust.losses import SquaredLosses as SquaredLosses
 from toporo.robust.simplex import project_simplex as project_simplex
 from toporo.robust.weights import RULES as RULES
-from toporo.robust.weights import WeightRule as WeightRule
 from toporo.robust.weights import ascent as ascent
 from toporo.robust.weights import constrained as constrained
 from toporo.robust.weights import constrained_response as constrained_response
