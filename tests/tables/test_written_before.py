@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+
 from toporo.graphs import as_graph
 from toporo.tables import load_model
 from toporo.topology import GroupGraph
