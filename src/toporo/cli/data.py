@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +25,7 @@ from toporo.cli.common import (
 )
 from toporo.errors import SettingError
 from toporo.files import write_text
-from toporo.paper.base import BENCHMARKS, export, listed_benchmarks
+from toporo.paper.base import BENCHMARKS, Benchmark, export, listed_benchmarks
 from toporo.paper.loaded import data_folder, download_folder
 from toporo.progress import Bar, tracked
 from toporo.text import many
@@ -47,7 +48,7 @@ def list_data(
 
     Example: toporo data list
     """
-    for name, rows in groupby(_file_states(data, as_json=as_json, quiet=quiet), key=lambda row: row["name"]):
+    for name, rows in groupby(_all_states(data, as_json=as_json, quiet=quiet), key=lambda row: row["name"]):
         if not as_json:
             files = list(rows)
             say(f"{name:<12} {files[0]['title']}")
@@ -67,10 +68,9 @@ def verify_data(
 
     Example: toporo data verify --data downloads
     """
-    rows = _file_states(data, as_json=as_json, quiet=quiet)
+    rows = _all_states(data, as_json=as_json, quiet=quiet)
     if not as_json:
-        for row in rows:
-            say(f"{row['status']}: {row['file']}")
+        _say_states(rows)
     bad = {row["status"].split(" (")[0] for row in rows} & {"differs", "damaged"}
     if bad:
         say("A file differs from what was published or fetched: fetch it again, or expect other figures.", err=True)
@@ -104,12 +104,12 @@ def get_data(
         raise SettingError(f"{name} has no place to fetch it from. {benchmark.how_to_get} To fetch: {can}.")
     folder = download_folder(data)
     with interruptible("nothing was kept"), Bar(name, "bytes", mark="toporo: ", quiet=as_json or quiet) as progress:
-        got = benchmark.fetch(folder, url=url, report=progress, say=progress.say)
+        benchmark.fetch(folder, url=url, report=progress, say=progress.say)
+    rows = _file_states([benchmark], folder)
     if as_json:
-        say(json.dumps({"name": name, "path": str(got.path), "release": got.release, "fresh": got.fresh}, indent=1))
+        say_data(json.dumps(rows, indent=1))
         return
-    checked = "checksum as published" if got.published else f"complete, release of {got.release}"
-    say(f"{name}: {'fetched' if got.fresh else 'already there'} ({checked})\n{got.path}")
+    _say_states(rows)
     if data is not None and download_folder() != folder:
         say(f"toporo: use it with --data {folder}, or set TOPORO_DATA to that folder.", err=True)
 
@@ -149,18 +149,27 @@ def table_data(
         say(f"{many(groups, 'test group')}: {test}")
 
 
-def _file_states(data: Path | None, *, as_json: bool, quiet: bool) -> list[dict[str, Any]]:
+def _all_states(data: Path | None, *, as_json: bool, quiet: bool) -> list[dict[str, str]]:
     """Return the files of every benchmark with their states; print them as JSON if asked."""
     with working("looking at files", "", quiet=as_json or quiet):
-        folder = data_folder(data)
-        rows = [
-            {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
-            for benchmark in tracked(list(listed_benchmarks()), lambda benchmark: f"looking at {benchmark.name}")
-            for file, status in benchmark.files(folder)
-        ]
+        benchmarks = tracked(listed_benchmarks(), lambda benchmark: f"looking at {benchmark.name}")
+        rows = _file_states(benchmarks, data_folder(data))
     if as_json:
         say_data(json.dumps(rows, indent=1))
     return rows
+
+
+def _file_states(benchmarks: Iterable[Benchmark], folder: Path | None) -> list[dict[str, str]]:
+    return [
+        {"name": benchmark.name, "title": benchmark.title, "status": status, "file": file}
+        for benchmark in benchmarks
+        for file, status in benchmark.files(folder)
+    ]
+
+
+def _say_states(rows: list[dict[str, str]]) -> None:
+    for row in rows:
+        say(f"{row['status']}: {row['file']}")
 
 
 commands = register("data")(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from toporo.data.grouped import GroupedData, Split
 from toporo.errors import SettingError, UnknownNameError
-from toporo.paper.loaded import BenchmarkData, ByGroup, Fetched, FileState, RuleOfThumb, mean_of_groups, random_split
+from toporo.paper.loaded import BenchmarkData, ByGroup, FileState, RuleOfThumb, mean_of_groups, random_split
 from toporo.paper.protocols import Protocol, Variant
 from toporo.registry import Registry
 from toporo.topology.prior import Prior
@@ -107,8 +107,7 @@ class Benchmark:
     group : name of a group in messages, such as ``"state"``.
     files : from a data folder, or None, to its files and their states, for ``toporo data list`` and ``verify``.
     others : further protocols by name.
-    fetch : ``(folder, *, url=None, report=None, say)`` for ``toporo data get``: see
-        :func:`toporo.paper.nclimdiv.fetch`.
+    fetch : ``(folder, *, url=None, report, say)`` for ``toporo data get``: see :func:`toporo.paper.nclimdiv.fetch`.
     table : makes the files of ``toporo data table``, if the rows are a table.
     split : ``(data, seed, fraction)`` to the rows to train on and to validate on.
     summary : from a metric by test group to an evaluation's metrics; ``"test"`` is over all test groups, ``"by_group"``
@@ -131,7 +130,7 @@ class Benchmark:
     files: Callable[[Path | None], list[FileState]]
     group: str = "group"
     others: Mapping[str, Protocol] = field(default_factory=dict)
-    fetch: Callable[..., Fetched] | None = None
+    fetch: Callable[..., None] | None = None
     table: Callable[[BenchmarkData], BenchmarkTable] | None = None
     split: Callable[[BenchmarkData, int, float], Split] = random_split
     summary: Callable[[ByGroup, BenchmarkData], dict[str, Any]] = mean_of_groups

@@ -121,16 +121,6 @@ def random_split(loaded: BenchmarkData, seed: int, fraction: float) -> Split:
 # ---------------------------------------------------------------------- files
 
 
-@dataclass(frozen=True)
-class Fetched:
-    """A file of a data set: where it is, whether its checksum is the published one, whether it was downloaded now."""
-
-    path: Path
-    release: str
-    published: bool
-    fresh: bool
-
-
 def check_source(name: str, source: str, admitted: Sequence[str], how_to_get: str = "") -> None:
     """Raise an error unless a benchmark admits the source."""
     if source == "generated" and source not in admitted:
