@@ -12,9 +12,10 @@ import pytest
 from scipy.linalg import expm
 
 from toporo.errors import DataError
-from toporo.robust import kriged
+from toporo.robust import likelihood
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, Likelihood, fit_kriged
+from toporo.robust.kriged import MODELS, OF_X, PARAMETERS, fit_kriged
+from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes, WalkModes
 
 D = 3
@@ -298,9 +299,9 @@ def test_beyond_the_exact_size_smooth_modes_say_nearly_the_same(
     means = np.zeros((int((~known).sum()), d))
     said = []
     for most, searched, solved in ((1600, 0, 0), (100, 140, 180)):
-        monkeypatch.setattr(kriged, "MOST_EFFECTS", most)
-        monkeypatch.setattr(kriged, "SEARCHED", searched)
-        monkeypatch.setattr(kriged, "SOLVED", solved)
+        monkeypatch.setattr(likelihood, "MOST_EFFECTS", most)
+        monkeypatch.setattr(likelihood, "SEARCHED", searched)
+        monkeypatch.setattr(likelihood, "SOLVED", solved)
         fit = fit_kriged(factors, modes, names, wanted)
         said.append(fit.moments(x[~known], means, modes.vectors[g[~known]], np.full(len(means), -1))[0])
     assert fit.models[-1].solved.layout.effects <= 180

@@ -41,7 +41,7 @@ from toporo.estimators.effects import Kriged, moved
 from toporo.estimators.held_out import HeldOut, checked_level, hops_of_rows, scores_of, why_none
 from toporo.estimators.kriged_classes import some_of
 from toporo.estimators.league import LeaguePart, Standing
-from toporo.estimators.places import placed, vectors_of
+from toporo.estimators.places import vectors_of
 from toporo.estimators.rows import (
     EVERYONE,
     check_classes,
@@ -61,8 +61,6 @@ from toporo.estimators.weighted import weight_name
 from toporo.groups import GroupIds
 from toporo.machine import Fit, FitPool, one_thread, usable_threads
 from toporo.progress import tracked
-from toporo.robust.kriged import without
-from toporo.robust.modes import WalkModes
 from toporo.types import Array, Name
 
 #: A candidate whose squared error in any part is more than so many times that of the safe mean has no vote.
@@ -379,7 +377,6 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
         self, target: npt.NDArray[Any], guesses: Array, ids: GroupIds, rows: npt.NDArray[np.intp] | None
     ) -> None:
         """What effects say of groups left out, a part at a time, with variances as they are."""
-        places = placed(self.topology_, ids.groups, WalkModes)[1]
         added, spread = (np.zeros((len(target), len(self.fits_))) for _ in range(2))
         for part in _parts(ids, self.folds, self.random_state) if len(ids.groups) > 2 else []:
             gone = np.zeros(len(ids.groups), dtype=bool)
@@ -388,7 +385,7 @@ class AutoEstimator(LeaguePart, Kriged, ABC):
             nothing, nobody = np.zeros((len(vectors), 0)), np.full(len(vectors), -1)
             where = np.cumsum(gone)[ids.codes[part]] - 1
             for k, fit in enumerate(self.fits_):
-                means, variances = without(fit, places, gone).moments(nothing, nothing, vectors, nobody)
+                means, variances = fit.without(gone).moments(nothing, nothing, vectors, nobody)
                 added[part, k], spread[part, k] = means[where, 0], variances[where, 0]
         if self._classes:
             said, sd = moved(guesses, added), None

@@ -36,7 +36,8 @@ from toporo.groups import GroupIds, Groups
 from toporo.machine import free_bytes
 from toporo.robust.divergences import best_response
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import LEVELS, MODELS, SOLVED, KrigedFit, fit_kriged
+from toporo.robust.kriged import LEVELS, MODELS, KrigedFit, fit_kriged
+from toporo.robust.likelihood import SOLVED
 from toporo.robust.modes import GraphModes, WalkModes
 from toporo.robust.panel import fit_panel
 from toporo.robust.rows import chunks

@@ -23,7 +23,8 @@ from toporo.estimators.rows import Scaling
 from toporo.estimators.stored import Arrays, StoredClasses, check_arrays, classes_from_json, classes_to_json
 from toporo.groups import Groups, name_from_json, name_to_json
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit, Likelihood, with_all_modes
+from toporo.robust.kriged import LEVELS, MODELS, OF_X, FittedModel, KrigedFit
+from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes
 from toporo.schema import AtLeastOne, Finite, NonNegative, Positive, Share, as_type
 from toporo.text import number_to_json
@@ -309,4 +310,4 @@ def fit_again(
         sound = False
     if not sound:
         raise DataError("its numbers have no solution, or not the one they were written with. Fit the model again.")
-    return with_all_modes(KrigedFit(likelihood, models, weights))
+    return KrigedFit(likelihood, models, weights).with_all_modes()

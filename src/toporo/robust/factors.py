@@ -261,6 +261,11 @@ class GroupFactors:
         targets[at, : len(own)] = self.targets
         return GroupFactors(groups, tuple(columns), roots=roots, targets=targets, **arrays)
 
+    def select(self, groups: npt.NDArray[np.intp]) -> GroupFactors:
+        """Return the factors of some of the groups, whose numbers are given in ascending order."""
+        arrays = {name: getattr(self, name)[groups] for name in _ARRAYS}
+        return GroupFactors(Groups(self.groups.decode(groups)), self.columns, **arrays)
+
     def select_columns(self, columns: Sequence[Hashable]) -> GroupFactors:
         """Return the factors of some of the inputs."""
         place_of = {name: place for place, name in enumerate(self.columns)}

@@ -22,7 +22,8 @@ import numpy as np
 from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.factors import GroupFactors
-from toporo.robust.kriged import KrigedFit, Likelihood, fit_nested
+from toporo.robust.kriged import KrigedFit, fit_nested
+from toporo.robust.likelihood import Likelihood
 from toporo.robust.modes import GraphModes
 from toporo.types import Array
 
