@@ -1,4 +1,4 @@
-"""Modes of a graph's Laplacian, and the kernels that say how alike the groups of a graph are."""
+"""Modes of a graph's Laplacian, and the kernels over groups that they make."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ class GraphModes:
         degrees = weights.sum(axis=1)
         laplacian = np.diag(degrees) - weights
         values, vectors = np.linalg.eigh(laplacian / max(float(degrees.mean()), 1e-12))
-        m = len(weights)
         # In a graph of several pieces the constant is one of several modes of value 0: take it out of all of them.
         flat = int(np.sum(values < 1e-9))
         smooth = vectors[:, :flat] - vectors[:, :flat].mean(axis=0)
         pieces = np.linalg.svd(smooth, full_matrices=False)[0][:, : flat - 1]
-        return cls(
-            np.concatenate([np.zeros(flat - 1), np.maximum(values[flat:], 0.0)]),
-            np.column_stack([pieces, vectors[:, flat:]]) if m > 1 else np.zeros((m, 0)),
-        )
+        values = np.append(np.zeros(flat - 1), np.maximum(values[flat:], 0.0))
+        return cls(values, np.column_stack([pieces, vectors[:, flat:]]))
 
     def shares(self, time: float) -> tuple[Array, Array]:
         """Return the variances of the modes of K, mean of its diagonal 1, and their logarithmic derivatives by t."""
-        falling = np.exp(-time * self.values)
-        total = falling.sum()
-        return len(self.vectors) * falling / total, float(falling @ self.values / total) - self.values
+        weights = np.exp(-time * self.values)
+        total = weights.sum()
+        return len(self.vectors) * weights / total, float(weights @ self.values / total) - self.values
 
 
 class WalkModes(GraphModes):
@@ -65,6 +62,6 @@ class WalkModes(GraphModes):
 
     def shares(self, time: float) -> tuple[Array, Array]:
         """Return the variances of the modes of K, mean of its diagonal 1, and their logarithmic derivatives by t."""
-        falling = 1.0 / (1.0 + time * self.values)
-        total, slopes = falling.sum(), -falling * self.values
-        return len(self.vectors) * falling / total, slopes - float(falling @ slopes / total)
+        weights = 1.0 / (1.0 + time * self.values)
+        total, slopes = weights.sum(), -weights * self.values
+        return len(self.vectors) * weights / total, slopes - float(weights @ slopes / total)

@@ -45,8 +45,8 @@ class Panel:
     times : steps of the training rows, ascending.
     unit : the usual distance from one to the next.
     carry : :math:`\varphi`.
-    fits : one for all steps at which the same groups have rows; each step is one or several outputs of it.
-    places : the fit of each step, and the first of its outputs.
+    fits : one for all steps at which the same groups have rows, with the targets of each step as outputs of their own.
+    columns : the fit of each step, and the first of its outputs.
     outputs : targets per row.
     """
 
@@ -54,7 +54,7 @@ class Panel:
     unit: float
     carry: float
     fits: list[KrigedFit]
-    places: list[tuple[int, int]]
+    columns: list[tuple[int, int]]
     outputs: int
 
     @property
@@ -89,9 +89,9 @@ class Panel:
 
     def at_step(self, step: int, vectors: Array) -> tuple[Array, Array]:
         """Return shock and variance of groups at one of the training steps, (groups, outputs) each."""
-        fit, first = self.places[step]
-        ones, no_group = np.ones((len(vectors), 1)), np.full(len(vectors), -1)
-        centre, variance = self.fits[fit].moments(ones, ones, vectors, no_group)
+        fit, first = self.columns[step]
+        ones, untrained = np.ones((len(vectors), 1)), np.full(len(vectors), -1)
+        centre, variance = self.fits[fit].moments(ones, ones, vectors, untrained)
         return centre[:, first : first + self.outputs], variance[:, first : first + self.outputs]
 
 
@@ -109,8 +109,8 @@ def fit_panel(
         possible.
     weights : of rows.
     """
-    steps, groups_in = np.unique(np.unique(np.column_stack([times, ids.codes]), axis=0)[:, 0], return_counts=True)
-    used = np.isin(times, steps[groups_in > 1])  # the rows of one group do not tell what groups share
+    steps, groups_at = np.unique(np.unique(np.column_stack([times, ids.codes]), axis=0)[:, 0], return_counts=True)
+    used = np.isin(times, steps[groups_at > 1])  # the rows of one group do not tell what groups share
     if not used.any():
         raise DataError(
             f"{len(steps)} time step(s), each with rows of one group only: expected steps that several groups have "
@@ -118,25 +118,25 @@ def fit_panel(
         )
     residuals, weights = residuals[used], weights[used]
     steps, codes = np.unique(times[used], return_inverse=True)
-    m, k = len(ids.groups), residuals.shape[1]
-    # Sums by step and group of weights, residuals and squares; steps with the same groups and weights go together.
-    columns = [weights, *(weights * column for column in (*residuals.T, *(residuals**2).T))]
+    m, outputs = len(ids.groups), residuals.shape[1]
+    # Sums of weights, residuals and squares by step and group; steps with the same groups and weights go together.
+    terms = [weights, *(weights * column for column in (*residuals.T, *(residuals**2).T))]
     cells = codes * m + ids.codes[used]
-    sums: Array = np.stack(
-        [np.bincount(cells, column, len(steps) * m) for column in columns], dtype=np.float64
-    ).reshape(-1, len(steps), m)
+    sums: Array = np.stack([np.bincount(cells, term, len(steps) * m) for term in terms], dtype=np.float64)
+    sums = sums.reshape(-1, len(steps), m)
     patterns, pattern_of = np.unique(sums[0], axis=0, return_inverse=True)
-    at, likelihoods = [(0, 0)] * len(steps), []
+    columns, likelihoods = [(0, 0)] * len(steps), []
     for pattern, mass in enumerate(patterns):
-        present, own = np.flatnonzero(mass), np.flatnonzero(pattern_of.reshape(-1) == pattern)
-        for place, step in enumerate(own):
-            at[step] = (pattern, place * k)
-        there = sums[:, own][:, :, present].transpose(2, 1, 0)  # (groups, steps, sums)
-        targets, squares = (part.reshape(len(present), -1) for part in np.split(there[..., 1:], 2, axis=2))
-        factors = _factors(Groups(ids.groups.decode(present)), mass[present], targets, squares)
-        likelihoods.append(Likelihood(factors, modes, [places[int(g)] for g in present] if modes else (), level=False))
+        groups, alike = np.flatnonzero(mass), np.flatnonzero(pattern_of.reshape(-1) == pattern)
+        for number, step in enumerate(alike):
+            columns[step] = (pattern, number * outputs)
+        by_group = sums[1:, alike][:, :, groups].transpose(2, 1, 0)  # (groups, steps, sums)
+        targets, squares = (part.reshape(len(groups), -1) for part in np.split(by_group, 2, axis=2))
+        factors = _factors(Groups(ids.groups.decode(groups)), mass[groups], targets, squares)
+        there = [places[int(g)] for g in groups] if modes else ()
+        likelihoods.append(Likelihood(factors, modes, there, level=False))
     unit = float(np.median(np.diff(steps))) if len(steps) > 1 else 1.0
-    panel = Panel(steps, unit, 0.0, fit_nested(likelihoods, SHOCKS, m), at, k)
+    panel = Panel(steps, unit, 0.0, fit_nested(likelihoods, SHOCKS, m), columns, outputs)
     vectors = np.zeros((m, 0)) if modes is None else modes.vectors[np.asarray(places)]
     return replace(panel, carry=_carry(panel, vectors))
 
