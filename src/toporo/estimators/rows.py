@@ -31,7 +31,7 @@ CONSTANT = 1e-12
 #: A smaller spread cannot be divided by.
 SMALLEST = 1e-290
 #: Errors of targets with a spread beyond these have squares that are not finite, or zero.
-LARGEST_TARGET, SMALLEST_TARGET = 1e150, 1e-150
+LARGEST_TARGET, SMALLEST_TARGET = 1e100, 1e-150
 #: A graph is learned from at most so many rows of a group.
 LEARN_ROWS = 200
 #: ... and seen from near: at the paper's ten scales raw inputs run into one. Of a chain of groups, ten scales recover

@@ -23,7 +23,7 @@ from scipy.linalg.lapack import dpotrf
 
 from toporo.errors import DataError
 from toporo.groups import GroupIds, Groups
-from toporo.robust.rows import TOO_LARGE, as_inputs, as_targets, for_each, refuse_infinite, weighted_rows
+from toporo.robust.rows import as_inputs, as_targets, for_each, refuse_huge, weighted_rows
 from toporo.types import Array, Name
 
 #: Numbers that are factored at a time.
@@ -69,11 +69,9 @@ class GroupFactors:
         inputs, ids = as_inputs(x, groups)
         targets = as_targets(y, len(inputs))
         inputs, targets, ids, weights = weighted_rows(inputs, targets, ids, sample_weight)
-        factors = cls._of(inputs, targets, ids, weights)
-        if not (np.isfinite(factors.roots).all() and np.isfinite(factors.targets).all()):
-            refuse_infinite(inputs, "x")
-            refuse_infinite(targets, "y")
-        return factors
+        refuse_huge(inputs, "x")
+        refuse_huge(targets, "y")
+        return cls._of(inputs, targets, ids, weights)
 
     @classmethod
     def from_values(cls, values: Any, groups: Iterable[Name] | GroupIds, sample_weight: Any = None) -> GroupFactors:
@@ -113,25 +111,23 @@ class GroupFactors:
 
     @classmethod
     def _of(cls, x: Any, y: Any, ids: GroupIds, weights: Array | None) -> GroupFactors:
-        m, (n, d), k = len(ids.groups), x.shape, y.shape[1]
+        m, (n, d) = len(ids.groups), x.shape
         plain = np.ones(n) if weights is None else weights
         sizes = np.bincount(ids.codes, minlength=m)
-        owner, batches = _batches(ids.codes, sizes, d + k + 1)
+        owner, batches = _batches(ids.codes, sizes, d + y.shape[1] + 1)
 
         def factor(batch: tuple[Any, npt.NDArray[np.intp]]) -> tuple[Array, ...]:
             members = batch[1]
             z = np.concatenate([x[members], y[members]], axis=2, dtype=np.float64)
             return _combine(np.where(members >= 0, plain[members], 0.0), z, d)
 
-        spans = len(owner)
-        shapes = (spans,), (spans, d + k), (spans, d, d + k), (spans, k)
-        parts = tuple(np.zeros(shape) for shape in shapes)
-        for (places, _), found in zip(batches, for_each(batches, factor, n), strict=True):
-            for part, value in zip(parts, found, strict=True):
-                part[places] = value
-        if spans > m:  # long groups were factored in several spans
-            split = np.split(np.arange(spans), np.flatnonzero(np.diff(owner)) + 1)
-            parts = tuple(np.concatenate(some) for some in zip(*(_joined(parts, own, d) for own in split), strict=True))
+        in_order = np.argsort(np.concatenate([spans for spans, _ in batches]))
+        found = zip(*for_each(batches, factor, n), strict=True)
+        parts = tuple(np.concatenate(arrays)[in_order] for arrays in found)
+        if len(owner) > m:  # long groups were factored in several spans
+            split = np.split(np.arange(len(owner)), np.flatnonzero(np.diff(owner)) + 1)
+            joined = zip(*(_join([part[spans] for part in parts], d) for spans in split), strict=True)
+            parts = tuple(np.concatenate(arrays) for arrays in joined)
         squares = np.asarray(np.bincount(ids.codes, plain**2, minlength=m), dtype=np.float64)
         return cls._assembled(ids.groups, tuple(range(d)), sizes.astype(np.float64), squares, *parts)
 
@@ -232,7 +228,7 @@ class GroupFactors:
         names = {*self.groups, *other.groups}
         groups = self.groups if len(names) == len(self.groups) else Groups(names)
         columns = tuple(dict.fromkeys([*self.columns, *other.columns]))
-        a, b = self._within(groups, columns), other._within(groups, columns)
+        a, b = self._embed(groups, columns), other._embed(groups, columns)
         sums = {name: getattr(a, name) + getattr(b, name) for name in _ARRAYS}
         shared, d = np.flatnonzero((a.rows > 0) & (b.rows > 0)), len(columns)
         step = max(1, CELLS // (2 * d + 2) ** 2)
@@ -246,13 +242,13 @@ class GroupFactors:
             sums["residual"][some] += merged.residual
         return GroupFactors(groups, columns, **sums)
 
-    def _within(self, groups: Groups, columns: Sequence[Hashable]) -> GroupFactors:
+    def _embed(self, groups: Groups, columns: Sequence[Hashable]) -> GroupFactors:
         """Add groups without rows and columns of zeros."""
         if (groups, tuple(columns)) == (self.groups, self.columns):
             return self
-        at, place_of = groups.encode(self.groups), {name: place for place, name in enumerate(columns)}
-        own = np.array([0, *(1 + place_of[name] for name in self.columns)])
-        m, d = len(groups), len(columns)
+        number_of = {name: number for number, name in enumerate(columns)}
+        own = np.array([0, *(1 + number_of[name] for name in self.columns)])
+        at, m, d = groups.encode(self.groups), len(groups), len(columns)
         arrays = {"rows": np.zeros(m), "squares": np.zeros(m), "residual": np.zeros((m, self.outputs))}
         for name, array in arrays.items():
             array[at] = getattr(self, name)
@@ -268,8 +264,8 @@ class GroupFactors:
 
     def select_columns(self, columns: Sequence[Hashable]) -> GroupFactors:
         """Return the factors of some of the inputs."""
-        place_of = {name: place for place, name in enumerate(self.columns)}
-        return self.mapped(columns, np.eye(self.width)[[place_of[name] for name in columns]])
+        number_of = {name: number for number, name in enumerate(self.columns)}
+        return self.mapped(columns, np.eye(self.width)[[number_of[name] for name in columns]])
 
     def mapped(self, columns: Sequence[Hashable], matrix: Array) -> GroupFactors:
         """Return the factors of inputs :math:`A x`.
@@ -293,7 +289,7 @@ class GroupFactors:
             targets = (self.targets - first * center[d:]) / scale[d:]
             residual = self.residual / scale[d:] ** 2
         if not (np.isfinite(inputs).all() and np.isfinite(targets).all() and np.isfinite(residual).all()):
-            raise DataError(f"the table {TOO_LARGE}")
+            raise DataError("the table holds numbers too large to be squared: scale the columns first.")
         return replace(self, roots=np.concatenate([first, inputs], axis=2), targets=targets, residual=residual)
 
 
@@ -329,10 +325,10 @@ def _batches(
     return owner, batches
 
 
-def _joined(parts: Sequence[Array], own: npt.NDArray[np.intp], d: int) -> tuple[Array, ...]:
-    """Combine the spans of one group, whose numbers are ``own``."""
-    mass, means, inner, residual = (part[own] for part in parts)
-    if len(own) == 1:
+def _join(spans: Sequence[Array], d: int) -> tuple[Array, ...]:
+    """Combine the weights, means, factors and unexplained squares of the spans of one group."""
+    mass, means, inner, residual = spans
+    if len(mass) == 1:
         return mass, means, inner, residual
     total, mean, root, left = _combine(mass[None], means[None], d, inner.reshape(1, -1, inner.shape[2]))
     return total, mean, root, left + residual.sum(axis=0)

@@ -12,17 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from toporo.checks import one_of
-from toporo.errors import DataError, SettingError
+from toporo.errors import SettingError
 from toporo.groups import GroupIds, Groups
 from toporo.robust.losses import GroupLosses, Line, Point
 from toporo.robust.rows import (
-    TOO_LARGE,
     as_classes,
     as_inputs,
     as_labels,
     chunks,
     for_each,
-    refuse_infinite,
+    refuse_huge,
     refuse_one_class,
     weighted_rows,
 )
@@ -30,8 +29,6 @@ from toporo.types import Array, Name
 
 #: An intercept's gradient that counts as zero: what it could still change is this times how far it is off.
 INTERCEPT_SLACK = 1e-12
-#: The square of a larger number overflows.
-LARGEST = 1e150
 ONE_CLASS = ("error", "allow")
 
 #: Arrays that a pass adds up over rows.
@@ -232,15 +229,12 @@ class LogisticLosses(GroupLosses):
         codes, targets = ids.codes[order], targets[order]
         if one_class == "error":
             refuse_one_class(ids.groups, targets, codes, classes)
-        refuse_infinite(inputs, "x")
-        with np.errstate(over="ignore", invalid="ignore"):
-            shift = inputs.mean(axis=0, dtype=np.float64) if intercept else np.zeros(inputs.shape[1])
+        refuse_huge(inputs, "x")
+        shift = inputs.mean(axis=0, dtype=np.float64) if intercept else np.zeros(inputs.shape[1])
         scale = np.ones(len(shift)) if scale is None else scale
         kept = np.ones((len(order), len(shift) + intercept))
         for part in chunks(len(order)):
             kept[part, : len(shift)] = (inputs[order[part]] - shift) / scale
-        if not max(kept.max(), -kept.min()) < LARGEST:
-            raise DataError(f"x {TOO_LARGE}")
         row_weights = np.ones(len(order)) if weights is None else weights[order]
         counts = np.asarray(np.bincount(codes, row_weights), dtype=np.float64)
         rows = MemoryRows(kept, targets, codes, row_weights / counts[codes])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -18,11 +19,11 @@ T = TypeVar("T")
 
 #: Rows that are processed at a time, so that copies stay small beside the data.
 CHUNK = 1 << 16
-#: End of an error message.
-TOO_LARGE = "holds numbers too large to be squared: scale the columns first."
+#: Numbers up to this size can be squared and added up.
+LARGEST = 1e100
 
 
-def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[Any, GroupIds]:
+def as_inputs(x: Any, groups: Iterable[Name] | GroupIds) -> tuple[npt.NDArray[Any], GroupIds]:
     """Check inputs and groups against each other; return a matrix and the groups of its rows."""
     inputs = as_numbers(x, "x")
     if inputs.ndim != 2 or not inputs.size:
@@ -46,7 +47,7 @@ def as_numbers(values: Any, what: str) -> npt.NDArray[Any]:
     return array
 
 
-def as_targets(y: Any, rows: int) -> Any:
+def as_targets(y: Any, rows: int) -> npt.NDArray[Any]:
     """Convert targets to a matrix with one row per row of inputs."""
     targets = as_numbers(y, "y")
     targets = targets[:, None] if targets.ndim == 1 else targets
@@ -100,8 +101,8 @@ def as_weights(sample_weight: Any, ids: GroupIds) -> Array | None:
 
 
 def weighted_rows(
-    inputs: Any, targets: Any, ids: GroupIds, sample_weight: Any
-) -> tuple[Any, Any, GroupIds, Array | None]:
+    inputs: npt.NDArray[Any], targets: npt.NDArray[Any], ids: GroupIds, sample_weight: Any
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], GroupIds, Array | None]:
     """Check row weights and drop the rows whose weight is zero; weights are None if all are equal."""
     weights = as_weights(sample_weight, ids)
     if weights is None or weights.all():
@@ -118,16 +119,25 @@ def _refuse_empty(groups: Groups, mass: npt.NDArray[Any]) -> None:
 
 def refuse_infinite(values: npt.NDArray[Any], what: str) -> None:
     """Raise an error that names the first row if a number is NaN or infinite."""
-    if values.dtype.kind != "f":
-        return
-    for start in range(0, len(values), CHUNK):
-        finite = np.isfinite(values[start : start + CHUNK])
-        if not finite.all():
-            bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
-            raise DataError(
-                f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
-                f"{int(np.argmax(bad))}). Impute or drop those rows first."
-            )
+    if values.dtype.kind == "f" and not all(np.isfinite(values[part]).all() for part in chunks(len(values))):
+        bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
+        raise DataError(
+            f"{what} holds NaN or infinite values in {int(bad.sum())} of {len(values)} rows (first: row "
+            f"{int(np.argmax(bad))}). Impute or drop those rows first."
+        )
+
+
+def refuse_huge(values: npt.NDArray[Any], what: str) -> None:
+    """Raise an error if a number is NaN, infinite, or too large to be squared and added up."""
+    low, high = float(values.min()), float(values.max())  # NaN if any number is
+    if not math.isfinite(high - low):
+        refuse_infinite(values, what)
+    largest = max(-low, high)
+    if largest > LARGEST:
+        raise DataError(
+            f"{what} holds numbers up to {largest:.2g}, too large to be squared and added up (the limit is "
+            f"{LARGEST:g}): scale the columns first."
+        )
 
 
 def refuse_one_class(
