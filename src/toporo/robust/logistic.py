@@ -270,9 +270,9 @@ class LogisticLosses(GroupLosses):
         """Rows and columns of a model, D and k."""
         return len(self.input_shift) + self.intercept, 1 if len(self.classes) == 2 else len(self.classes)
 
-    def at(self, theta: Array) -> LogisticPoint:
+    def at(self, theta: Array) -> _LogisticPoint:
         """Evaluate a model, by a pass over the rows when a value is first asked for."""
-        return LogisticPoint(self, theta)
+        return _LogisticPoint(self, theta)
 
     def excess(self, point: Point, q: Array, pull: Array) -> float:
         r"""By Fenchel's inequality, at the model whose intercept is best for q and whose weights W are as they are.
@@ -289,7 +289,7 @@ class LogisticLosses(GroupLosses):
 
     def _best_intercept(self, point: Point, q: Array) -> Point | None:
         """Newton's method on the intercept alone, until its gradient is rounding; None if it does not get there."""
-        here = self.at(point.theta) if not isinstance(point, LogisticPoint) else point
+        here = point if isinstance(point, _LogisticPoint) else self.at(point.theta)
         for _ in range(100):
             _, slopes, bends = here.sums
             gradient = q @ slopes[:, -1]
@@ -312,9 +312,7 @@ class LogisticLosses(GroupLosses):
 
 
 @dataclass(frozen=True, eq=False)
-class LogisticPoint:
-    """A model of :class:`LogisticLosses`; see :class:`~toporo.robust.losses.Point`."""
-
+class _LogisticPoint(Point):
     problem: LogisticLosses
     theta: Array
 
@@ -325,22 +323,19 @@ class LogisticPoint:
 
     @property
     def losses(self) -> Array:
-        """Loss of each group; a model of zeros takes no pass."""
-        if not self.theta.any():
+        if not self.theta.any():  # no pass is needed
             return np.full(len(self.problem.groups), math.log(len(self.problem.classes)))
         return self.sums[0]
 
     @property
     def jacobian(self) -> Array:
-        """Gradient of each group's loss, m × Dk."""
         return self.sums[1].reshape(len(self.problem.groups), -1)
 
     def hessian(self, q: Array) -> Array:
-        """Hessian of the q-weighted loss, by a pass over the rows."""
         (total,) = self.problem.rows.total(block_hessian, self.theta, q)
         return np.asarray(total.reshape(self.theta.size, self.theta.size))
 
     def along(self, direction: Array) -> Line:
         """Evaluate points one at a time; each is kept, because it is tried first and then taken."""
-        point = cache(lambda t: LogisticPoint(self.problem, self.theta + t * direction))
-        return Line(1, lambda ts: np.stack([point(float(t)).losses for t in ts]), point)
+        point = cache(lambda t: _LogisticPoint(self.problem, self.theta + t * direction))
+        return Line(lambda ts: np.stack([point(float(t)).losses for t in ts]), point)

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg.lapack import dposv
@@ -29,38 +29,43 @@ from toporo.types import Array, Name
 
 
 class Line(NamedTuple):
-    """Losses along a straight line from a point.
+    """Points on a straight line.
 
-    Parameters
+    Attributes
     ----------
-    batch : number of distances worth trying at once.
     losses : maps distances to the losses of the groups, (distances, m).
     point : maps a distance to the point there.
     """
 
-    batch: int
     losses: Callable[[Array], Array]
     point: Callable[[float], Point]
 
 
-class Point(Protocol):
-    """A model at which losses are evaluated, keeping what the derivatives can reuse."""
+class Point(ABC):
+    """A model at which losses are evaluated, keeping what the derivatives can reuse; a base class.
+
+    Attributes
+    ----------
+    theta : the model, D × k.
+    """
+
+    theta: Array
 
     @property
-    def theta(self) -> Array:
-        """The model, D × k."""
-
-    @property
+    @abstractmethod
     def losses(self) -> Array:
         """Loss of each group, (m,)."""
 
     @property
+    @abstractmethod
     def jacobian(self) -> Array:
         """Gradient of each group's loss, m × Dk."""
 
+    @abstractmethod
     def hessian(self, q: Array) -> Array:
-        """Hessian of the q-weighted loss: D × D if it is the same block for every output, else Dk × Dk."""
+        """Return the Hessian of the q-weighted loss: D × D if it is the same block for every output, else Dk × Dk."""
 
+    @abstractmethod
     def along(self, direction: Array) -> Line:
         """Return the line in a direction."""
 
@@ -83,8 +88,8 @@ class GroupLosses(ABC):
     target_shift: Array | float
     intercept: bool
 
-    #: Whether :meth:`excess` costs no more than a step.
-    cheap_excess: ClassVar[bool] = False
+    #: Whether a step costs much more than losses along its line, and no less than :meth:`excess`.
+    cheap: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -133,7 +138,7 @@ class SquaredLosses(GroupLosses):
     cross: Array
     square: Array
 
-    cheap_excess = True
+    cheap = True
 
     @classmethod
     def from_arrays(
@@ -206,7 +211,7 @@ class SquaredLosses(GroupLosses):
 
 
 @dataclass(frozen=True, eq=False)
-class _SquaredPoint:
+class _SquaredPoint(Point):
     problem: SquaredLosses
     theta: Array
     products: Array
@@ -241,4 +246,4 @@ class _SquaredPoint:
         def point(t: float) -> Point:
             return _SquaredPoint(problem, self.theta + t * direction, self.products + t * products)
 
-        return Line(6, losses, point)
+        return Line(losses, point)

@@ -276,8 +276,9 @@ class SaddleProblem:
         need.
         """
         line, decrease = point.along(step), -float(gradient @ step.reshape(-1))
-        for first in range(0, 36, line.batch):
-            ts: Array = 0.5 ** np.arange(first, first + line.batch, dtype=np.float64)
+        at_once = 6 if self.losses.cheap else 1
+        for first in range(0, 36, at_once):
+            ts: Array = 0.5 ** np.arange(first, first + at_once, dtype=np.float64)
             best, q, reached = self._best_along(line, ts, point.theta, step, inner)
             if reached < value - 1e-4 * best * decrease:
                 return line.point(best), q, reached
@@ -358,7 +359,7 @@ class SaddleProblem:
 
     def _promising(self, gradient: Array, value: float) -> bool:
         """Tell whether the gap is worth computing, which for logistic losses takes several passes over the rows."""
-        if self.losses.cheap_excess or self.ball_radius is not None:
+        if self.losses.cheap or self.ball_radius is not None:
             return True
         pull = self.pull.reshape(-1)
         held = pull > 0
