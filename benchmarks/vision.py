@@ -62,9 +62,9 @@ SETUPS = {
 OBJECTIVES: dict[str, Callable[[tr.Groups, int], tr.objectives.Objective]] = {
     "ERM, once more": lambda groups, width: tr.objectives.ERM(groups),
     "Group DRO": lambda groups, width: tr.objectives.GroupDRO(groups, step=0.01),
-    "TRO, penalised": lambda groups, width: tr.objectives.TRO(PRIOR, 1.0, 0.1, groups=groups),
-    "TRO, exact": lambda groups, width: tr.objectives.TRO(PRIOR, 1.0, update="exact", groups=groups),
-    "TRO, constrained": lambda groups, width: tr.objectives.TRO(PRIOR, radius=0.1, groups=groups),
+    "TRO, penalised": lambda groups, width: tr.objectives.TRO(PRIOR, 1.0, 0.1),
+    "TRO, exact": lambda groups, width: tr.objectives.TRO(PRIOR, 1.0, update="exact"),
+    "TRO, constrained": lambda groups, width: tr.objectives.TRO(PRIOR, radius=0.1),
     "CORAL": lambda groups, width: tr.objectives.make_objective("coral", groups),
     "MMD": lambda groups, width: tr.objectives.make_objective("mmd", groups),
     "DANN": lambda groups, width: tr.objectives.make_objective("dann", groups, width=width),

@@ -1,7 +1,6 @@
 """A small smooth problem that every objective can be tried on, in double precision."""
 
 import inspect
-import itertools
 
 import torch
 from torch import nn
@@ -16,10 +15,10 @@ from toporo.topology.prior import Prior
 NAMES = ("a", "b", "c", "d")
 SHARES = (0.4, 0.1, 0.2, 0.3)
 
-#: The number of features of the network below.
+#: Number of features of the network below.
 WIDTH = 4
 
-#: Every registered method with its examples, and the settings under which a method is another one inside.
+#: Every registered method with its examples, and settings under which a method takes another path.
 CASES = {
     f"{name} {number}" if number else name: (name, dict(settings))
     for name, method in OBJECTIVES.items()
@@ -28,7 +27,6 @@ CASES = {
     "irm warmed up": ("irm", {"penalty": 10.0, "warm_up": 2}),
     "vrex warmed up": ("vrex", {"penalty": 10.0, "warm_up": 2}),
     "dann strong": ("dann", {"width": WIDTH, "hidden": 6, "penalty": 20.0, "seed": 3}),
-    "group-dro projected": ("group-dro", {"step": 0.1, "update": "projected"}),
     "tro exact": ("tro", {"update": "exact"}),
     "tro exact kl": ("tro", {"update": "exact", "divergence": "kl"}),
     "tro mirror": ("tro", {"update": "mirror", "divergence": "kl", "penalty": 0.5}),
@@ -43,7 +41,7 @@ LOSSES = {
 
 
 def build(case, names=NAMES, width=WIDTH):
-    """The objective of a case; methods with a prior get an uneven one, given to the names in their order."""
+    """The objective of a case; a prior is uneven and joined to the names in the order given."""
     method, settings = CASES[case]
     if "width" in settings:
         settings = settings | {"width": width}
@@ -52,22 +50,14 @@ def build(case, names=NAMES, width=WIDTH):
 
 
 def varied(method):
-    """Settings of a method that differ from its first example in one argument, a number or a switch, each."""
+    """Settings of a method that differ from its first example in one argument each: a number or a switch."""
     example = dict(method.examples[0])
     for name, parameter in inspect.signature(method).parameters.items():
         value = example.get(name, parameter.default)
         if isinstance(value, bool):
-            yield name, example | {name: not value}
+            yield example | {name: not value}
         elif isinstance(value, int | float):
-            yield name, example | {name: 2 * value or 1}
-
-
-def alike(method):
-    """Pairs of settings of a method that differ, while the objectives made with them have one identity."""
-    settings = [*method.examples, *(other for _, other in varied(method))]
-    first = dict(zip(NAMES, SHARES, strict=True)) if method.takes_prior else NAMES
-    made = [(given, method(first, **given).identity) for given in settings]
-    return [(a, b) for (a, one), (b, other) in itertools.combinations(made, 2) if one == other and a != b]
+            yield example | {name: 2 * value or 1}
 
 
 class Net(nn.Module):
@@ -126,10 +116,10 @@ def flat(net):
 
 
 class OnDeviceOnly(TorchDispatchMode):
-    """Raises where a step of tensors on another device makes or takes one on the host.
+    """Raises where a step on another device makes or takes a tensor on the host.
 
-    On torch's ``meta`` device, where tensors have shapes and no values, looking at a value or making a shape depend on
-    one raises by itself: together that is what a CUDA graph cannot capture, and it needs no GPU to be found.
+    On torch's ``meta`` device, reading a value or making a shape depend on one raises by itself. A CUDA graph can
+    capture neither.
     """
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):

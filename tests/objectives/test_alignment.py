@@ -1,4 +1,4 @@
-"""CORAL, MMD and DANN against plain loops over groups, as their authors and DomainBed write them."""
+"""CORAL, MMD and DANN against plain loops over groups, as in DomainBed."""
 
 import copy
 import itertools
@@ -14,7 +14,7 @@ from toporo.errors import DataError
 from toporo.objectives import CORAL, DANN, MMD
 
 NAMES = ("a", "b", "c", "d")
-#: Uneven groups; one absent; one sample of a group; two groups; a single group.
+#: Codes of batches.
 MAKE_UPS = {
     "uneven": (0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3, 3),
     "absent": (0, 0, 2, 3, 2, 3, 0, 3),
@@ -23,11 +23,9 @@ MAKE_UPS = {
     "one": (2, 2, 2, 2),
     "sample": (1,),
 }
-#: Fewer features than samples, and more: CORAL takes another way for each.
-WIDTHS = (2, 9)
 
 every_make_up = pytest.mark.parametrize("codes", MAKE_UPS.values(), ids=MAKE_UPS)
-every_width = pytest.mark.parametrize("width", WIDTHS)
+every_width = pytest.mark.parametrize("width", [2, 9])
 
 
 def rows(codes, width, seed=0, dtype=torch.float64):
@@ -50,7 +48,7 @@ def mean_over_pairs(distance, x, codes):
 
 
 def coral_distance(x, y):
-    """DomainBed's, but for groups of one sample, which have no covariance."""
+    """DomainBed's distance, except for groups of one sample, which have no covariance."""
     apart = (x.mean(dim=0) - y.mean(dim=0)).pow(2).mean()
     if min(len(x), len(y)) > 1:
         apart = apart + (x.T.cov() - y.T.cov()).reshape(-1).pow(2).mean()
@@ -77,16 +75,6 @@ def test_value_and_gradient_are_those_of_loops_over_pairs(method, distance, code
     torch.testing.assert_close(*slopes, rtol=1e-8, atol=1e-11)
 
 
-@pytest.mark.parametrize("method", [CORAL, MMD])
-def test_groups_that_are_alike_cost_nothing(method):
-    """The same rows in every group: nothing is left but the loss."""
-    losses, _, x = rows((0, 0, 0), 5)
-    value = method(NAMES, penalty=100.0)(
-        losses.repeat(4), torch.arange(4).repeat_interleave(3), features=x.repeat(4, 1)
-    )
-    assert value.item() == pytest.approx(losses.mean().item(), rel=1e-10)
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     codes=st.lists(st.integers(0, 3), min_size=1, max_size=12),
@@ -95,7 +83,7 @@ def test_groups_that_are_alike_cost_nothing(method):
     method=st.sampled_from([CORAL, MMD]),
 )
 def test_only_differences_count(codes, width, offset, method):
-    """A distance between groups is never negative, and does not see where all of them are together."""
+    """A distance between groups is never negative, and a common offset does not change it."""
     losses, codes, x = rows(codes, width)
     objective = method(NAMES, penalty=1.0)
     value = objective(losses, codes, features=x)
@@ -105,8 +93,8 @@ def test_only_differences_count(codes, width, offset, method):
 
 
 @pytest.mark.parametrize("make", [CORAL, MMD, lambda names: DANN(names, 9)], ids=["coral", "mmd", "dann"])
-def test_half_precision_features_are_compared_in_full(make):
-    """As a network under autocast gives them: rounding the features is all that it may cost."""
+def test_half_precision_features_are_compared_in_single(make):
+    """Networks under autocast give such features."""
     losses, codes, x = rows(MAKE_UPS["uneven"], 9, dtype=torch.float32)
     half = x.detach().to(torch.bfloat16)
     value = make(NAMES)(losses, codes, features=half)
@@ -119,15 +107,6 @@ def test_half_precision_features_are_compared_in_full(make):
 def test_features_must_be_rows(objective, shape):
     with pytest.raises(DataError, match=r"features are of shape \(4,.*expected one row per sample, \(n, d\)"):
         objective(torch.ones(4), torch.arange(4), features=torch.ones(shape))
-
-
-@pytest.mark.parametrize("method", [CORAL, MMD])
-def test_a_common_offset_costs_no_digits(method):
-    """Features far from zero, as activations without a norm are, on numbers that float32 holds exactly."""
-    losses, codes, x = rows(MAKE_UPS["uneven"], 9, dtype=torch.float32)
-    near = (x.detach() * 64).round() / 64
-    values = [method(NAMES)(losses, codes, features=near + offset).item() for offset in (0.0, 4096.0)]
-    assert values[1] == pytest.approx(values[0], rel=1e-5)
 
 
 def test_mmd_takes_other_widths():
@@ -166,8 +145,8 @@ def guessing_loss(objective, x, codes, gradient_penalty):
 @every_make_up
 @pytest.mark.parametrize("gradient_penalty", [0.0, 0.5])
 @pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
-def test_danns_two_sides_move_in_turn(codes, penalty, gradient_penalty):
-    """First the discriminator, by Adam, on the guessing loss; then the network has that of the one that has learned."""
+def test_dann_steps_its_discriminator_first(codes, penalty, gradient_penalty):
+    """A step of Adam for the discriminator on the guessing loss; then the network's loss with the new one."""
     losses, codes, x = rows(codes, 4)
     losses = losses * x.sum(dim=1)
     objective = dann(4, penalty, learning_rate=0.01, gradient_penalty=gradient_penalty)
@@ -175,51 +154,45 @@ def test_danns_two_sides_move_in_turn(codes, penalty, gradient_penalty):
     optimizer = torch.optim.Adam(peer.parameters(), lr=0.01, betas=(0.5, 0.9))
     for _ in range(3):
         optimizer.zero_grad()
-        own = list(peer.parameters())
-        slopes = torch.autograd.grad(guessing_loss(peer, x, codes, gradient_penalty), own)
-        for parameter, slope in zip(own, slopes, strict=True):
-            parameter.grad = slope
+        (peer.discriminator.grad,) = torch.autograd.grad(
+            guessing_loss(peer, x, codes, gradient_penalty), peer.discriminator
+        )
         optimizer.step()
         value = objective(losses, codes, features=x)
         expected = mean_loss(losses, codes) - penalty * guessing_loss(peer, x, codes, gradient_penalty)
-        torch.testing.assert_close(list(objective.parameters()), own, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(objective.discriminator, peer.discriminator, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
-        slopes = [torch.autograd.grad(each, x, retain_graph=True)[0] for each in (value, expected)]
+        slopes = [torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in (value, expected)]
         torch.testing.assert_close(*slopes, rtol=1e-7, atol=1e-11)
     assert all(parameter.grad is None for parameter in objective.parameters())
 
 
-def test_dann_begins_without_an_opinion():
-    """All groups are as likely; the network hears nothing of the discriminator until that has learned something."""
+def test_the_first_discriminator_gives_all_groups_the_same_probability():
     losses, codes, x = rows(MAKE_UPS["uneven"], 4)
-    objective = DANN(NAMES, 4, penalty=2.0)
-    value = objective.eval()(losses, codes, features=x)
+    value = DANN(NAMES, 4, penalty=2.0).eval()(losses, codes, features=x)
     assert value.item() == pytest.approx(mean_loss(losses, codes).item() - 2 * math.log(4), rel=1e-6)
     assert not torch.autograd.grad(value, x)[0].any()
 
 
 def test_dann_brings_groups_together():
-    """Played out on two clouds apart, one of which may move: it moves onto the other, and stays where not told to."""
+    """One of two clouds may move: it moves onto the other, unless the penalty is 0."""
     codes = torch.tensor([0, 1]).repeat(100)
     clouds = torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) + 3.0 * codes[:, None]
-    gaps = {}
+    gaps = []
     for penalty in (0.0, 1.0):
-        objective, shift = (
-            DANN(("a", "b"), 2, penalty, hidden=8, learning_rate=0.05),
-            torch.zeros(2, requires_grad=True),
-        )
+        objective = DANN(("a", "b"), 2, penalty, hidden=8, learning_rate=0.05)
+        shift = torch.zeros(2, requires_grad=True)
         optimizer = torch.optim.Adam([shift], lr=0.05, betas=objective.betas)
         for _ in range(60):
             optimizer.zero_grad()
             objective(torch.zeros(200), codes, features=clouds + codes[:, None] * shift).backward()
             optimizer.step()
-        gaps[penalty] = (3.0 + shift).norm().item()
-    assert gaps[0.0] == pytest.approx(18**0.5)
-    assert gaps[1.0] < 1.0
+        gaps.append((3.0 + shift).norm().item())
+    assert gaps[0] == pytest.approx(18**0.5)
+    assert gaps[1] < 1.0
 
 
 def test_dann_starts_from_its_seed_alone():
-    """Neither from torch's global stream, nor at its cost."""
     before = torch.random.get_rng_state()
     one, same, other = (DANN(NAMES, 6, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -1,4 +1,4 @@
-"""Each method's value against its formula, written out."""
+"""Values of each method against its formula, written out."""
 
 import math
 
@@ -20,12 +20,16 @@ def double(*values):
     return torch.tensor(values, dtype=torch.float64)
 
 
+def normal(*shape):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.fixture
 def logits():
-    return torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return normal(5, 3).requires_grad_()
 
 
-def test_group_means_leave_absent_groups_at_zero():
+def test_group_means_are_zero_for_absent_groups():
     means = group_means(LOSSES[:4], CODES[:4], 3)
     assert means.values.tolist() == [2, 4, 0]
     assert means.present.tolist() == [1, 1, 0]
@@ -48,89 +52,57 @@ def test_value_by_hand(objective, expected, expected_without_c):
     assert objective(LOSSES[:4], CODES[:4]).item() == pytest.approx(expected_without_c, rel=1e-14)
 
 
-def test_sd_penalises_the_logits(logits):
-    losses = F.cross_entropy(logits, CODES, reduction="none")
-    found = SD(NAMES, penalty=0.4)(losses, CODES, logits=logits)
-    torch.testing.assert_close(found, losses.mean() + 0.4 * (logits**2).sum() / (5 * 3), rtol=1e-14, atol=0)
-
-
-def test_sd_averages_dense_logits_over_positions():
-    """... and over classes: the penalty must not grow with the image."""
-    logits = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    squares = [logits[i, c, r, k] ** 2 for i in range(5) for c in range(2) for r in range(3) for k in range(4)]
-    found = SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=logits)
-    torch.testing.assert_close(found, LOSSES.mean() + 0.4 * sum(squares) / (5 * 2 * 12), rtol=1e-14, atol=0)
-    finer = logits.repeat_interleave(3, dim=2).repeat_interleave(2, dim=3)
-    torch.testing.assert_close(SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=finer), found, rtol=1e-14, atol=0)
-
-
-def test_sd_takes_one_output_a_sample():
-    """Regression with logits of shape (n,) is the same as with (n, 1)."""
-    values = [SD(NAMES)(LOSSES, CODES, logits=shaped).item() for shaped in (LOSSES, LOSSES[:, None])]
-    assert values == [pytest.approx(17 / 5 + 0.1 * (1 + 4 + 36 + 9 + 25) / 5, rel=1e-14)] * 2
-
-
-def test_irm_of_dense_logits_is_the_derivative_of_the_pixel_mean():
-    """... over a sample's labelled pixels, as segmentation has it; unlabelled ones have no part in it."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 2, 3, 4, dtype=torch.float64, generator=generator).requires_grad_()
-    labels = torch.randint(-1, 2, (5, 3, 4), generator=generator)
-
-    def loss(out):
-        by_pixel = F.cross_entropy(out, labels, reduction="none", ignore_index=-1)
-        return by_pixel.sum(dim=(1, 2)) / (labels >= 0).sum(dim=(1, 2))
-
-    expected = irm_by_halves(loss, logits, 0.7)
-    found = IRM(NAMES, penalty=0.7)(loss(logits), CODES, logits=logits)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    fill = torch.where((labels < 0)[:, None], 100.0, logits)
-    torch.testing.assert_close(IRM(NAMES, penalty=0.7)(loss(fill), CODES, logits=fill), found, rtol=1e-12, atol=0)
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 3, 4)], ids=["one output", "classes", "dense"])
+def test_sd_penalises_the_mean_square_of_the_logits(shape):
+    """Over classes and positions too, so the penalty does not grow with the image."""
+    found = SD(NAMES, penalty=0.4)(LOSSES, CODES, logits=normal(*shape))
+    torch.testing.assert_close(found, LOSSES.mean() + 0.4 * (normal(*shape) ** 2).mean(), rtol=1e-14, atol=0)
 
 
 def irm_by_halves(loss, logits, penalty):
-    """IRMv1 with a scale w = 1 on the logits: by autograd, one derivative for every half of a group's rows."""
+    """IRMv1 by autograd: the derivative by a scale w = 1 on the logits of each half of a group's rows."""
     scale = torch.ones((), dtype=torch.float64, requires_grad=True)
     losses, products = loss(scale * logits), []
     for group in range(3):
-        own = losses[group == CODES]
-        if len(own) > 1:
-            one, other = (torch.autograd.grad(own[half::2].mean(), scale, create_graph=True)[0] for half in (0, 1))
-            products.append(one * other)
+        of_group = losses[group == CODES]
+        if len(of_group) > 1:
+            halves = (torch.autograd.grad(of_group[i::2].mean(), scale, create_graph=True)[0] for i in (0, 1))
+            products.append(math.prod(halves))
     by_group = [losses[group == CODES].mean() for group in range(3)]
     return sum(by_group) / 3 + penalty * sum(products) / len(products)
 
 
+LABELS = torch.randint(-1, 2, (5, 3, 4), generator=torch.Generator().manual_seed(0))
+
+
+def pixel_mean(out):
+    """Mean over a sample's labelled pixels, as in segmentation."""
+    by_pixel = F.cross_entropy(out, LABELS, reduction="none", ignore_index=-1)
+    return by_pixel.sum(dim=(1, 2)) / (LABELS >= 0).sum(dim=(1, 2))
+
+
 @pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
 @pytest.mark.parametrize(
-    "loss",
+    ("loss", "shape"),
     [
-        lambda out: F.cross_entropy(out, CODES, reduction="none"),
-        lambda out: ((out - 1.0) ** 2).sum(dim=1),
-        lambda out: (out[:, 0] - LOSSES).abs(),
+        (lambda out: F.cross_entropy(out, CODES, reduction="none"), (5, 3)),
+        (lambda out: ((out - 1.0) ** 2).sum(dim=1), (5, 3)),
+        (lambda out: (out - LOSSES).abs(), (5,)),
+        (pixel_mean, (5, 2, 3, 4)),
     ],
-    ids=["cross entropy", "squared error", "absolute error"],
+    ids=["cross entropy", "squared error", "one output", "dense"],
 )
-def test_irm_is_the_product_of_derivatives_by_a_dummy_scale(logits, loss, penalty):
+def test_irm_is_the_product_of_derivatives_by_a_dummy_scale(loss, shape, penalty):
+    logits = normal(*shape).requires_grad_()
     expected = irm_by_halves(loss, logits, penalty)
     found = IRM(NAMES, penalty=penalty, warm_up=0)(loss(logits), CODES, logits=logits)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (found, expected)),
-        rtol=1e-10,
-        atol=1e-14,
-    )
+    slopes = [torch.autograd.grad(value, logits, retain_graph=True)[0] for value in (found, expected)]
+    torch.testing.assert_close(*slopes, rtol=1e-10, atol=1e-14)
 
 
-def test_irm_takes_one_output_a_sample():
-    """Regression with logits of shape (n,) is the same as with (n, 1)."""
-    out = LOSSES.clone().requires_grad_()
-    flat = IRM(NAMES)((out - 1) ** 2, CODES, logits=out)
-    column = out[:, None] * 1.0
-    assert IRM(NAMES)((column[:, 0] - 1) ** 2, CODES, logits=column).item() == pytest.approx(flat.item(), rel=1e-14)
-
-
-def test_irms_penalty_is_unbiased():
-    """Of a calibrated classifier, whose derivative is 0 in expectation, the mean penalty over batches is 0."""
+def test_the_penalty_of_irm_is_unbiased():
+    """For a calibrated classifier, whose derivative is 0 in expectation, the mean penalty over batches is 0."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(20_000, 8, dtype=torch.float64, generator=generator)
     y = torch.bernoulli(torch.sigmoid(logits), generator=generator)
@@ -141,7 +113,7 @@ def test_irms_penalty_is_unbiased():
         losses = F.binary_cross_entropy_with_logits(row, labels, reduction="none")
         value = IRM(["a"], penalty=1.0)(losses, codes, logits=row) - losses.mean()
         penalties.append(value.item())
-    squares = slopes.mean(dim=1).square().mean().item()  # what the square of one estimate would give
+    squares = slopes.mean(dim=1).square().mean().item()  # the penalty from a single estimate
     noise = torch.tensor(penalties).std().item() / len(penalties) ** 0.5
     assert abs(sum(penalties) / len(penalties)) < 3 * noise < squares / 5
 
@@ -154,22 +126,18 @@ def test_a_penalty_sets_in_after_the_warm_up(logits, method, penalty):
         return objective(losses, CODES, **({"logits": logits} if method is IRM else {})).item()
 
     warmed = method(NAMES, penalty=penalty, warm_up=2)
-    weak, full = (method(NAMES, penalty=each, warm_up=0) for each in (min(1.0, penalty), penalty))
+    weak, full = (method(NAMES, penalty=factor, warm_up=0) for factor in (min(1.0, penalty), penalty))
     assert [value(warmed) for _ in range(4)] == [value(weak)] * 2 + [value(full)] * 2
     assert (value(weak) == value(full)) == (penalty < 1.0)
     warmed = method(NAMES, penalty=penalty, warm_up=2).eval()
     assert [value(warmed) for _ in range(4)] == [value(weak)] * 4
 
 
-def test_irm_without_gradients_says_so(logits):
+def test_irm_needs_gradients_and_the_logits_of_the_losses(logits):
     with torch.no_grad(), pytest.raises(DataError, match="with gradients enabled"):
         IRM(NAMES)(F.cross_entropy(logits, CODES, reduction="none"), CODES, logits=logits)
-
-
-def test_irm_refuses_logits_the_losses_do_not_come_from(logits):
-    """A second forward pass gives equal numbers and no path between them: say that, not 'unused in the graph'."""
     losses = F.cross_entropy(logits * 1.0, CODES, reduction="none")
-    with pytest.raises(DataError, match="logits"):
+    with pytest.raises(DataError, match="losses do not come from these logits"):
         IRM(NAMES)(losses, CODES, logits=logits * 1.0)
 
 
@@ -186,10 +154,10 @@ def test_group_dro_is_the_exponentiated_gradient():
         assert list(objective.weights.values()) == pytest.approx(q.tolist(), rel=1e-14)
 
 
-def test_tro_is_equation_7():
-    """Two steps by hand, inside the simplex, where the projection takes off the mean and no more."""
-    objective, p = TRO(PRIOR, penalty=0.5, step=0.02), double(0.5, 0.3, 0.2)
-    q = p
+@pytest.mark.parametrize(("start", "first"), [("prior", (0.5, 0.3, 0.2)), ("uniform", (1 / 3, 1 / 3, 1 / 3))])
+def test_tro_is_equation_7(start, first):
+    """Two steps by hand, inside the simplex, where the projection subtracts the mean."""
+    objective, p, q = TRO(PRIOR, penalty=0.5, step=0.02, start=start), double(0.5, 0.3, 0.2), double(*first)
     for _ in range(2):
         value = objective(LOSSES, CODES)
         slope = double(2, 4, 5) - 0.5 * (q - p)
@@ -199,7 +167,7 @@ def test_tro_is_equation_7():
 
 
 def test_gradients_do_not_flow_through_the_weights():
-    """Danskin: the gradient of the maximum is that of the mixture at the maximiser, held fixed."""
+    """Danskin: the gradient of the maximum is that of the mixture at the maximiser."""
     losses = LOSSES.clone().requires_grad_()
     objective = TRO(PRIOR, update="exact", penalty=10.0)
     objective(losses, CODES).backward()
@@ -209,7 +177,7 @@ def test_gradients_do_not_flow_through_the_weights():
 
 
 def test_an_absent_group_keeps_its_last_loss():
-    """After (2, 4, 5) a batch without c counts as (1, 1, 5): c goes on rising at the others' cost."""
+    """After (2, 4, 5) a batch without c counts as (1, 1, 5)."""
     one, other = (TRO(PRIOR, update="exact", penalty=10.0) for _ in range(2))
     one(LOSSES, CODES)
     one(double(1, 1), PAIR)
@@ -217,14 +185,13 @@ def test_an_absent_group_keeps_its_last_loss():
     assert one.weights == pytest.approx(other.weights, rel=1e-14)
 
 
-def test_a_group_not_seen_yet_neither_rises_nor_falls():
-    """Its loss is taken to be the mean over the groups in the batch."""
+def test_a_group_not_seen_yet_has_the_mean_loss():
     objective = TRO(PRIOR, penalty=0.0, step=0.01)
     objective(double(1, 3), PAIR)
     assert objective.weights == pytest.approx({"a": 0.49, "b": 0.31, "c": 0.2}, rel=1e-14)
 
 
-def test_the_weights_of_a_method_without_any_are_equal():
+def test_weights_of_a_method_without_any_are_equal():
     assert ERM(NAMES).weights == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 
@@ -241,11 +208,9 @@ def test_the_weights_of_a_method_without_any_are_equal():
         (lambda: MMD(NAMES, penalty=math.inf), "penalty is inf"),
         (lambda: MMD(NAMES, gammas=()), r"gammas are \(\): expected one or more positive numbers"),
         (lambda: MMD(NAMES, gammas=(1.0, 0.0)), r"gammas are \(1.0, 0.0\)"),
-        (lambda: MMD(NAMES, gammas=(math.nan,)), "gammas are"),
         (lambda: DANN(NAMES, 8, penalty=math.nan), "penalty is nan"),
-        (lambda: DANN(NAMES, 0), "width is 0: expected a number of units of at least 1"),
+        (lambda: DANN(NAMES, 0), "width is 0: expected a whole number of at least 1"),
         (lambda: DANN(NAMES, 8, hidden=0), "hidden is 0"),
-        (lambda: IRM(NAMES, warm_up=-1), "warm_up is -1: expected a whole number"),
         (lambda: VREx(NAMES, warm_up=0.5), "warm_up is 0.5: expected a whole number"),
         (lambda: DANN(NAMES, 8, learning_rate=0.0), "learning_rate is 0.0"),
         (lambda: DANN(NAMES, 8, gradient_penalty=-1.0), "gradient_penalty is -1.0"),
@@ -255,25 +220,18 @@ def test_the_weights_of_a_method_without_any_are_equal():
         (lambda: TRO(PRIOR, update="ascent", radius=0.1), "radius=0.1 only goes with update='constrained'"),
     ],
 )
-def test_bad_settings_say_what_was_expected(make, message):
+def test_bad_settings_are_named(make, message):
     with pytest.raises(SettingError, match=message):
         make()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: TRO(PRIOR, update="exakt"),
-            r"'exakt'. Did you mean 'exact'\? Valid names: ascent, constrained, exact",
-        ),
-        (lambda: TRO(PRIOR, divergence="tv"), "'tv'. Valid names: chi2, kl, l2"),
-        (lambda: GroupDRO(NAMES, update="exact"), "'exact'. Valid names: mirror, projected"),
-    ],
-)
-def test_unknown_names_list_the_valid_ones(make, message):
-    with pytest.raises(UnknownNameError, match=message):
-        make()
+def test_unknown_names_list_the_valid_ones():
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'exact'\? Valid names: ascent, constrained, exact"):
+        TRO(PRIOR, update="exakt")
+    with pytest.raises(UnknownNameError, match=r"'tv'. Valid names: chi2, kl, l2"):
+        TRO(PRIOR, divergence="tv")
+    with pytest.raises(UnknownNameError, match=r"'zero'. Valid names: prior, uniform"):
+        TRO(PRIOR, start="zero")
 
 
 def test_a_step_too_large_for_the_penalty_warns():
@@ -282,6 +240,6 @@ def test_a_step_too_large_for_the_penalty_warns():
 
 
 @pytest.mark.parametrize("make", [lambda: GroupDRO(["only"]), lambda: TRO({"only": 1.0}), lambda: IWERM({"only": 1.0})])
-def test_a_single_group_leaves_nothing_to_weigh(make):
-    with pytest.raises(DataError, match=r"1 group\(s\) \('only'\) leaves nothing to weigh.*use ERM"):
+def test_a_single_group_has_nothing_to_weigh(make):
+    with pytest.raises(DataError, match=r"1 group\(s\) \('only'\) .*use ERM"):
         make()

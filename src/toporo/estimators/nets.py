@@ -70,7 +70,7 @@ def make_objective(rows: Rows, prior: Prior | None, *, robust: str, step: float,
         return ERM(rows.groups)
     if robust == "group-dro":
         return GroupDRO(rows.groups, step=step)
-    return TRO(prior, step=step, groups=rows.groups, **settings)
+    return TRO(prior, step=step, **settings)
 
 
 def train_net(net: nn.Module, rows: Rows, objective: Objective, plan: TrainingPlan, per_group: int) -> NetFit:

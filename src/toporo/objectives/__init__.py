@@ -64,4 +64,5 @@ def make_objective(name: str, groups: Groups, prior: Prior | None = None, **sett
         return method(groups, **settings)  # type: ignore[no-any-return]
     if prior is None:
         raise SettingError(f"the objective {name!r} needs a prior: Prior.uniform(groups) or graph.prior(...).")
-    return method(prior, groups=groups, **settings)  # type: ignore[no-any-return]
+    groups.require_same(prior.weights, what="the prior")
+    return method(prior, **settings)  # type: ignore[no-any-return]

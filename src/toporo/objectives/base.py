@@ -16,15 +16,12 @@ from torch import Tensor, nn
 from toporo.checks import non_negative, whole
 from toporo.errors import DataError, GroupMismatchError, listed
 from toporo.groups import GroupIds, Groups
-from toporo.objectives.identity import arguments_of, identity_of
+from toporo.objectives.identity import identity_of, to_json
 from toporo.objectives.ranks import Ranks
 from toporo.registry import Registry
 from toporo.robust.weights import WeightRule
 from toporo.topology.prior import Prior
 from toporo.types import Name, Record
-
-#: Arguments with one number or row per group.
-BY_NAME = ("groups", "prior")
 
 
 class GroupMeans(NamedTuple):
@@ -119,8 +116,8 @@ class Objective(nn.Module, ABC):
     State lives in buffers: it follows the losses to their device and is part of ``state_dict``. In training mode a call
     advances the state, in evaluation mode it does not.
 
-    As in scikit-learn, a constructor keeps each argument as an attribute of the same name (``self.penalty = penalty``).
-    :attr:`settings` and :attr:`identity` are read from these attributes.
+    As in scikit-learn, a constructor keeps each argument as an attribute of the same name (``self.penalty = penalty``),
+    from which :attr:`identity` is read.
 
     Parameters
     ----------
@@ -230,18 +227,14 @@ class Objective(nn.Module, ABC):
         return self.groups.named([1.0 / len(self.groups)] * len(self.groups))
 
     @property
-    def settings(self) -> Record:
-        """The constructor arguments, by name, without groups and prior."""
-        return {name: value for name, value in arguments_of(self).items() if name not in BY_NAME}
-
-    @property
     def identity(self) -> Record:
-        """The class and all constructor arguments as JSON values: equal for equal settings, and only for those."""
-        return identity_of(self)
+        """The class, groups and constructor arguments as JSON values: equal for equal settings, and only for those."""
+        return identity_of(self) | {"groups": to_json(self.groups)}
 
     def extra_repr(self) -> str:
-        shown = {name: vars(self).get(name) for name in signature(type(self)).parameters if name not in BY_NAME}
-        given = [f"{name}={value!r}" for name, value in shown.items() if value is not None]
+        arguments = [name for name in signature(type(self)).parameters if name not in ("groups", "prior")]
+        values = {name: vars(self).get(name) for name in arguments}
+        given = [f"{name}={value!r}" for name, value in values.items() if value is not None]
         ranks = [f"over {self._ranks.size} ranks"] if self._ranks else []
         return ", ".join([f"{len(self.groups)} groups", *given, *ranks])
 
@@ -339,7 +332,6 @@ class WeightedObjective(Objective):
     ----------
     prior : a :class:`~toporo.Prior`, or weights by group name.
     rule : update rule of the weights, from :mod:`toporo.robust.weights`.
-    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
     """
 
     q: Tensor
@@ -347,11 +339,11 @@ class WeightedObjective(Objective):
     last_losses: Tensor
     seen: Tensor
 
-    def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule, groups: Groups | None = None) -> None:
-        self.prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
-        super().__init__(groups or self.prior.groups)
-        self.rule = rule
-        weights = torch.as_tensor(self.groups.align(self.prior.weights, what="the prior"))
+    def __init__(self, prior: Prior | Mapping[Any, float], rule: WeightRule) -> None:
+        prior = prior if isinstance(prior, Prior) else Prior.from_weights(prior)
+        super().__init__(prior.groups)
+        self.prior, self.rule = prior, rule
+        weights = torch.as_tensor(self.groups.align(prior.weights))
         self.register_buffer("prior_weights", weights)
         self.register_buffer("q", weights.clone())
         self.register_buffer("last_losses", torch.zeros_like(weights))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.adam import adam
 
-from toporo.checks import non_negative, number, positive
+from toporo.checks import non_negative, positive, whole
 from toporo.errors import DataError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, feature_rows, group_means, membership, register
@@ -72,10 +72,8 @@ class DANN(Objective):
         gradient_penalty: float = 0.0,
         seed: int = 0,
     ) -> None:
-        for what, units in (("width", width), ("hidden", hidden)):
-            number(units, what, "a number of units of at least 1", least=1)
         super().__init__(groups)
-        self.width, self.hidden, self.seed = int(width), int(hidden), int(seed)
+        self.width, self.hidden, self.seed = whole(width, "width", 1), whole(hidden, "hidden", 1), int(seed)
         self.penalty = non_negative(penalty, "penalty")
         self.learning_rate = positive(learning_rate, "learning_rate")
         self.gradient_penalty = non_negative(gradient_penalty, "gradient_penalty")

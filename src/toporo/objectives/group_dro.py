@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toporo.errors import UnknownNameError
 from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
-from toporo.robust import ascent, mirror
+from toporo.robust import mirror
 from toporo.topology.prior import Prior
 from toporo.types import Name
 
@@ -16,12 +15,13 @@ from toporo.types import Name
 class GroupDRO(WeightedObjective):
     r"""The worst mixture of groups, without a prior: :math:`\min_\theta \max_{q \in \Delta} \sum_e q_e \ell_e(\theta)`.
 
+    The weights follow the exponentiated gradient of Sagawa et al. (2020). With projected gradients instead, it is TRO
+    with a uniform prior and penalty 0.
+
     Parameters
     ----------
     groups : all groups of the training rows, by name.
     step : step size of the weights.
-    update : ``"mirror"``, the exponentiated gradient of Sagawa et al. (2020), or ``"projected"``, projected gradient
-        ascent, which is TRO with penalty 0.
 
     >>> import torch
     >>> objective = GroupDRO(["NY", "PA"], step=1.0)
@@ -30,10 +30,6 @@ class GroupDRO(WeightedObjective):
     0.881
     """
 
-    def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01, update: str = "mirror") -> None:
-        rules = {"mirror": mirror, "projected": ascent}
-        if update not in rules:
-            raise UnknownNameError("weight update of group DRO", update, rules)
-        names = groups if isinstance(groups, Groups) else Groups(groups)
-        super().__init__(Prior.uniform(names), rules[update](step, 0.0), names)
-        self.step, self.update = float(step), update
+    def __init__(self, groups: Groups | Iterable[Name], step: float = 0.01) -> None:
+        super().__init__(Prior.uniform(groups), mirror(step, penalty=0.0))
+        self.step = float(step)

@@ -1,4 +1,4 @@
-"""Identity of an objective: its class and its constructor arguments, as JSON values.
+"""Identity of an objective: its class and constructor arguments, as JSON values.
 
 Checkpoints and ranks compare identities, so two different settings must never share one. As in scikit-learn, a
 constructor keeps each argument as an attribute of the same name, from which it is read here.
@@ -6,7 +6,6 @@ constructor keeps each argument as an attribute of the same name, from which it 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import math
@@ -14,17 +13,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from toporo.errors import SettingError
-from toporo.groups import Groups, name_to_json
+from toporo.groups import Groups
 from toporo.topology.prior import Prior
 from toporo.types import Record
 
 
-def arguments_of(instance: Any) -> Record:
-    """The constructor arguments of an object, by name, read from its attributes.
+def identity_of(instance: Any) -> Record:
+    """Return the class of an object and its constructor arguments.
 
     Only the instance's own plain attributes count. Class attributes, properties, buffers and submodules may exist
     whatever the constructor was given, or change during training.
@@ -32,62 +30,49 @@ def arguments_of(instance: Any) -> Record:
     >>> class Method:
     ...     def __init__(self, penalty=1.0):
     ...         self.penalty = penalty
-    >>> arguments_of(Method(2.0))
-    {'penalty': 2.0}
+    >>> identity_of(Method(2.0))["penalty"]
+    2.0
     """
-    attributes, names = vars(instance), list(inspect.signature(type(instance)).parameters)
-    for name in names:
+    kind, attributes = type(instance), vars(instance)
+    identity: Record = {"class": f"{kind.__module__}.{kind.__qualname__}"}
+    for name in inspect.signature(kind).parameters:
         if name not in attributes:
             raise SettingError(
-                f"{type(instance).__name__} does not keep its constructor argument {name!r} as an attribute, so a "
-                f"checkpoint cannot tell one run from another. Write self.{name} = {name} in its __init__, with a "
-                "plain value: no module, parameter or buffer."
+                f"{kind.__name__} does not keep its constructor argument {name!r} as an attribute, so a checkpoint "
+                f"cannot tell one run from another. Write self.{name} = {name} in its __init__, with a plain value: "
+                "no module, parameter or buffer."
             )
-    return {name: attributes[name] for name in names}
-
-
-def identity_of(instance: Any) -> Record:
-    """The class of an object and its constructor arguments, as JSON values."""
-    kind = type(instance)
-    values: Record = {"class": f"{kind.__module__}.{kind.__qualname__}"}
-    for name, value in arguments_of(instance).items():
         try:
-            values[name] = plain(value)
+            identity[name] = to_json(attributes[name])
         except (TypeError, RecursionError):
             raise SettingError(
-                f"{name} of {kind.__name__} is a {type(value).__name__} that cannot be written down, so a checkpoint "
-                "cannot tell one run from another. Use numbers, text, arrays, or collections of these, or train "
-                "without a checkpoint."
+                f"{name} of {kind.__name__} is a {type(attributes[name]).__name__} that cannot be written down, so a "
+                "checkpoint cannot tell one run from another. Use numbers, text, arrays, or collections of these, or "
+                "train without a checkpoint."
             ) from None
-    return values
+    return identity
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON that is equal for equal values, in every process, and only for those.
+def to_json(value: Any) -> Any:
+    """Return a value as JSON that is equal for equal values, in every process, and only for those.
 
-    Arrays and tensors become digests of their content. Other types raise TypeError.
+    Other types than those of settings raise TypeError.
 
-    >>> plain({"b": (1, 2.5), "a": math.inf})
+    >>> to_json({"b": (1, 2.5), "a": math.inf})
     {'mapping': [['a', {'number': 'inf'}], ['b', [1, 2.5]]]}
     """
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, Prior):
+        value = value.weights
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, float):
         return {"number": repr(value)}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, Groups):
-        return [name_to_json(name) for name in value]
-    if isinstance(value, Prior):
-        return [[name_to_json(name), weight] for name, weight in value.weights.items()]
+    if isinstance(value, list | tuple | Groups):
+        return [to_json(item) for item in value]
     if isinstance(value, Mapping):
-        return {"mapping": sorted(([plain(key), plain(item)] for key, item in value.items()), key=json.dumps)}
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return {"array": [str(value.dtype), list(value.shape), digest]}
-    if isinstance(value, Tensor):
-        content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        return {"tensor": [str(value.dtype), list(value.shape), hashlib.sha256(content.tobytes()).hexdigest()]}
+        return {"mapping": sorted(([to_json(key), to_json(item)] for key, item in value.items()), key=json.dumps)}
+    if isinstance(value, np.ndarray | Tensor) and value.dtype != object:
+        return {"array": [str(value.dtype), list(value.shape), to_json(value.tolist())]}
     raise TypeError(f"values of type {type(value).__name__} cannot be compared")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import exact
 from toporo.topology.prior import Prior
@@ -21,7 +20,6 @@ class IWERM(WeightedObjective):
     Parameters
     ----------
     prior : a :class:`~toporo.Prior`, or weights by group name.
-    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
 
     >>> import torch
     >>> IWERM({"NY": 0.25, "PA": 0.75})(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 1, 1])).item()  # 1/4 + 3/4 of 4
@@ -30,5 +28,5 @@ class IWERM(WeightedObjective):
 
     takes_prior: ClassVar[bool] = True
 
-    def __init__(self, prior: Prior | Mapping[Any, float], groups: Groups | None = None) -> None:
-        super().__init__(prior, exact(math.inf), groups)
+    def __init__(self, prior: Prior | Mapping[Any, float]) -> None:
+        super().__init__(prior, exact(math.inf))

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from toporo.checks import one_of
 from toporo.errors import SettingError
-from toporo.groups import Groups
 from toporo.objectives.base import WeightedObjective, register
 from toporo.robust import RULES
 from toporo.topology.prior import Prior
@@ -35,7 +34,6 @@ class TRO(WeightedObjective):
     divergence : D: ``"l2"`` (the paper's), ``"kl"`` or ``"chi2"``.
     radius : :math:`\tau` of ``update="constrained"``.
     start : where q begins: at the ``"prior"``, or ``"uniform"`` as in the authors' code.
-    groups : the groups that integer codes refer to, if not those of the prior in canonical order.
 
     >>> import torch
     >>> objective = TRO({"NY": 0.5, "PA": 0.5}, penalty=1.0, step=0.5)
@@ -56,7 +54,6 @@ class TRO(WeightedObjective):
         divergence: str = "l2",
         radius: float | None = None,
         start: str = "prior",
-        groups: Groups | None = None,
     ) -> None:
         one_of(start, "start", ("prior", "uniform"))
         if update is None:
@@ -79,7 +76,7 @@ class TRO(WeightedObjective):
             raise SettingError(
                 f"radius={radius!r} only goes with update='constrained'; update={update!r} takes penalty=."
             )
-        super().__init__(prior, RULES[update](divergence=divergence, **settings[update]), groups)
+        super().__init__(prior, RULES[update](divergence=divergence, **settings[update]))
         if start == "uniform":
             self.q.fill_(1.0 / len(self.groups))
         self.penalty, self.step, self.radius = penalty, step, radius
