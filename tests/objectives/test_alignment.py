@@ -109,17 +109,6 @@ def test_features_must_be_rows(objective, shape):
         objective(torch.ones(4), torch.arange(4), features=torch.ones(shape))
 
 
-def test_mmd_takes_other_widths():
-    losses, codes, x = rows((0, 0, 1), 2)
-    found = MMD(NAMES, penalty=1.0, gammas=[0.3])(losses, codes, features=x) - mean_loss(losses, codes)
-
-    def k(i, j):
-        return math.exp(-0.3 * ((x[i] - x[j]) ** 2).sum().item())
-
-    expected = (2 + 2 * k(0, 1)) / 4 + 1 - 2 * (k(0, 2) + k(1, 2)) / 2
-    assert found.item() == pytest.approx(expected, rel=1e-12)
-
-
 # ---------------------------------------------------------------- DANN
 
 
@@ -133,33 +122,28 @@ def dann(width, penalty, seed=0, **settings):
     return objective
 
 
-def guessing_loss(objective, x, codes, gradient_penalty):
-    """Mean over groups of the cross entropy of the group, and how much it changes with the features."""
+def guessing_loss(objective, x, codes):
+    """Mean over groups of the cross entropy of the group."""
     w = objective._layers(objective.discriminator)
     logits = F.linear(F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3])), w[4], w[5])
-    by_row = F.cross_entropy(logits, codes, reduction="none")
-    (slopes,) = torch.autograd.grad(by_row.sum(), x, create_graph=True)
-    return mean_loss(by_row, codes) + gradient_penalty * (slopes**2).sum(dim=1).mean()
+    return mean_loss(F.cross_entropy(logits, codes, reduction="none"), codes)
 
 
 @every_make_up
-@pytest.mark.parametrize("gradient_penalty", [0.0, 0.5])
 @pytest.mark.parametrize("penalty", [0.0, 0.7, 10.0])
-def test_dann_steps_its_discriminator_first(codes, penalty, gradient_penalty):
+def test_dann_steps_its_discriminator_first(codes, penalty):
     """A step of Adam for the discriminator on the guessing loss; then the network's loss with the new one."""
     losses, codes, x = rows(codes, 4)
     losses = losses * x.sum(dim=1)
-    objective = dann(4, penalty, learning_rate=0.01, gradient_penalty=gradient_penalty)
+    objective = dann(4, penalty, learning_rate=0.01)
     peer = copy.deepcopy(objective)
     optimizer = torch.optim.Adam(peer.parameters(), lr=0.01, betas=(0.5, 0.9))
     for _ in range(3):
         optimizer.zero_grad()
-        (peer.discriminator.grad,) = torch.autograd.grad(
-            guessing_loss(peer, x, codes, gradient_penalty), peer.discriminator
-        )
+        (peer.discriminator.grad,) = torch.autograd.grad(guessing_loss(peer, x, codes), peer.discriminator)
         optimizer.step()
         value = objective(losses, codes, features=x)
-        expected = mean_loss(losses, codes) - penalty * guessing_loss(peer, x, codes, gradient_penalty)
+        expected = mean_loss(losses, codes) - penalty * guessing_loss(peer, x, codes)
         torch.testing.assert_close(objective.discriminator, peer.discriminator, rtol=1e-9, atol=1e-12)
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-12)
         slopes = [torch.autograd.grad(loss, x, retain_graph=True)[0] for loss in (value, expected)]

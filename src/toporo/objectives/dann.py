@@ -22,14 +22,12 @@ from toporo.types import Name
 class DANN(Objective):
     r"""Mean group loss, and features from which a discriminator cannot tell the groups (Ganin et al. 2016):
 
-    .. math:: \min_\theta \max_\phi \frac1m \sum_e \ell_e(\theta) - \lambda\, d(\theta, \phi) , \qquad
-              d = \frac1m \sum_e d_e + \gamma \frac1n \sum_i \| \nabla_{z_i} \textstyle\sum_j c_j \|^2 ,
+    .. math:: \min_\theta \max_\phi \frac1m \sum_e \ell_e(\theta) - \lambda\, \frac1m \sum_e d_e(\theta, \phi) ,
 
-    with :math:`d_e` the mean over e's samples of :math:`c_i`, the cross entropy of a network :math:`\phi` that guesses
-    the group of a sample from its features :math:`z_i`. The two sides move in turn: a call in training mode first
-    takes a step of Adam for the discriminator, which is this objective's own; the value that it returns, with the
-    discriminator held fixed, is the network's to minimise. Both sides have the betas that such games need
-    (:attr:`betas`).
+    with :math:`d_e` the mean over e's samples of the cross entropy of a discriminator :math:`\phi` that guesses the
+    group of a sample from its features. A call in training mode first takes a step of Adam for the discriminator, whose
+    parameters belong to this objective. It returns the loss of the network, with the discriminator held fixed. Both
+    optimisers have the betas that such games need (:attr:`betas`).
 
     DomainBed alternates instead: one step for the discriminator, then one for the network, each on a batch of its own.
     In as many steps its network moves half as often as here.
@@ -41,7 +39,6 @@ class DANN(Objective):
     penalty : :math:`\lambda`. At 0 the discriminator learns, and the network is not affected.
     hidden : units in each of the discriminator's two hidden layers.
     learning_rate : of the discriminator; best the network's.
-    gradient_penalty : :math:`\gamma`, against a discriminator that changes too fast from one sample to the next.
     seed : of the discriminator's initial weights.
 
     >>> import torch
@@ -52,10 +49,7 @@ class DANN(Objective):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    examples: ClassVar[Sequence[Mapping[str, Any]]] = (
-        {"width": 4, "hidden": 6},
-        {"width": 4, "hidden": 6, "gradient_penalty": 0.1},
-    )
+    examples: ClassVar[Sequence[Mapping[str, Any]]] = ({"width": 4, "hidden": 6},)
     betas = (0.5, 0.9)
     slopes: Tensor
     squares: Tensor
@@ -69,14 +63,12 @@ class DANN(Objective):
         *,
         hidden: int = 256,
         learning_rate: float = 5e-5,
-        gradient_penalty: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__(groups)
         self.width, self.hidden, self.seed = whole(width, "width", 1), whole(hidden, "hidden", 1), int(seed)
         self.penalty = non_negative(penalty, "penalty")
         self.learning_rate = positive(learning_rate, "learning_rate")
-        self.gradient_penalty = non_negative(gradient_penalty, "gradient_penalty")
         sizes = (self.width, self.hidden, self.hidden, len(self.groups))
         #: Shapes of weights and biases, layer by layer; all lie one after the other in one parameter.
         self._shapes = [shape for a, b in pairwise(sizes) for shape in ((b, a), (b,))]
@@ -109,21 +101,11 @@ class DANN(Objective):
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def _guessing_loss(self, parameters: Tensor, x: Tensor, codes: Tensor) -> Tensor:
-        """The loss :math:`d` of a discriminator with these parameters, in the features' type."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() or self.gradient_penalty > 0):
-            if self.gradient_penalty and not x.requires_grad:
-                x = x.detach().requires_grad_()
-            w = self._layers(parameters.to(x.dtype))
-            hidden = F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3]))
-            guesses = F.log_softmax(F.linear(hidden, w[4], w[5]), dim=1)
-            members = membership(codes, len(self.groups), x.dtype)
-            counts = members.sum(dim=0)
-            shares = members / (counts.clamp(min=1.0) * (counts > 0).sum().clamp(min=1))
-            loss = -(shares * guesses).sum()
-            if self.gradient_penalty:
-                (slope,) = torch.autograd.grad(-(members * guesses).sum(), x, create_graph=True)
-                loss = loss + self.gradient_penalty * slope.square().sum(dim=1).mean()
-        return loss
+        """Mean over groups of the cross entropy of a discriminator with these parameters."""
+        w, m = self._layers(parameters.to(x.dtype)), len(self.groups)
+        hidden = F.relu(F.linear(F.relu(F.linear(x, w[0], w[1])), w[2], w[3]))
+        guesses = F.log_softmax(F.linear(hidden, w[4], w[5]), dim=1)
+        return group_means(-(membership(codes, m, x.dtype) * guesses).sum(dim=1), codes, m).mean()
 
     def _learn(self, x: Tensor, codes: Tensor) -> None:
         """A step of Adam for the discriminator."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from toporo.checks import non_negative
-from toporo.errors import SettingError
 from toporo.groups import Groups
 from toporo.objectives.base import Objective, feature_rows, group_means, membership, pair_sum, pairs, register
 from toporo.types import Name
 
-#: DomainBed's.
+#: Inverse squared widths of the kernel, those of DomainBed: for squared distances from 0.001 to 1000.
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
 
@@ -34,7 +32,6 @@ class MMD(Objective):
     ----------
     groups : all groups of the training rows, by name.
     penalty : :math:`\lambda`.
-    gammas : the kernel's inverse squared widths; DomainBed's see squared distances from 0.001 to 1000.
 
     >>> import torch
     >>> features = torch.tensor([[0.0], [2.0], [0.0], [2.0]])  # the same in both groups
@@ -44,28 +41,23 @@ class MMD(Objective):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
-    def __init__(
-        self, groups: Groups | Iterable[Name], penalty: float = 1.0, *, gammas: Sequence[float] = GAMMAS
-    ) -> None:
-        widths = tuple(float(gamma) for gamma in gammas)
-        if not widths or not all(0 < gamma < math.inf for gamma in widths):
-            raise SettingError(f"gammas are {gammas!r}: expected one or more positive numbers.")
+    def __init__(self, groups: Groups | Iterable[Name], penalty: float = 1.0) -> None:
         super().__init__(groups)
-        self.penalty, self.gammas = non_negative(penalty, "penalty"), widths
+        self.penalty = non_negative(penalty, "penalty")
 
     def compute(self, losses: Tensor, codes: Tensor, *, logits: Tensor, features: Tensor) -> Tensor:
         means = group_means(losses, codes, len(self.groups))
-        kernel = _kernel(feature_rows(features, losses), self.gammas)
+        kernel = _kernel(feature_rows(features, losses))
         members = membership(codes, len(self.groups), losses.dtype)
         shares = members / members.sum(dim=0).clamp(min=1.0)
         discrepancy = pair_sum(shares.T @ kernel @ shares, means.present) / pairs(means.present)
         return means.mean() + self.penalty * discrepancy
 
 
-def _kernel(x: Tensor, gammas: Sequence[float]) -> Tensor:
-    """The sum of Gaussian kernels between all samples, (n, n)."""
+def _kernel(x: Tensor) -> Tensor:
+    """Sum of Gaussian kernels between all samples, (n, n)."""
     x = x - x.mean(dim=0)  # a common offset would cost the squares digits, and does not change distances
     products = x @ x.T
     squares = products.diagonal()
     distances = (squares[:, None] + squares - 2.0 * products).clamp(min=0.0)
-    return torch.stack([torch.exp(-gamma * distances) for gamma in gammas]).sum(dim=0)
+    return torch.stack([torch.exp(-gamma * distances) for gamma in GAMMAS]).sum(dim=0)
