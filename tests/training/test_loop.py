@@ -157,8 +157,7 @@ def test_every_method_learns(method, data):
     assert result.history[-1].loss < 0.8 * result.history[0].loss
     assert result.history[-1].weights == objective.weights
     assert np.mean(list(accuracy_by_group(model, data).values())) > 0.65
-    assert result.rows_per_second == pytest.approx(12 * result.steps_per_second)
-    assert 0 < result.training_seconds < result.seconds
+    assert result.seconds > 0 < result.steps_per_second
 
 
 def test_a_run_by_steps_has_a_record_per_evaluation():

@@ -331,9 +331,8 @@ def _fit(given: Assignment, kit: Kit, plan: TrainingPlan) -> Fitted:
         tensors |= {key: value.detach().cpu() for key, value in network.state_dict().items()}
     timing = {
         "seconds": round(trained.seconds, 3),
-        "training_seconds": round(trained.training_seconds, 3),
         "steps_per_second": round(trained.steps_per_second, 2),
-        "images_per_second": round(trained.rows_per_second, 1),
+        "images_per_second": round(trained.steps_per_second * kit.batches.size, 1),
         "device": torch.cuda.get_device_name() if plan.on_gpu else "CPU",
         "precision": plan.precision,
     }

@@ -74,17 +74,17 @@ class Batches:
 
     def steps(self, plan: TrainingPlan, rounds: int | None = None) -> int:
         """Number of steps in these rounds of a plan; by default in all."""
-        each = steps_per_epoch(self.rows, self.per_group) if plan.unit == "epochs" else 1
-        return each * (plan.rounds if rounds is None else rounds)
+        per_round = steps_per_epoch(self.rows, self.per_group) if plan.unit == "epochs" else 1
+        return per_round * (plan.rounds if rounds is None else rounds)
 
     def draw(self, plan: TrainingPlan, first: int, last: int) -> tuple[RowNumbers, npt.NDArray[np.float32]]:
         """Row numbers (steps, rows) and uniforms (steps, rows, draws) of the rounds from ``first`` up to ``last``."""
-        how: dict[str, Any] = {"seed": plan.seed, "paired": self.paired}
+        order: dict[str, Any] = {"seed": plan.seed, "paired": self.paired}
         if plan.unit == "epochs":
-            epochs = [batch_rows(self.rows, self.per_group, epoch=epoch, **how) for epoch in range(first, last)]
+            epochs = [batch_rows(self.rows, self.per_group, epoch=epoch, **order) for epoch in range(first, last)]
             rows = np.concatenate(epochs)
         else:
-            rows = stream_rows(self.rows, self.per_group, first=first, count=last - first, **how)
+            rows = stream_rows(self.rows, self.per_group, first=first, count=last - first, **order)
         start = self.steps(plan, first)
         return self.numbers[rows], stream_uniforms(self.size, self.draws, seed=plan.seed, first=start, count=len(rows))
 
@@ -94,8 +94,8 @@ def stream_rows(
 ) -> RowNumbers:
     """Positions in ``data`` of the rows of ``count`` steps from ``first`` on, shape (count, groups * per_group).
 
-    Each group is passed over again and again, each time in a new order. A step does not depend on the other groups or
-    on the steps that are drawn together with it.
+    Every pass over a group has a new order. A step depends neither on the other groups nor on the steps that are drawn
+    together with it.
     """
     columns = []
     for name in data.groups:

@@ -21,7 +21,7 @@ from toporo.training.batches import Batches
 from toporo.training.checkpoint import read_checkpoint, write_checkpoint
 from toporo.training.plan import TrainingPlan
 from toporo.training.record import RoundRecord
-from toporo.training.step import WARM_UP, Loss, Stepper
+from toporo.training.step import Loss, Stepper
 from toporo.types import AVERAGED, Record
 
 
@@ -32,15 +32,13 @@ class FitResult:
     Attributes
     ----------
     history : one record per epoch, or per evaluation if the plan counts steps.
-    seconds, training_seconds : with and without evaluations, compilation and checkpoints; since the last resumption.
-    steps_per_second, rows_per_second : over the training seconds; 0 if nothing was left to do.
+    seconds : duration, evaluations included; since the last resumption.
+    steps_per_second : without evaluations, checkpoints and the first round, which includes compilation.
     """
 
     history: list[RoundRecord]
     seconds: float
-    training_seconds: float
     steps_per_second: float
-    rows_per_second: float
 
 
 def fit(
@@ -82,28 +80,32 @@ def fit(
     [1, 2, 3]
     """
     began = saved = time.perf_counter()
-    _warn_of_a_short_run(objective, batches.steps(plan))
+    if 0 < batches.steps(plan) <= objective.warm_up:
+        warn(
+            f"the run ends within the warm-up of {type(objective).__name__}: it has {batches.steps(plan)} steps, the "
+            f"warm-up {objective.warm_up}, so the penalty never counts in full. Train for longer, or set a shorter "
+            "warm_up."
+        )
     stepper = Stepper(model, objective, batches, loss, plan)
     identity = _identity(objective, batches, plan) if checkpoint is not None else {}
     history = _resume(checkpoint, stepper, identity) if checkpoint is not None else []
     done = history[-1].round if history else 0
     stepper.done = batches.steps(plan, done)
-    seconds, timed = 0.0, 0
     stride = 1 if plan.unit == "epochs" else plan.evaluate_every
     stops = [stop for stop in (*range(stride, plan.rounds, stride), plan.rounds) if stop > done]
+    timed_steps, timed_seconds = 0, 0.0
     for stop in tracked(stops, "training the network"):
-        count = batches.steps(plan, stop - done)
+        steps = batches.steps(plan, stop - done)
         stepper.load(*batches.draw(plan, done, stop))
         for group in stepper.optimizer.param_groups:
             group["lr"] = plan.learning_rate * 0.5 ** (done / (plan.half_life or math.inf))
+        start = time.perf_counter()
         with _seeded(plan, done):
-            early = min(count, WARM_UP + 1) if not timed else 0  # compilation and capture are not timed
-            stepper.run(early)
-            start = _now(plan)
-            stepper.run(count - early)
-            mean_loss = stepper.mean_loss(count)
-        seconds += _now(plan) - start
-        timed += count - early
+            stepper.run(steps)
+            mean_loss = stepper.mean_loss(steps)  # waits for the device
+        if stop != stops[0] or len(stops) == 1:
+            timed_steps += steps
+            timed_seconds += time.perf_counter() - start
         done = stop
         if not math.isfinite(mean_loss):
             raise DivergedError(
@@ -121,8 +123,8 @@ def fit(
             saved = time.perf_counter()
     if stepper.average is not None and (mean := stepper.average.mean()) is not None:
         model.load_state_dict(mean.state_dict())
-    speed = timed / seconds if timed and seconds > 0 else 0.0
-    return FitResult(history, time.perf_counter() - began, seconds, speed, speed * batches.size)
+    speed = timed_steps / timed_seconds if timed_seconds > 0 else 0.0
+    return FitResult(history, time.perf_counter() - began, speed)
 
 
 def _evaluate(stepper: Stepper, evaluate: Callable[[nn.Module], dict[str, Any]] | None) -> dict[str, Any]:
@@ -152,15 +154,18 @@ def _resume(path: str | os.PathLike[str], stepper: Stepper, identity: Record) ->
     except FileNotFoundError:
         return []
     try:
-        there, history = dict(about["run"]), [RoundRecord.from_dict(record) for record in about["history"]]
+        stored, history = dict(about["run"]), [RoundRecord.from_dict(record) for record in about["history"]]
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"the checkpoint {path} has no readable history ({error}). Delete it to start over.") from None
-    other = [key for key in identity | there if identity.get(key) != there.get(key)]
-    if other:
-        different = ", ".join(f"{key}{_both(there.get(key), identity.get(key))}" for key in other)
+    different = [
+        key + _both(stored.get(key), identity.get(key))
+        for key in identity | stored
+        if identity.get(key) != stored.get(key)
+    ]
+    if different:
         raise DataError(
-            f"the checkpoint {path} is of another run: it differs in {different}. Delete it, or train with the "
-            "settings it was made with."
+            f"the checkpoint {path} is of another run: it differs in {', '.join(different)}. Delete it, or train with "
+            "the settings it was made with."
         )
     try:
         stepper.restore(state)
@@ -170,23 +175,9 @@ def _resume(path: str | os.PathLike[str], stepper: Stepper, identity: Record) ->
 
 
 def _both(there: Any, here: Any) -> str:
-    """The two values if they are short enough for a message."""
+    """Return the two values if they are short enough for a message."""
     short = all(isinstance(value, bool | int | float | str) and len(str(value)) <= 40 for value in (there, here))
     return f" ({there!r} there, {here!r} here)" if short else ""
-
-
-def _warn_of_a_short_run(objective: Objective, steps: int) -> None:
-    if 0 < steps <= objective.warm_up:
-        warn(
-            f"the run ends within the warm-up of {type(objective).__name__}: it has {steps} steps, the warm-up "
-            f"{objective.warm_up}, so the penalty never counts in full. Train for longer, or set a shorter warm_up."
-        )
-
-
-def _now(plan: TrainingPlan) -> float:
-    if plan.on_gpu:
-        torch.cuda.synchronize(plan.device)
-    return time.perf_counter()
 
 
 @contextmanager

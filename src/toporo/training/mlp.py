@@ -19,10 +19,10 @@ class MLP(nn.Module):
 
     Parameters
     ----------
-    inputs, outputs : how many numbers go in and come out.
+    inputs, outputs : number of inputs and of outputs.
     hidden : widths of the layers between.
-    seed : initial weights depend on it alone.
-    std : initial weights are normal with this deviation, and biases 0; else as torch's are by default.
+    seed : determines the initial weights.
+    std : standard deviation of normal initial weights with biases 0; by default torch's initialisation.
 
     >>> net = MLP(inputs=2, outputs=3, seed=0)
     >>> tuple(net(torch.zeros(5, 2)).shape), tuple(net.features(torch.zeros(5, 2)).shape)

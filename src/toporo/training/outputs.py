@@ -70,15 +70,14 @@ def outputs_of(
     return outputs.cpu().numpy()
 
 
-def accuracy_by_group(model: nn.Module, data: GroupedData, device: str | torch.device = "cpu") -> dict[Name, float]:
+def accuracy_by_group(model: nn.Module, data: GroupedData) -> dict[Name, float]:
     """Fraction of rows classified correctly, by group.
 
     Parameters
     ----------
-    model : the network.
+    model : the network, on the CPU.
     data : the rows.
-    device : where to compute.
     """
-    correct = outputs_of(model, data, device).argmax(axis=1) == data.y
+    correct = outputs_of(model, data).argmax(axis=1) == data.y
     means = np.bincount(data.codes, correct) / np.bincount(data.codes)
     return data.groups.named(means.tolist())

@@ -42,13 +42,13 @@ class RoundRecord:
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> Record:
-        """JSON values."""
+        """Convert to JSON values."""
         weights = [[name_to_json(name), value] for name, value in self.weights.items()]
         return {"round": self.round, "loss": self.loss, "weights": weights, "metrics": _to_json(self.metrics)}
 
     @classmethod
     def from_dict(cls, content: Record) -> RoundRecord:
-        """The inverse of :meth:`to_dict`."""
+        """Read what :meth:`to_dict` returned."""
         stored = as_type(content, StoredRound, "the record of a round")
         try:
             weights = {name_from_json(name): value for name, value in stored.weights}

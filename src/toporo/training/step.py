@@ -65,9 +65,9 @@ class Stepper:
         #: Steps done, also before a run was resumed.
         self.done = 0
         self._loss, self._prepare = loss, batches.prepare
-        self._forward = _outputs_and_features if "features" in objective.needs else _outputs
+        self._forward = _forward
         if plan.graph:
-            self._forward = _compiled(self._forward)
+            self._forward = _compiled(_forward)
             self._prepare = None if batches.prepare is None else _compiled(batches.prepare)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._early = 0  # steps done since the buffers below were made
@@ -140,7 +140,7 @@ class Stepper:
                 x, y = self._prepare(x, y, self._uniforms.index_select(0, self._next)[0])
         self.optimizer.zero_grad(set_to_none=True)
         with autocast(self.plan):
-            outputs, features = self._forward(self.network, x)
+            outputs, features = self._forward(self.network, x, "features" in self.objective.needs)
         if self.plan.precision != "fp32":
             outputs, features = outputs.float(), None if features is None else features.float()
         losses = self._loss(outputs, y)
@@ -161,41 +161,35 @@ class Stepper:
 
     def state(self) -> dict[str, Tensor]:
         """State of network, objective, optimiser and average as tensors by name."""
-        parts: dict[str, Any] = {"model": self.network.state_dict(), "objective": self.objective.state_dict()}
-        for index, values in self.optimizer.state_dict()["state"].items():
-            parts[f"optimizer.{index}"] = values
-        if self.average is not None:
-            parts["average"] = self.average.state_dict()
+        parts = {part: module.state_dict() for part, module in self._modules().items()}
+        parts |= {f"optimizer.{index}": values for index, values in self.optimizer.state_dict()["state"].items()}
         return {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a :meth:`state`; that of another network or objective is an error."""
         try:
-            self.network.load_state_dict(_part(state, "model."))
-            self.objective.load_state_dict(_part(state, "objective."))
+            for part, module in self._modules().items():
+                module.load_state_dict(_part(state, f"{part}."))
             by_parameter: dict[int, dict[str, Tensor]] = {}
             for name, value in _part(state, "optimizer.").items():
                 index, _, key = name.partition(".")
                 by_parameter.setdefault(int(index), {})[key] = value
             groups = self.optimizer.state_dict()["param_groups"]  # settings come from the plan
             self.optimizer.load_state_dict({"state": by_parameter, "param_groups": groups})
-            if self.average is not None:
-                self.average.load_state_dict(_part(state, "average."))
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"it belongs to another model or objective ({error})") from None
+
+    def _modules(self) -> dict[str, Any]:
+        modules = {"model": self.network, "objective": self.objective, "average": self.average}
+        return {part: module for part, module in modules.items() if module is not None}
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def _outputs(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    return network(x), None
-
-
-def _outputs_and_features(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None]:
-    both: tuple[Tensor, Tensor] = network.with_features(x)  # type: ignore[operator]  # toporo's networks have it
-    return both
+def _forward(network: Any, x: Tensor, features: bool) -> tuple[Tensor, Tensor | None]:
+    return network.with_features(x) if features else (network(x), None)
 
 
 @functools.cache
