@@ -13,7 +13,7 @@ from toporo.errors import DataError
 from toporo.training import Batches, TrainingPlan
 from toporo.training.batches import BLOCK, stream_rows, stream_uniforms
 
-#: Three groups of unequal size, and row numbers that are not 0 … n − 1.
+#: Three groups of unequal size, whose row numbers begin at 3.
 ROWS = GroupedData.from_arrays(np.arange(60), np.zeros(60, int), ["a"] * 30 + ["b"] * 20 + ["c"] * 10).take(
     np.arange(3, 60)
 )
@@ -29,10 +29,10 @@ def test_rows_of_a_step_do_not_depend_on_the_steps_drawn_with_it(first, count, p
 def test_every_row_of_a_group_passes_once_before_any_passes_again():
     stream = stream_rows(ROWS, 4, seed=0, first=0, count=50)
     for i, name in enumerate(ROWS.groups):
-        own = ROWS.rows(name)
+        rows = ROWS.rows(name)
         passes = stream[:, 4 * i : 4 * i + 4].reshape(-1)
-        for start in range(0, len(passes) - len(own), len(own)):
-            assert sorted(passes[start : start + len(own)]) == sorted(own)
+        for start in range(0, len(passes) - len(rows), len(rows)):
+            assert sorted(passes[start : start + len(rows)]) == sorted(rows)
 
 
 @settings(max_examples=20, deadline=None)
@@ -56,14 +56,14 @@ def test_batches_draw_numbers_of_rows_in_the_store():
 
 
 @pytest.mark.parametrize("unit", ["epochs", "steps"])
-def test_paired_batches_hold_the_same_places_of_all_groups(unit):
+def test_paired_batches_have_the_same_positions_of_all_groups(unit):
     data = toy()
     batches = Batches.of(data, 4, paired=True)
     plan = TrainingPlan(20, unit, seed=3)
     rows = batches.draw(plan, 1, 2)[0]
-    places = {row: place for name in data.groups for place, row in enumerate(data.rows(name))}
+    positions = {row: position for name in data.groups for position, row in enumerate(data.rows(name))}
     for batch in rows:
-        one, *others = [[places[row] for row in part] for part in batch.reshape(len(data.groups), 4)]
+        one, *others = [[positions[row] for row in part] for part in batch.reshape(len(data.groups), 4)]
         assert all(other == one for other in others)
     assert not np.array_equal(rows, batches.draw(plan, 2, 3)[0])
 

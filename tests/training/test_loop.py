@@ -1,7 +1,6 @@
 """The training loop: one seed in, the same bytes out, also when it is interrupted and resumed."""
 
 import math
-import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 
 from tests.training.cases import (
     DRAWS,
-    PRIOR,
     UNITS,
     Interrupted,
     augment,
@@ -48,7 +46,7 @@ def plain():
 
 
 def test_the_first_loss_is_the_mean_before_training(data):
-    """One epoch of one step over everything: the record holds the loss of the initial network, as plain arithmetic."""
+    """One step over all rows: the record holds the loss of the initial network."""
     model = plain()
     with torch.no_grad():
         x, y = torch.tensor(data.x, dtype=torch.float32), torch.tensor(data.y)
@@ -57,19 +55,9 @@ def test_the_first_loss_is_the_mean_before_training(data):
     assert record.loss == pytest.approx(expected, rel=1e-6)
 
 
-def test_one_step_is_adam_on_the_objective(data):
-    by_hand, model = plain(), plain()
-    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.1, weight_decay=0.01)
-    cross_entropy(by_hand(torch.tensor(data.x, dtype=torch.float32)), torch.tensor(data.y)).mean().backward()
-    optimizer.step()
-    plan = TrainingPlan(rounds=1, learning_rate=0.1, weight_decay=0.01)
-    fit(model, ERM(data.groups), Batches.of(data, 20), cross_entropy, plan)
-    torch.testing.assert_close(flat(model), flat(by_hand), rtol=1e-4, atol=1e-6)
-
-
 @every_unit
 def test_a_step_sees_the_group_of_each_row(unit, data):
-    """Only one group has weight: its rows alone give the gradient."""
+    """With weight on one group, its rows alone give the gradient."""
     objective = objective_of("iw-erm", data, Prior.from_weights({1: 0.0, 3: 1.0, 14: 0.0}))
     batches, model = batches_of(data, augmented=unit == "steps"), plain()
     batches.prepare = None
@@ -96,7 +84,7 @@ def test_the_learning_rate_falls_to_a_half_in_its_half_life(data, monkeypatch):
 
 
 class Turning(ERM):
-    """A stranger's method that becomes another one on the way."""
+    """A method that changes after a warm-up."""
 
     betas = (0.5, 0.9)
 
@@ -106,12 +94,13 @@ class Turning(ERM):
 
 
 @every_unit
-@pytest.mark.parametrize("warm_up", [0, 1, 7, 8, 10, 19])
-def test_the_optimiser_is_reset_after_the_warm_up(data, unit, warm_up, tmp_path):
-    """Within a round, between two, at the last step and never; also where a run is resumed there."""
+@pytest.mark.parametrize("warm_up", [0, 7, 8, 19])
+def test_steps_are_adam_and_its_state_is_reset_after_the_warm_up(data, unit, warm_up, tmp_path):
+    """Never, within a round, between two, and at the last step; also where a run is resumed there."""
     batches = batches_of(data, augmented=unit == "steps")
     rounds = {"epochs": 4, "steps": 20}[unit]
-    plan = TrainingPlan(rounds, unit, 0.01, evaluate_every=2 if unit == "epochs" else 8, checkpoint_seconds=0.0)
+    evaluate_every = {"epochs": 2, "steps": 8}[unit]
+    plan = TrainingPlan(rounds, unit, 0.01, weight_decay=0.01, evaluate_every=evaluate_every, checkpoint_seconds=0.0)
     by_hand = plain()
     if unit == "epochs":
         x, y, _ = tensors(data, "cpu")
@@ -123,7 +112,7 @@ def test_the_optimiser_is_reset_after_the_warm_up(data, unit, warm_up, tmp_path)
         steps = [augment(batches.x[batch], batches.y[batch], u) for batch, u in pairs]
     for step, (x, y) in enumerate(steps):
         if step in (0, warm_up):
-            optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, betas=Turning.betas)
+            optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, betas=Turning.betas, weight_decay=0.01)
         optimizer.zero_grad()
         cross_entropy(by_hand(x), y).mean().backward()
         optimizer.step()
@@ -139,7 +128,7 @@ def test_the_optimiser_is_reset_after_the_warm_up(data, unit, warm_up, tmp_path)
 
 @every_unit
 def test_a_run_that_ends_within_the_warm_up_warns(unit):
-    """The penalty would be 1 throughout, whatever the settings say."""
+    """The penalty would never count in full."""
     steps = {"epochs": 10, "steps": 24}[unit]
     rounds = {"rounds": 2} if unit == "epochs" else {}
     with pytest.warns(TopoRoWarning, match=f"within the warm-up of VREx: it has {steps} steps, the warm-up {steps}"):
@@ -160,25 +149,19 @@ def test_every_method_learns(method, data):
     assert result.seconds > 0 < result.steps_per_second
 
 
-def test_a_run_by_steps_has_a_record_per_evaluation():
-    seen = []
-    *_, result = run("erm", "steps", plan={"rounds": 20}, on_record=seen.append)
-    assert [record.round for record in result.history] == [8, 16, 20]
-    assert seen == result.history
+@pytest.mark.parametrize(
+    ("unit", "rounds", "evaluated"), [("epochs", range(1, 8), {3, 6, 7}), ("steps", [3, 6, 7], {3, 6, 7})]
+)
+def test_records_and_evaluations_come_when_the_plan_says(unit, rounds, evaluated):
+    seen, plan = [], {"rounds": 7, "evaluate_every": 3}
+    made = run("erm", unit, plan=plan, evaluate=lambda m: {"training": m.training}, on_record=seen.append)
+    assert seen == made[2].history
+    assert [record.round for record in seen] == list(rounds)
+    assert [record.metrics for record in seen] == [{"training": False} if n in evaluated else {} for n in rounds]
+    assert everything(made)[0] == everything(run("erm", unit, plan=plan))[0]
 
 
-def test_evaluates_every_so_many_epochs_and_after_the_last_one():
-    calls, model = iter(range(10)), plain()
-    plan = {"rounds": 7, "evaluate_every": 3}
-    made = run(model=model, plan=plan, evaluate=lambda m: {"call": next(calls), "training": m.training})
-    result = made[2]
-    found = [record.metrics.get("call") for record in result.history]
-    assert found == [None, None, 0, None, None, 1, 2]
-    assert result.history[-1].metrics["training"] is False
-    assert everything(made)[0] == everything(run(model=plain(), plan={"rounds": 7}))[0]
-
-
-def test_bf16_trains_too_and_weights_stay_single(data):
+def test_bf16_trains_single_precision_weights(data):
     model, _, result = run("erm", "steps", data=data, plan={"rounds": 120, "precision": "bf16", "evaluate_every": 60})
     assert model.head.weight.dtype == torch.float32
     assert result.history[-1].loss < result.history[0].loss
@@ -188,26 +171,24 @@ def test_bf16_trains_too_and_weights_stay_single(data):
 
 
 @every_unit
-@pytest.mark.parametrize("method", ["erm", "irm", "tro"])
-def test_same_seed_same_bytes(unit, method):
-    """... whatever the global random state, which stays as it is; another seed draws other batches."""
+def test_same_seed_same_bytes(unit):
+    """For any global random state, which does not change; another seed draws other batches."""
     torch.manual_seed(1)
-    first = everything(run(method, unit))
+    first = everything(run(unit=unit))
     torch.manual_seed(2)
     before = torch.get_rng_state()
-    assert everything(run(method, unit)) == first
+    assert everything(run(unit=unit)) == first
     assert torch.equal(torch.get_rng_state(), before)
-    assert everything(run(method, unit, plan={"seed": 1})) != first
+    assert everything(run(unit=unit, plan={"seed": 1})) != first
 
 
-@pytest.mark.parametrize("method", ["erm", "tro"])
-def test_one_thread_or_two_same_bytes(method):
-    """At a size where torch does share the work out."""
+def test_one_thread_or_two_same_bytes():
+    """At a size at which torch uses several threads."""
     data, runs = toy(size=400), []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            made = run(method, data=data, model=MLP(2, 2, (64, 64)), plan={"rounds": 2}, how={"per_group": 200})
+            made = run(data=data, model=MLP(2, 2, (64, 64)), plan={"rounds": 2}, how={"per_group": 200})
             runs.append(everything(made))
     finally:
         torch.set_num_threads(1)
@@ -218,10 +199,9 @@ def test_one_thread_or_two_same_bytes(method):
 
 
 @every_unit
-@pytest.mark.parametrize("method", OBJECTIVES)
-@pytest.mark.parametrize("stop", [0, 1, 2])
+@pytest.mark.parametrize(("method", "stop"), [("tro", 0), ("tro", 2), *((method, 1) for method in OBJECTIVES)])
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, unit, method, stop):
-    """Stopped before the first checkpoint, between two, and after the last but one: same bytes, also of metrics."""
+    """Stopped before the first checkpoint, between two, and after the last but one: same bytes."""
     data, path = toy(), tmp_path / "run.safetensors"
     how = {"evaluate": lambda model: {"accuracy": accuracy_by_group(model, data)}}  # keyed by names that are numbers
     straight = run(method, unit, **how)
@@ -236,18 +216,11 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, unit, method,
     assert made[2].history == straight[2].history
     assert again == records[stop:]
     finished = run(method, unit, checkpoint=path, on_record=stop_at(records[-1]), **how)
-    assert everything(finished) == everything(straight), "nothing is left to do, so nothing stops it"
+    assert everything(finished) == everything(straight), "no round is left"
 
 
-def test_a_run_whose_learning_rate_falls_is_resumed_as_it_was(tmp_path):
-    how, path = {"plan": {"half_life": 1.5}}, tmp_path / "run.safetensors"
-    with pytest.raises(Interrupted):
-        run(checkpoint=path, on_record=stop_at(3), **how)
-    assert everything(run(checkpoint=path, **how)) == everything(run(**how))
-
-
-def test_checkpoints_keep_their_distance(tmp_path):
-    """One is written after the last round all the same."""
+def test_checkpoints_are_at_least_so_many_seconds_apart(tmp_path):
+    """One is always written after the last round."""
     with pytest.raises(Interrupted):
         run(checkpoint=tmp_path / "c", plan={"checkpoint_seconds": 1e6}, on_record=stop_at(6))
     assert not (tmp_path / "c").exists()
@@ -259,25 +232,19 @@ def test_checkpoints_keep_their_distance(tmp_path):
     ("other", "differs"),
     [
         ({"plan": {"seed": 1}}, "seed"),
-        ({"plan": {"learning_rate": 0.1}}, "learning_rate"),
         ({"plan": {"rounds": 7}}, r"rounds \(6 there, 7 here\)"),
-        ({"plan": {"half_life": 2.0}}, "half_life"),
-        ({"plan": {"average": 2}}, "average"),
         ({"how": {"per_group": 8}}, "per_group"),
         ({"how": {"paired": True}}, "paired"),
         ({"unit": "steps"}, "unit"),
         ({"method": "erm"}, "objective.class"),
-        ({"method": "group-dro"}, "objective.class"),
-        ({"data": toy(size=21)}, "data"),
         ({"data": toy(seed=1)}, "data"),
         ({"data": toy(names=(15, 2, 4)), "prior": Prior({2: 0.5, 4: 0.3, 15: 0.2})}, "objective.groups"),
         ({"prior": Prior({1: 0.2, 3: 0.3, 14: 0.5})}, "objective.prior"),
         ({"about": {"penalty": 9.0}}, "objective.penalty"),
-        ({"about": {"divergence": "kl", "update": "ascent"}}, "objective.divergence"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, other, differs):
-    """Going on from it would give a run that is neither the one nor the other. File and network stay as they are."""
+    """File and network do not change."""
     path, model = tmp_path / "run.safetensors", MLP(2, 2, (8,), seed=5)
     run(checkpoint=path)
     saved, before = path.read_bytes(), flat(model)
@@ -300,36 +267,20 @@ def test_a_checkpoint_without_a_history_is_refused(tmp_path, about):
         run(checkpoint=tmp_path / "c")
 
 
-def test_a_method_by_the_recipe_does_not_take_up_another_penalty(recipe, data, tmp_path):
-    """As CONTRIBUTING.md has it, word for word: its constructor tells its parent nothing of the penalty."""
-    path = tmp_path / "run.safetensors"
+def test_the_recipe_for_methods_has_an_identity(recipe, data, tmp_path):
+    """The method of CONTRIBUTING.md; one with a setting that cannot be compared trains without a checkpoint only."""
 
-    def go(penalty):
-        objective = recipe.MyMethod(data.groups, penalty=penalty)
-        result = fit(plain(), objective, Batches.of(data), cross_entropy, TrainingPlan(2), checkpoint=path)
-        return [record.loss for record in result.history]
+    def go(penalty, path=tmp_path / "run.safetensors"):
+        objective = recipe.MyMethod(data.groups, penalty=1.0)
+        objective.penalty = penalty
+        return fit(plain(), objective, Batches.of(data), cross_entropy, TrainingPlan(2), checkpoint=path)
 
-    weak = go(0.001)
+    go(0.001)
     with pytest.raises(DataError, match=r"another run: it differs in objective\.penalty \(0\.001 there, 50\.0 here\)"):
         go(50.0)
-    assert go(0.001) == weak
-    path.unlink()
-    assert go(50.0) != weak
-
-
-def test_an_objective_without_an_identity_is_refused_before_training(recipe, data, tmp_path):
-    class Odd(recipe.MyMethod):
-        def __init__(self, groups, lock):
-            super().__init__(groups)
-            self.lock = lock
-
-    def go(**about):
-        objective = Odd(data.groups, threading.Lock())
-        return fit(plain(), objective, Batches.of(data), cross_entropy, TrainingPlan(1), **about)
-
-    with pytest.raises(SettingError, match=r"lock of Odd is a lock .*without a checkpoint"):
-        go(checkpoint=tmp_path / "run.safetensors", on_record=stop_at(1))
-    assert len(go().history) == 1
+    odd = np.array(1.0, dtype=object)
+    with pytest.raises(SettingError, match=r"penalty of MyMethod is a ndarray .*without a checkpoint"):
+        go(odd)
 
 
 # ---------------------------------------------------------------- errors
@@ -337,8 +288,8 @@ def test_an_objective_without_an_identity_is_refused_before_training(recipe, dat
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize(("unit", "when"), [("epochs", "epoch 1"), ("steps", "step 8")])
-def test_a_loss_that_is_no_number_stops_the_run(data, bad, unit, when, tmp_path):
-    """... with what to try, and without a checkpoint of the wreck."""
+def test_a_loss_that_is_not_finite_stops_the_run(data, bad, unit, when, tmp_path):
+    """No checkpoint is written."""
     message = rf"training loss became (inf|nan) by {when}: lower the learning rate \(0.01\)"
     plan = TrainingPlan(**UNITS[unit])
     with pytest.raises(DataError, match=message):
@@ -352,11 +303,6 @@ def test_groups_of_data_and_objective_must_agree(data):
         fit(plain(), ERM([1, 3, 99]), Batches.of(data), cross_entropy, TrainingPlan())
     assert "In the data but not in the groups of ERM: 14." in str(caught.value)
     assert "In the groups of ERM but not in the data: 99." in str(caught.value)
-
-
-def test_the_names_of_rows_and_prior_are_not_in_one_order():
-    """Guards the tests above."""
-    assert list(dict.fromkeys(toy().ids.names)) == [14, 1, 3] != list(PRIOR.weights)
 
 
 # ---------------------------------------------------------------- CUDA

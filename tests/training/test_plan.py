@@ -15,7 +15,6 @@ from toporo.training import TrainingPlan, pick_device
         ({"rounds": 0}, "rounds is 0: expected at least 1"),
         ({"evaluate_every": 0}, "evaluate_every is 0"),
         ({"learning_rate": 0.0}, "learning_rate is 0.0: expected a positive number"),
-        ({"learning_rate": math.nan}, "learning_rate is nan"),
         ({"learning_rate": math.inf}, "learning_rate is inf"),
         ({"weight_decay": -1.0}, "weight_decay is -1.0"),
         ({"seed": -1}, "seed is -1"),
@@ -23,37 +22,23 @@ from toporo.training import TrainingPlan, pick_device
         ({"half_life": 0.0}, "half_life is 0.0"),
         ({"half_life": 3.0, "unit": "steps"}, "expected unit='epochs' and graph=False"),
         ({"graph": True}, "only a GPU captures steps"),
-        *(
-            (
-                {"rounds": 100, "average": average},
-                rf"average is {average}: expected a whole number from 0 to 99.*of 100",
-            )
-            for average in (100, 250, -1, 0.5, math.nan)
-        ),
+        ({"rounds": 100, "average": 100}, "average is 100: expected a whole number from 0 to 99.*of 100"),
+        ({"rounds": 100, "average": 0.5}, "average is 0.5: expected a whole number from 0 to 99.*of 100"),
+        ({"unit": "hours"}, r"'hours'\. Valid names: epochs, steps"),
+        ({"precision": "fp16"}, "'fp16'.*Valid names: bf16, fp32"),
+        ({"average": "ema"}, r"'ema'\. Valid names: swad"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ids=str,
 )
 def test_settings_out_of_range_are_errors(settings, message):
-    with pytest.raises(SettingError, match=message):
+    with pytest.raises((SettingError, UnknownNameError), match=message):
         TrainingPlan(**settings)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TrainingPlan(unit="hours"), "'hours'. Valid names: epochs, steps"),
-        (lambda: TrainingPlan(precision="fp16"), "'fp16'.*Valid names: bf16, fp32"),
-        (lambda: TrainingPlan(average="ema"), "'ema'. Valid names: swad"),
-        (lambda: pick_device("gpu"), "'gpu'.*Valid names: auto, cpu, cuda"),
-    ],
-)
-def test_unknown_names_list_the_known_ones(make, message):
-    with pytest.raises(UnknownNameError, match=message):
-        make()
-
-
-def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
+def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingError, match=r"no GPU: .*Use the device 'cpu'"):
         pick_device("cuda")
+    with pytest.raises(UnknownNameError, match=r"'gpu'.*Valid names: auto, cpu, cuda"):
+        pick_device("gpu")
     assert pick_device("auto") == pick_device("cpu") == "cpu"
